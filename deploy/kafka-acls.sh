@@ -6,20 +6,24 @@
 #   deploy/kafka-acls.sh writer User:back-office           the rights of a DirectoryWriter
 #   deploy/kafka-acls.sh outbox User:orders-relay          the rights of `compactory outbox run`
 #   deploy/kafka-acls.sh sink User:ledger                  the rights of `compactory sink run`
+#   deploy/kafka-acls.sh master User:tenants-api           the rights of `compactory serve` on directories with mastered = "kafka"
+#   deploy/kafka-acls.sh process User:registration         the rights of `compactory process run`
 #
 # Environment:
 #   BOOTSTRAP      bootstrap servers (needed)
-#   TOPICS         topics of the directories, the outbox or the sink, separated by spaces (needed)
+#   TOPICS         topics of the directories, the outbox, the sink or the processor, separated by spaces (needed)
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
 #   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
 #   CREATE_TOPICS  no: you create the topics, and the source runs with --no-create-topics
 #   DEAD_LETTERS   topic of a sink's failed records
+#   PROCESSORS     names of the processors, separated by spaces (needed for process)
+#   OUTPUTS        topics that the processors write, separated by spaces
 #   KAFKA_ACLS     the command of the tool (default kafka-acls.sh)
 #   COMMAND_CONFIG properties file for the tool's login
 set -euo pipefail
 
 component=${1:-} principal=${2:-}
-if [[ ! $component =~ ^(source|store|writer|outbox|sink)$ || $principal != *:* ]]; then
+if [[ ! $component =~ ^(source|store|writer|outbox|sink|master|process)$ || $principal != *:* ]]; then
     sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0" >&2
     exit 2
 fi
@@ -70,5 +74,31 @@ sink)
     allow "${topics[@]}" -- Read
     allow --group compactory-sink- --resource-pattern-type prefixed -- Read
     [[ -z ${DEAD_LETTERS:-} ]] || allow --topic "$DEAD_LETTERS" -- Write
+    ;;
+master)
+    ids=() notes=()
+    for topic in $TOPICS; do
+        ids+=(--transactional-id "compactory-writes-$topic")
+        notes+=(--topic "$topic-writes")
+    done
+    operations=(Read Write DescribeConfigs)
+    allow "${topics[@]}" -- "${operations[@]}"
+    [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
+    allow "${notes[@]}" -- "${operations[@]}"
+    allow "${ids[@]}" -- Write
+    ;;
+process)
+    allow "${topics[@]}" -- Read
+    outputs=()
+    for topic in ${OUTPUTS:-}; do outputs+=(--topic "$topic"); done
+    [[ ${#outputs[@]} -eq 0 ]] || allow "${outputs[@]}" -- Write
+    operations=(Read Write)
+    [[ ${CREATE_TOPICS:-yes} == no ]] || operations+=(Create)
+    for name in ${PROCESSORS:?name the processors}; do
+        allow --topic "compactory-process-$name" -- "${operations[@]}"
+        allow --group "compactory-process-$name" -- Read
+        # Each process has an id of its own.
+        allow --transactional-id "compactory-process-$name-" --resource-pattern-type prefixed -- Write
+    done
     ;;
 esac

@@ -25,19 +25,19 @@ from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
-from .protocol.access import Access
+from .protocol.access import GRANT, Access
 from .protocol.freshness import Freshness
 from .protocol.http_errors import BadRequest, MethodRefused, NoResource
 from .protocol.openapi import document
-from .protocol.path import ENTRIES, decode_segment, raw_path
+from .protocol.path import ENTRIES, decode_segment, raw_path, routed_directory
 from .protocol.problem import problem
 from .protocol.timing import Timing
-from .routes.bad_records import SCOPE, error_routes
+from .routes.bad_records import error_routes
 from .routes.changes import ChangeStreams, change_routes
 from .routes.digests import digest_routes
 from .routes.entries import entry_routes
 from .routes.health import Health
-from .routes.lookup import Lookups
+from .routes.lookup import Lookup, Lookups
 from .routes.metrics import Exposition
 from .routes.operations import operation_routes
 from .routes.outcomes import outcome_routes
@@ -106,12 +106,9 @@ class Application:
             path = raw_path(scope)
             headers = _chosen(scope["headers"])
             if path not in _OPEN_PATHS:
-                scope[SCOPE] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
-            place, entries, key = path.partition(ENTRIES)
-            target = self._lookup_at(place)
-            if target is None and entries:
-                target = self._lookups.spelled_otherwise(place)
-            if target is None or not entries:
+                scope[GRANT] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
+            target, key = self._entry(scope, path)
+            if target is None:
                 status, route, answered = await self._route(scope, receive, send)
             elif scope["method"] not in _READING:
                 route = _LOOKUP
@@ -131,6 +128,17 @@ class Application:
             await send({"type": "http.response.start", "status": status, "headers": answer})
             await send({"type": "http.response.body", "body": body})
         self._timing.observe(route, status, (answered or perf_counter()) - began)
+
+    def _entry(self, scope: Any, path: bytes) -> tuple[Lookup | None, bytes]:
+        """Return the directory and the key of an entry's path, None for FastAPI's routes. Raises Forbidden."""
+        place, entries, key = path.partition(ENTRIES)
+        target = self._lookup_at(place)
+        if target is None and entries:
+            target = self._lookups.spelled_otherwise(place)
+        directory = target.name if target is not None else routed_directory(scope)
+        if directory is not None:
+            scope[GRANT].demand_read(directory)
+        return (target if entries else None), key
 
     async def _write(self, directory: str, key: bytes, scope: Any, receive: Any, send: Send) -> int:
         """Answer a write of one entry; return the status. Raises the errors of `problem`'s table."""

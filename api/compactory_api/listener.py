@@ -16,7 +16,7 @@ from compactory.worker import Worker
 
 from .listen import Listen
 from .probe_server import ProbeServer
-from .protocol.access import Access, Scope, Tokens, is_loopback
+from .protocol.access import Access, Grant, Scope, Tokens, is_loopback
 from .protocol.http_errors import Forbidden, MethodRefused, NoResource, Unauthorized
 from .routes.health import Health
 from .routes.metrics import Exposition
@@ -84,8 +84,8 @@ class Listener:
     ) -> tuple[int, list[tuple[str, str]], bytes]:
         """Return status, headers and body of a request. Raises the errors of `problem`'s table."""
         if path == CONNECTORS or path.startswith(f"{CONNECTORS}/"):
-            scope = self._check(headers)
-            if not self._orders.reads(method, path) and scope is not Scope.ADMIN:
+            grant = self._check(headers)
+            if not self._orders.reads(method, path) and grant.rest is not Scope.ADMIN:
                 raise Forbidden(
                     "this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and for the caller"
                 )
@@ -102,7 +102,7 @@ class Listener:
             return _document(200, self.health.status())
         return _document(*(self.health.liveness() if path == "/livez" else self.health.readiness()))
 
-    def _check(self, headers: Any) -> Scope:
+    def _check(self, headers: Any) -> Grant:
         if self._access is None:
             raise Unauthorized("status is open to this machine only; set COMPACTORY_HTTP_READ_TOKEN to ask for a token")
         authorization, host = headers.get("Authorization"), headers.get("Host")

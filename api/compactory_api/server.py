@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from compactory.errors import StoreClosed
+from compactory.errors import StartTimeout, StoreClosed, Unreachable
 from compactory.store import GlobalStore
 from compactory.worker import Worker
 
@@ -26,6 +26,7 @@ __all__ = ["Server"]
 
 log = logging.getLogger("compactory.api")
 
+_AGAIN = 1.0  # seconds until writers that could not be started are tried again
 _CLOSE = 5.0  # seconds that closing the store may take before the process ends without it
 
 
@@ -68,6 +69,7 @@ class Server:
         )
         self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
         self._failure: BaseException | None = None
+        self._ending = threading.Event()
 
     def run(self, listening: socket.socket) -> None:
         """Serve on a bound socket until SIGTERM, Ctrl-C or `stop`; close the store.
@@ -93,15 +95,27 @@ class Server:
     def _load(self) -> None:
         try:
             with self._loading:
+                self.app.writes.check()
                 self._store.start()
-                self.app.writes.start()
+            while not self._takes_writes() and not self._ending.wait(_AGAIN):
+                pass
         except StoreClosed:
             return  # told to stop while it loaded
         except BaseException as error:  # noqa: BLE001 (raised again by run)
             self._failure = error
             self._uvicorn.should_exit = True
 
+    def _takes_writes(self) -> bool:
+        """Start the writers; False where Kafka has gone since the store was read. Raises ConfigError, StoreClosed."""
+        try:
+            self.app.writes.start()
+        except (Unreachable, StartTimeout) as error:
+            log.warning("lookups are served, writes are not yet: %s", " ".join(str(error).split()))
+            return False
+        return True
+
     def _close(self) -> None:
+        self._ending.set()
         closing = threading.Thread(target=self._close_all, name="compactory-close", daemon=True)
         closing.start()
         closing.join(_CLOSE)

@@ -81,13 +81,27 @@ def run(url: str, mode: str, count: int, seconds: float = 0.0) -> dict[str, floa
             connection.execute(BACKLOG)
             connection.commit()
         with executor(url, int(concurrency or CONCURRENCY)):
+            found: dict[str, float] = {}
             if mode in {"held", "freed"}:
                 holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 holder.execute("SELECT FROM compactory.jobs")
                 hold(connection, kind, 3 * count, seconds)
+                found = {"dead": dead(url)}
                 if mode == "freed":
                     holder.rollback()
-            return {"rate": count / timed(connection, kind, count, 100 if mode == "groups" else 0)}
+            return found | {"rate": count / timed(connection, kind, count, 100 if mode == "groups" else 0)}
+
+
+def dead(url: str) -> int:
+    """Dead rows that no vacuum can remove, as the server's statistics have it once sessions have reported."""
+    time.sleep(2.0)
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relid = 'compactory.jobs_live'::regclass"
+        ).fetchone()
+    assert row is not None
+    found: int = row[0]
+    return found
 
 
 def hold(connection: psycopg.Connection, kind: str, count: int, seconds: float) -> None:

@@ -28,8 +28,8 @@ from benchmarks.directories import postgres
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 from compactory_connectors.sink import Records, TransactionalSink
-from compactory_connectors.sink.table.sink_config import load_sink
-from compactory_connectors.sink.table.writer import table_sink
+from compactory_connectors.sink.into_table.sink_config import load_sink
+from compactory_connectors.sink.into_table.writer import table_sink
 
 TABLE = """
 CREATE TABLE accounts (id int8 PRIMARY KEY, name text NOT NULL, city text, balance int8 NOT NULL, active bool);

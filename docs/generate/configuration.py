@@ -41,8 +41,9 @@ indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId"], unique = true}]
 _SECTION_MEANINGS = {
     "postgres": {"url": "URL or DSN of the database, for `compactory sql` and `compactory outbox`"},
     "store": {
-        "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
-        "path": "folder of `rocksdb`, for it alone, or of the files that `memory` saves; relative to this file",
+        "backend": "where `compactory serve` keeps entries: `memory`, `rocksdb` or `shared` (several processes)",
+        "path": "folder of `rocksdb` (for it alone), of `shared`, or of saved `memory`; relative to this file",
+        "map_bytes": "what a topic of `shared` may take at most; 64 GiB",
         "save_every": "seconds between two files of a topic that `memory` saves; 300",
         "bootstrap": "file or URL (fsspec) of `compactory snapshot` for a first start of `memory`; folders end with /",
     },
@@ -52,6 +53,11 @@ _SECTION_MEANINGS = {
         "write_token": "bearer token that also writes directories mastered in Kafka",
         "advertised": "base URL under which other servers reach this one, to forward writes; default: where it listens",
         "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
+    },
+    "clients": {
+        "token": "bearer token of this client",
+        "token_file": "file with the token; relative to this file",
+        "scopes": "directory of this file → `read`, `write` or `admin`; `*`: all other directories",
     },
     "outbox": {
         "compact": "send only the newest message of a key in a batch",
@@ -65,7 +71,13 @@ _SECTION_MEANINGS = {
     },
 }
 
-_NAMED = {"directories": "[directories.NAME]", "outbox": "[outbox.topics.NAME]"}
+_NAMED = {
+    "clients": "[http.clients.NAME]",
+    "directories": "[directories.NAME]",
+    "outbox": "[outbox.topics.NAME]",
+}
+
+_WITHIN = {"http": ("clients",)}  # section → those that stand in it
 
 _VARIABLES = {
     "CONFIG": "path of compactory.toml",
@@ -127,11 +139,12 @@ def _file_rows() -> list[list[str]]:
         "postgres": (("url",), _SECTION_MEANINGS["postgres"]),
         "store": ([*settings_file._STORE, *settings_file._STORE_OPTIONS], _store_meanings()),
         "http": (settings_file._HTTP, _SECTION_MEANINGS["http"]),
+        "clients": (settings_file._CLIENT, _SECTION_MEANINGS["clients"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
         "outbox": (_SECTION_MEANINGS["outbox"], _SECTION_MEANINGS["outbox"]),
     }
     rows = [["`[kafka]`", "any client property", "see above"]]
-    for section in settings_file._SECTIONS:
+    for section in [part for name in settings_file._SECTIONS for part in (name, *_WITHIN.get(name, ()))]:
         if section == "kafka":
             continue
         keys, meanings = sections[section]

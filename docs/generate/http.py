@@ -22,6 +22,7 @@ _AUTH = """\
 With `COMPACTORY_HTTP_READ_TOKEN`, `COMPACTORY_HTTP_WRITE_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set,
 requests carry `Authorization: Bearer TOKEN`.
 The write token also writes [directories mastered in Kafka](../writes.md).
+A client may have a token of its own, with [a scope on each directory](../security.md#http).
 The admin token also shows the bytes of bad records. Without a token the server listens on a loopback
 address only and answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -101,7 +102,8 @@ def _outbox() -> OutboxWorker:
 def _jobs() -> JobsWorker:
     board = JobsBoard()
     board.ended("transport.notify", "succeeded", 0.1)
-    board.sampled([TypeStatus(type="transport.notify", state="scheduled", jobs=1, oldest=0, executors=1)])
+    found = TypeStatus(type="transport.notify", state="scheduled", jobs=1, oldest=0, executors=1)
+    board.note(types=[asdict(found)])
     executor: Any = SimpleNamespace(board=board, alive=True)
     return JobsWorker(executor)
 

@@ -51,6 +51,7 @@ from compactory.records import Contested, Entry, Partition, QuarantinedRecord, S
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
+from compactory.storage.shared.backend import Shared
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.version import Version
@@ -101,6 +102,7 @@ __all__ = [
     "RangeDigest",
     "RecordError",
     "RocksDB",
+    "Shared",
     "SnapshotRecord",
     "StaleData",
     "StartTimeout",

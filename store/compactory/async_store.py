@@ -16,6 +16,7 @@ from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
+from compactory.ingest.waiting import Waiting
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.records import Entry, Partition, QuarantinedRecord
@@ -24,7 +25,6 @@ from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
 from compactory.version import Version
-from compactory.waiting import Waiting
 
 __all__ = ["AsyncGlobalStore"]
 

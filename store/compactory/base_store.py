@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from compactory.clock import clock
 from compactory.directory import Directory
-from compactory.ingest.clock import clock
 from compactory.ingest.engine import Engine
 from compactory.ingest.loading import Loading
 from compactory.lookup.store_snapshot import Views

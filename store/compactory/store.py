@@ -12,12 +12,12 @@ from typing import Any, Self, TypeVar, overload
 from compactory.base_store import BaseStore
 from compactory.change_subscription import ChangeSubscription
 from compactory.cleanup import apart, in_forked_children, keep_forever
+from compactory.clock import clock
 from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, ConfigError, Unreachable, VersionGone, WaitTimeout, WatchExpired
-from compactory.ingest.clock import clock
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
 from compactory.ingest.loading import Loading

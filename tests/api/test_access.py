@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from compactory import ConfigError
-from compactory_api.protocol.access import Access, Scope, Tokens, is_loopback
+from compactory_api.protocol.access import Access, Client, Scope, Tokens, is_loopback
 from compactory_api.protocol.http_errors import Misdirected, Unauthorized
 from tests.api.serving import Serving
 from tests.store.topics import Topics
@@ -100,15 +100,15 @@ def test_listening_to_the_network_needs_a_token_or_a_word() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.7", "example.org", "127.0.0.1.example.org", ""):
         with pytest.raises(ConfigError, match=r"COMPACTORY_HTTP_READ_TOKEN.*--no-auth"):
             Access.for_listener(host, Tokens(), no_auth=False)
-        assert Access.for_listener(host, Tokens(), no_auth=True).check(None, b"any") is Scope.READ
+        assert Access.for_listener(host, Tokens(), no_auth=True).check(None, b"any").rest is Scope.READ
         with pytest.raises(Unauthorized):
             Access.for_listener(host, Tokens(admin=ADMIN), no_auth=False).check(None, None)
     for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
         assert is_loopback(host)
         access = Access.for_listener(host, Tokens(), no_auth=False)
-        assert access.check(None, b"localhost:80") is Scope.WRITE
+        assert access.check(None, b"localhost:80").rest is Scope.WRITE
         own = f"[{host}]:80" if ":" in host else f"{host}:80"
-        assert access.check(None, own.encode()) is Scope.WRITE
+        assert access.check(None, own.encode()).rest is Scope.WRITE
         with pytest.raises(Misdirected):
             access.check(None, None)
     with pytest.raises(ConfigError, match="contradicts"):
@@ -121,7 +121,10 @@ def test_tokens_are_checked_and_never_shown() -> None:
             Tokens(read=bad)
     with pytest.raises(ConfigError, match="the same"):
         Tokens(read=READ, admin=READ)
-    assert READ not in repr(Tokens(read=READ, admin=ADMIN))
+    asked = Tokens(write=READ, clients=(Client(name="me", token=READ, scopes={}),))  # as who asks a server has them
+    with pytest.raises(ConfigError, match="the write token and the client me's token are the same"):
+        Access(asked)
+    assert READ not in repr(Tokens(read=READ, admin=ADMIN)) + repr(asked)
     assert Tokens(admin=ADMIN).any == ADMIN
     assert Tokens(read=READ, admin=ADMIN).any == READ
     assert not Tokens()

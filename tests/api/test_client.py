@@ -17,6 +17,7 @@ from compactory import (
     Directory,
     EntryMissing,
     Index,
+    Operation,
     PreconditionFailed,
     UnknownDirectory,
     Unreachable,
@@ -25,7 +26,7 @@ from compactory import (
     WriteRefused,
     WriteRules,
 )
-from compactory.client import AsyncClient, Client
+from compactory.client import AsyncClient, Client, Written
 from compactory_api.protocol.access import Access, Scope
 from tests.api.serving import Serving
 from tests.cli.conftest import NOBODY_HOME, Shell
@@ -86,6 +87,52 @@ def test_coroutines_read_what_they_wrote(serving: Serving) -> None:
                 await tenants.get("t1")
 
     asyncio.run(main())
+
+
+def test_many_entries_are_written_and_listed(serving: Serving) -> None:
+    operations = [Operation(kind="put", key=f"t{n:04}", value=Tenant(f"{n}@x", n % 2)) for n in range(2_500)]
+    operations += [
+        Operation(kind="post", value=Tenant("posted@x")),
+        Operation(kind="put", key="same", value=Tenant("1@x")),
+        Operation(kind="patch", key="t0000", value={"seats": 9}),
+        Operation(kind="delete", key="t0001", if_match=("other",)),
+        Operation(kind="put", key="t0002", value=Tenant("new@x"), if_none_match=("*",)),
+    ]
+    listed: list[tuple[str, Tenant]] = []
+    with Client(f"http://127.0.0.1:{serving.port}") as client:
+        tenants = client.directory(Directory("tenants", decode=Tenant))
+        results = list(tenants.bulk(operations))
+        listed += tenants.items(prefix="t")  # at once: the client carries the tokens
+        assert dict(tenants.items(index="email", values=["7@x"])) == {"t0007": Tenant("7@x", 1)}
+    assert all(isinstance(result, Written) and result.created for result in results[:2501])
+    assert [type(result) for result in results[2501:]] == [
+        Conflict, Written, PreconditionFailed, PreconditionFailed,
+    ]  # fmt: skip
+    assert [key for key, _ in listed if key.startswith("t0") or len(key) == 5] == [f"t{n:04}" for n in range(2_500)]
+    assert dict(listed)["t0000"] == Tenant("0@x", 9)
+
+    async def main() -> None:
+        async with AsyncClient(f"http://127.0.0.1:{serving.port}") as other:
+            entries = other.directory("tenants")
+            found = [result async for result in entries.bulk([Operation(kind="put", key="a", value={"email": "a@x"})])]
+            assert isinstance(found[0], Written)
+            assert [item async for item in entries.items(prefix="a")] == [("a", {"email": "a@x"})]
+
+    asyncio.run(main())
+
+
+def test_a_bulk_request_that_may_have_been_carried_out_is_not_sent_again() -> None:
+    script: list[Any] = [httpx2.ConnectError("nobody"), httpx2.ReadTimeout("late")]
+
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        raise script.pop(0)
+
+    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    entries = Client("http://here", timeout=5, http=http).directory("d")
+    with pytest.raises(WriteFailed, match="read the entries") as failed:
+        list(entries.bulk([Operation(kind="delete", key="k")]))
+    assert failed.value.unknown
+    assert not script
 
 
 def test_a_write_is_repeated_with_its_key_and_an_unknown_outcome_is_never_called_a_failure() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -178,6 +180,45 @@ def test_what_can_not_be_served_is_refused_before_or_soon_after_the_start(
     several = compactory("serve", "--listen", "nonsense", "--json")
     assert several.code == 2
     assert len(several.error["problems"]) == 3, "no directories, no Kafka, no place to listen: all at once"
+
+
+def test_workers_share_a_copy_and_dead_ones_are_replaced(
+    served: Start, compactory: Shell, topics: Topics, kafka: str, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.produce(topic, ("a", '{"v":1}'))
+    config = tmp_path / "shared.toml"
+    config.write_text('[store]\nbackend = "shared"\npath = "copy"\n', encoding="utf-8")
+    serving = served(topic, "--workers", "2", "--config", str(config))
+
+    def workers() -> set[int]:
+        pid = serving.process.pid
+        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()))
+
+    def answers() -> bool:
+        found = [ask(serving.port, f"/v1/directories/{topic}/entries/a") for _ in range(8)]
+        return all(answer.status == 200 for answer in found)
+
+    first = workers()
+    assert len(first) == 2
+    eventually(answers)
+    for _ in range(2):  # the owner is one of them
+        os.kill(min(workers() & first), signal.SIGKILL)
+        eventually(lambda: len(workers()) == 2)
+        [token] = topics.produce(topic, ("a", '{"v":2}'))
+        fresh = {"Compactory-Min-Offset": str(token), "Prefer": "wait=20"}
+        eventually(answers)
+        for _ in range(4):
+            assert ask(serving.port, f"/v1/directories/{topic}/entries/a", headers=fresh).json == {"v": 2}
+    assert not workers() & first
+    last = workers()
+    serving.process.send_signal(signal.SIGTERM)
+    assert serving.end() == 0
+    assert not any(Path(f"/proc/{pid}").exists() for pid in last)
+    alone = compactory("serve", topic, "--kafka", kafka, "--workers", "2", "--listen", "127.0.0.1:0")
+    assert (alone.code, 'backend = "shared"' in alone.err) == (2, True)
+    nope = compactory("serve", "nope-x", "--kafka", kafka, "--workers", "2", "--config", str(config))
+    assert (nope.code, "does not exist" in nope.err) == (2, True)
 
 
 @pytest.mark.proof  # it takes the 30 seconds that a store waits for a broker

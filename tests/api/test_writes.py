@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from compactory import Directory, Index, WriteRules
-from compactory_api.protocol.access import Access, Scope, Tokens
+from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachable, WriteRules
+from compactory.mastered.writer import start_writers
+from compactory_api.protocol.access import Access, Client, Scope, Tokens
 from tests.api.serving import Answer, Serving
 from tests.store.topics import Topics, eventually
 
@@ -93,6 +94,48 @@ def test_each_line_of_a_bulk_write_is_answered(serve: Serve, tenants: Directory[
     assert found[4]["problem"]["type"].endswith(":conflict")
 
 
+def test_each_write_of_a_transaction_has_a_line_in_the_audit_trail(
+    serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = serve(tenants, access=LOCAL)
+    lines = [b'{"op": "put", "key": "t%d", "value": {"email": "%d@x"}}' % (n, n % 2) for n in range(3)]
+    headers = {"Content-Type": "application/x-ndjson"}
+    with caplog.at_level(logging.INFO, "compactory.audit"):
+        serving.ask("/v1/directories/tenants/entries:bulkWrite", "POST", body=b"\n".join(lines), headers=headers)
+    [record] = [record for record in caplog.records if record.name == "compactory.audit"]
+    assert [line.split(" at ")[0] for line in record.getMessage().splitlines()] == [
+        "put of 't0' in tenants", "put of 't1' in tenants",
+    ]  # fmt: skip
+    assert "0@x" not in caplog.text
+
+
+def test_wrong_topics_are_refused_before_anything_is_loaded(serve: Serve, topics: Topics) -> None:
+    rules = WriteRules(min_insync_replicas=2)
+    wrong = [Directory(name, topic=topics.create(cleanup_policy="compact,delete"), rules=rules) for name in ("a", "b")]
+    serving = serve(*wrong, Directory("absent", topic="absent", rules=rules), ready=False, missing_topic="wait")
+    eventually(lambda: serving.ended)
+    assert isinstance(serving.failure, ConfigError)
+    assert len(serving.failure.problems) == 4  # the policy and the replicas of each
+    assert serving.store.positions() == {}
+
+
+def test_a_server_serves_lookups_and_tries_again_where_its_writers_do_not_start(
+    serve: Serve, tenants: Directory[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def start(writers: list[MasteredWriter]) -> None:
+        tries.append(len(writers))
+        if len(tries) == 1:
+            raise Unreachable("Kafka", "it is away")
+        start_writers(writers)
+
+    monkeypatch.setattr("compactory_api.routes.writes.start_writers", start)
+    serving = serve(tenants, access=LOCAL)
+    assert tries == [1, 1]
+    assert write(serving, "PUT", "t1", {"email": "a@x"}).status == 201
+
+
 def test_only_the_write_scope_writes(serve: Serve, tenants: Directory[Any]) -> None:
     tokens = Tokens(read="reader", write="writer", admin="admin")
     serving = serve(tenants, access=Access(tokens))
@@ -101,6 +144,78 @@ def test_only_the_write_scope_writes(serve: Serve, tenants: Directory[Any]) -> N
         for token in ("nobody", "reader", "writer", "admin")
     }
     assert statuses == {"nobody": 401, "reader": 403, "writer": 201, "admin": 200}
+
+
+@pytest.fixture
+def shared(serve: Serve, tenants: Directory[Any], topics: Topics) -> Serving:
+    """A server of two directories, with a bad record in each; every client has a scope of its own on each."""
+    acquirers = topics.create()
+    for topic in (tenants.topic, acquirers):
+        topics.produce(topic, ("bad", "no JSON"), ("good", "{}"))
+    clients = (
+        Client(name="billing", token="billing", scopes={"tenants": Scope.WRITE}),
+        Client(name="support", token="support", scopes={"tenants": Scope.ADMIN, "*": Scope.READ}),
+        Client(name="audit", token="audit", scopes={"*": Scope.ADMIN, "tenants": Scope.READ}),
+        Client(name="nothing", token="nothing", scopes={}),
+    )
+    return serve(tenants, Directory("acquirers", topic=acquirers), access=Access(Tokens(clients=clients)))
+
+
+def by(client: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {client}"}
+
+
+def test_a_client_has_a_scope_on_each_directory(shared: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "compactory.audit"):
+        found = {
+            client: (
+                write(shared, "PUT", "t1", {"email": "a@x"}, by(client)).status,
+                shared.entry("tenants", "good", headers=by(client)).status,
+                shared.entry("acquirers", "good", headers=by(client)).status,
+            )
+            for client in ("billing", "support", "audit", "nothing", "stranger")
+        }
+    assert found == {
+        "billing": (201, 200, 403),
+        "support": (200, 200, 200),
+        "audit": (403, 200, 200),
+        "nothing": (403, 403, 403),
+        "stranger": (401, 401, 401),
+    }
+    assert "by client billing at 127.0.0.1" in caplog.text
+
+
+def test_no_route_of_a_directory_is_open_to_a_client_without_a_scope_on_it(shared: Serving) -> None:
+    """However the path is spelled; those that are not about one directory tell a client no values."""
+    document = shared.ask("/openapi.json", headers=by("billing")).json
+    routes = [(path, method.upper()) for path, methods in document["paths"].items() for method in methods]
+    routes = [(path, method) for path, method in routes if "{directory}" in path]
+    assert len(routes) >= 12
+    for path, method in routes:
+        for name in ("acquirers", "%61cquirers"):
+            place = path.format(directory=name, key="good", ranges="0")
+            assert shared.ask(place, method, headers=by("billing")).status == 403, place
+    assert shared.ask("/v1/directories%2Facquirers/changes", headers=by("billing")).status in (403, 404)
+    assert shared.ask("/v1/directories", headers=by("nothing")).status == 200
+
+
+def test_bad_records_are_for_who_rules_their_directory(shared: Serving) -> None:
+    def listed(client: str) -> dict[str, bool]:
+        found = shared.ask("/v1/errors", headers=by(client)).json["errors"]
+        return {error["directory"]: "value_base64" in error for error in found}
+
+    assert listed("billing") == {"tenants": False}
+    assert listed("support") == {"tenants": True, "acquirers": False}
+    assert listed("audit") == {"tenants": False, "acquirers": True}
+    assert listed("nothing") == {}
+
+    def skip(client: str, body: bytes | None = None) -> int:
+        return shared.ask("/v1/errors:skip", "POST", body=body, headers=by(client) | JSON).status
+
+    assert skip("billing") == skip("nothing") == 403
+    assert skip("support", b'{"errors": [{"directory": "acquirers", "partition": 0, "offset": 0}]}') == 403
+    assert skip("support") == 200
+    assert listed("audit") == {"acquirers": True}
 
 
 def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants: Directory[Any]) -> None:

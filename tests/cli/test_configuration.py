@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from compactory import ConfigError, Directory, Index, Memory, RocksDB
+from compactory_api.protocol.access import Scope
 from compactory_cli.context.configuration import Configuration, load
 from compactory_cli.context.environment import read_environment
 from compactory_cli.context.flags import Flags, LogFormat, LogLevel
@@ -151,6 +152,51 @@ def test_directories_become_directory_objects(folder: Path) -> None:
     assert configuration.directory("other") is None
 
 
+def test_clients_have_tokens_and_scopes_of_their_own(folder: Path) -> None:
+    (folder / "secret").write_text("billing-token\n")
+    toml = """
+        [http.clients.billing]
+        token_file = "secret"
+        scopes = {tenants = "write", "*" = "read"}
+        [http.clients.support]
+        token = "support-token"
+        scopes = {tenants = "admin"}
+        [directories.tenants]
+    """
+    found = loaded(toml).tokens.clients
+    assert [(client.name, client.token, client.scopes) for client in found] == [
+        ("billing", "billing-token", {"tenants": Scope.WRITE, "*": Scope.READ}),
+        ("support", "support-token", {"tenants": Scope.ADMIN}),
+    ]
+    wrong = """
+        [http.clients.a]
+        token = "t"
+        token_file = "gone"
+        scopes = {tenant = "read"}
+        [http.clients.b]
+        token_file = "gone"
+        [http.clients.c]
+        token = "same"
+        scopes = {tenants = "all"}
+        [http.clients.d]
+        token = "same"
+        scopes = {"*" = 1}
+        [directories.tenants]
+    """
+    assert problems(wrong) == [
+        "compactory.toml: [http.clients.a] scopes.tenant: no directory; did you mean tenants?",
+        "compactory.toml: [http.clients.a] token: give it, or token_file with the path of a file that holds it",
+        'compactory.toml: [http.clients.b] scopes: is missing: scopes = {DIRECTORY = "read"}',
+        (
+            "compactory.toml: [http.clients.b] token_file: gone can't be read: No such file or directory; "
+            "relative to this file's folder"
+        ),
+        "compactory.toml: [http.clients.c] scopes.tenants: 'all' is none of read, write, admin",
+        "compactory.toml: [http.clients.d] scopes.*: 1 is none of read, write, admin",
+        "the client c's token and the client d's token are the same: choose one for each",
+    ]
+
+
 def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folder: Path) -> None:
     toml = """
         kafak = 1
@@ -281,8 +327,12 @@ def test_the_rules_of_a_directory_mastered_in_kafka(folder: Path) -> None:
         [directories.d]
         mastered = "kafka"
         schema = "list.json"
+        references = {acquirer = "gone"}
+        unique = [["email"]]
         """
-    assert len(problems(bad)) == 5
+    found = problems(bad)
+    assert len(found) == 7
+    assert ["there is no directory 'gone'" in found[-1], "needs an index" in found[-2]] == [True, True]
 
 
 def test_a_store_on_disk(folder: Path) -> None:

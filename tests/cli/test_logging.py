@@ -43,6 +43,14 @@ def test_programs_get_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> No
     assert second["logger"] == "compactory.kafka"
 
 
+def test_the_lines_of_a_record_are_parted_where_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(load(Flags(log_format=LogFormat.JSON), read_environment({})), LogLevel.INFO)
+    for extra in ({"line_by_line": True}, {}):
+        logging.getLogger("compactory.audit").info("%s", "put of 'a'\nput of 'b'", extra=extra)
+    events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert events == ["put of 'a'", "put of 'b'", "put of 'a'\nput of 'b'"]
+
+
 def test_people_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
     log(LogFormat.CONSOLE)
     printed = capsys.readouterr().err

@@ -137,6 +137,8 @@ def registry(losses: Losses) -> Jobs:
                 [job.id, job.type, job.group, job.attempt, job.payload.get("version")],
             )
             time.sleep(random.random() * (0.2 if random.random() < 0.1 else 0.01))
+            if random.random() < 0.01:
+                lose(conn)
             if random.random() < (0.4 if job.type == "skip" else 0.1):
                 raise ValueError("at random")
 
@@ -153,7 +155,7 @@ def registry(losses: Losses) -> Jobs:
     def again(job: Job, conn: psycopg.Connection) -> None:
         with Exclusive(conn, job, losses):
             conn.execute("INSERT INTO effects (job, type) VALUES (%s, %s)", [job.id, job.type])
-            time.sleep(random.random() * 0.2 if job.attempt == 1 else random.uniform(0.5, 1.0))
+            time.sleep(random.random() * 0.2 if job.attempt == 1 else random.uniform(2.0, 3.0))
             if job.attempt == 1:
                 raise ValueError(FIRST.decode())
 
@@ -168,6 +170,13 @@ def registry(losses: Losses) -> Jobs:
             time.sleep(0.1)
 
     return jobs
+
+
+def lose(conn: psycopg.Connection) -> None:
+    """The session is lost here, and the server does not notice: it is at work for it."""
+    conn.pgconn.send_query(b"SELECT pg_sleep(1)")
+    conn.close()
+    raise ConnectionError("at random")
 
 
 class Exclusive:

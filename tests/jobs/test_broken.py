@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from compactory_connectors.jobs import Job, Jobs, NewJob, table
+from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, table
 from compactory_connectors.jobs.claims import Claims
 from compactory_connectors.jobs.table import Outcome, outcomes_json
 from compactory_sql import query
@@ -79,6 +79,36 @@ def test_two_claims_of_one_group_see_each_other(bench: Bench, monkeypatch: pytes
     go.set()
     bench.wait_for_all()
     assert began.index(first) > began.index(second)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_session_that_was_lost_ends_before_its_job_begins_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str, ended: bool
+) -> None:
+    """Guarantee 15: the client knows of the loss; the server goes on with a statement, and holds locks."""
+    free: list[bool] = []
+
+    def lose(job: Job, conn: psycopg.BaseConnection, row: tuple[bool] | None) -> None:
+        free.append(row == (True,))
+        if job.attempt == 1:
+            conn.pgconn.send_query(b"SELECT pg_sleep(60)")
+            conn.pgconn.finish()
+            raise ConnectionError
+
+    def function(job: Job, conn: psycopg.Connection) -> None:
+        lose(job, conn, conn.execute("SELECT pg_try_advisory_xact_lock(1, 1)").fetchone())
+
+    async def coroutine(job: Job, conn: psycopg.AsyncConnection) -> None:
+        lose(job, conn, await (await conn.execute("SELECT pg_try_advisory_xact_lock(1, 1)")).fetchone())
+
+    if not ended:
+        monkeypatch.setattr(table.JobTable, "end_sessions", lambda *_: set())
+    bench.jobs.handler("a", retry=Retry(first=0.01))({"function": function, "coroutine": coroutine}[kind])
+    bench.executor()
+    bench.wait_for(bench.enqueue("a"), "succeeded")
+    assert free == [True, ended]
+    bench.sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'")
 
 
 @pytest.mark.parametrize("handed", [True, False])

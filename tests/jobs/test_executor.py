@@ -14,11 +14,10 @@ from pydantic import BaseModel
 
 from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import checked_url
-from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
 from compactory_connectors.jobs.attempt import Attempts, _Kept, _Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.table import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.jobs.table import Claimed, JobTable, Outcome, open_jobs
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 
@@ -276,23 +275,6 @@ def test_a_job_outlives_many_heartbeats(bench: Bench, impatient: None) -> None:
     assert bench.column("SELECT rescues FROM compactory.jobs WHERE id = %s", job) == [0]
 
 
-def test_a_job_that_kills_its_executors_has_failed_after_the_fifth(bench: Bench) -> None:
-    bench.jobs.declare("a")
-    poison = bench.enqueue("a")
-    with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
-        rescuer = JobTable.register(connection, "rescuer", "test", ["a"])
-        for number in range(5):
-            bench.sql.execute("UPDATE compactory.jobs_live SET position = 1, run_at = now()")  # its pause is over
-            dead = JobTable.register(connection, "dead", "test", ["a"])
-            batch = dead.claim(Request(limit=1), Assigned((0,), 1), Position.at(0, 0))
-            assert [chain[0].id for chain in batch.chains] == [poison]
-            assert rescuer.rescue(dead.executor) == []  # it lives
-            rescuer.bury(dead.executor)
-            state = "failed" if number == 4 else "scheduled"
-            assert rescuer.rescue(dead.executor) == [(poison, "a", state)]
-    assert "died" in str(jobs_where(bench.sql, [poison])[0].last_error)
-
-
 def test_snoozed_cancelled_and_given_up_jobs(bench: Bench) -> None:
     @bench.jobs.handler("snooze", retry=Retry(max_attempts=1))
     def snooze(job: Job) -> None:
@@ -458,30 +440,43 @@ def test_a_database_without_jobs_is_told_with_the_remedy(database: str) -> None:
 def test_an_executor_that_was_taken_for_dead_gets_no_session(bench: Bench) -> None:
     """Guarantee 15: it may wake up with jobs in hand before its keeper knows, and would run them twice at once."""
     conninfo = checked_url(bench.url).conninfo
-    attempts = Attempts(1, {}, conninfo, lambda *_: None)
-    attempts.name("999999")
+    attempts = Attempts(1, {}, conninfo, lambda _: None)
     with pytest.raises(_Unconnected):
-        asyncio.run(attempts._async_connection())
+        asyncio.run(attempts._async_connection(999999))
     with pytest.raises(_Unconnected):
-        _Kept(conninfo).connection("999999")
+        _Kept(conninfo).connection(999999)
     sessions = "pg_stat_activity WHERE application_name LIKE 'compactory-jobs 999999%'"
     wait_until(lambda: bench.count(sessions) == 0, what="the server to end what the client closed")
 
 
 def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> None:
-    """Guarantee 15: a process that was frozen with jobs in hand wakes up before its keeper has looked."""
+    """Guarantee 15: a process that was frozen with jobs in hand wakes up before its keeper has looked, or after."""
     called: list[int] = []
     bench.jobs.handler("a")(lambda job: called.append(job.id))
+    bench.jobs.handler("b")(lambda job, conn: called.append(job.id))
     ended: list[Outcome | None] = []
     attempts = Attempts(
-        1, bench.jobs.handlers, checked_url(bench.url).conninfo, lambda _, outcome, *__: ended.append(outcome)
+        1, bench.jobs.handlers, checked_url(bench.url).conninfo, lambda item: ended.append(item.outcome)
     )
     attempts.start()
-    job = Claimed(1, "a", None, None, 0, 1, 7, False, "null", None, datetime.now(UTC), datetime.now(UTC))
-    attempts.put([job])
-    wait_until(lambda: ended == [Outcome.back(job)], what="the way back")
-    assert not called
-    attempts.until = time.monotonic() + 60
-    attempts.put([job])
-    wait_until(lambda: called == [1], what="the handler")
+    with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
+        before, now = (JobTable.register(connection, "one", "test", ["a", "b"]).executor for _ in range(2))
+    later = time.monotonic() + 60
+    for kind, executor, lease, runs in (
+        ("a", before, (before, 0.0), False),
+        ("a", before, (now, later), False),
+        ("b", before, (now, later), False),
+        ("a", now, (now, later), True),
+        ("b", now, (now, later), True),
+    ):
+        job = Claimed(
+            1, kind, None, None, 0, 1, executor << 32, 0, False, "null", None, datetime.now(UTC), datetime.now(UTC)
+        )
+        attempts.lease = lease
+        attempts.put([job])
+        wait_until(lambda: ended, what="an end")
+        assert called == [1] * runs
+        assert runs or ended == [Outcome.back(job)]
+        called.clear()
+        ended.clear()
     assert attempts.stop(time.monotonic() + 10)

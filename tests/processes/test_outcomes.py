@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from compactory import Directory, WriteRules
+import pytest
+
+from compactory import ConfigError, Directory, WriteRules
+from compactory.client import Client
 from compactory_api.protocol.access import Access, Scope
 from compactory_connectors.processes import ProcessRunner
 from tests.api.conftest import serve  # noqa: F401 (a fixture)
@@ -43,5 +46,16 @@ def test_a_write_is_answered_with_its_outcome_or_where_to_ask_for_it(
         broke = serving.entry("tenants", "a%2Fb", method="PUT", body=b'{"broke": true}', headers=wait)
         assert (broke.status, broke.headers["compactory-outcome"], broke.json["error"]) == (200, "bad", "no money")
         assert serving.ask("/v1/directories/tenants/outcomes/a%2Fb").json["state"] == "bad"
+        with Client(f"http://127.0.0.1:{serving.port}", wait=0.2) as client:
+            entries = client.directory("tenants")
+            written = entries.put("c", {"n": 2})
+            outcome = entries.outcome(written, wait=30)
+            assert (outcome.pending, outcome.state, outcome.value["registered"]) == (False, "good", True)
+    with Client(f"http://127.0.0.1:{serving.port}", wait=0.2) as client:
+        entries = client.directory("tenants")
+        assert entries.outcome(entries.put("c", {"n": 3}), wait=0.5).pending
+        other = client.directory("good")
+        with pytest.raises(ConfigError, match="no outcomes"):
+            other.outcome(other.get("c"))
         assert serving.ask("/v1/directories/tenants/outcomes/nobody").status == 404
         assert serving.ask("/v1/directories/good/outcomes/a%2Fb").status == 404

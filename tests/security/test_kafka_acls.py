@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -26,14 +27,26 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from compactory import CompactoryError, ConfigError, Directory, DirectoryWriter, GlobalStore, StoreState, WriteFailed
+from compactory import (
+    CompactoryError,
+    ConfigError,
+    Directory,
+    DirectoryWriter,
+    GlobalStore,
+    MasteredWriter,
+    StoreState,
+    WriteFailed,
+    WriteRules,
+)
 from compactory.kafka.client import Kafka
+from compactory.mastered.writer import start_writers
 from compactory_connectors.database import install
 from compactory_connectors.outbox import OutboxRelay
+from compactory_connectors.processes import Event, Output, Processor, ProcessRunner, Refused, operators
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-from compactory_connectors.source.offsets.offset_edit import signed
+from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+from compactory_connectors.source.offset_editing.offset_edit import signed
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka
@@ -117,10 +130,11 @@ class House:
         assert self.admin.delete_acls([removed])[removed].result(10)
         kept = AclBinding(*pattern, "*", AclOperation.DESCRIBE, AclPermissionType.ALLOW)
         self.admin.create_acls([kept])[kept].result(10)
-        wait_until(lambda: not self.holds(user, name, operation), what="the removal")
+        wait_until(lambda: not self.holds(user, name, operation, kind), what="the removal")
 
-    def holds(self, user: str, name: str, operation: AclOperation) -> bool:
-        return any(acl.name == name and acl.operation == operation for acl in self.acls(user))
+    def holds(self, user: str, name: str, operation: AclOperation, kind: ResourceType = ResourceType.TOPIC) -> bool:
+        wanted = (kind, name, operation)
+        return any((acl.restype, acl.name, acl.operation) == wanted for acl in self.acls(user))
 
     def create(self, topic: str) -> None:
         config = {"cleanup.policy": "compact"}
@@ -468,6 +482,82 @@ def test_one_right_less_and_the_sink_names_it(house: House, kind: str, name: str
     with sink, pytest.raises(SinkStopped, match=told.format(topic=house.topic)):
         sink.wait(30)
     assert applied(house) == []
+
+
+def test_the_servers_of_a_mastered_directory_need_no_more(house: House) -> None:
+    """Also to take over from another one."""
+    house.create(house.topic)
+    house.grant("master", SOURCE)
+    for number in range(2):
+        directory = Directory("tenants", topic=house.topic, rules=WriteRules())
+        with GlobalStore(house.server.client(SOURCE), [directory]) as store, MasteredWriter(store, directory) as writer:
+            writer.put(f"t{number}", {}, idempotency_key=f"k{number}")
+            assert writer.put("t0", {}, idempotency_key="k0").repeated
+
+
+def test_a_master_that_lacks_a_right_says_so(house: House) -> None:
+    house.create(house.topic)
+    house.grant("master", SOURCE)
+    house.take(SOURCE, ResourceType.TRANSACTIONAL_ID, f"compactory-writes-{house.topic}", AclOperation.WRITE)
+    directory = Directory("tenants", topic=house.topic, rules=WriteRules())
+    with GlobalStore(house.server.client(SOURCE), [directory]) as store, MasteredWriter(store, directory) as writer:
+        with pytest.raises(WriteFailed, match=f"'compactory-writes-{house.topic}'.*the ACL operation Write"):
+            writer.put("t1", {})
+        house.take(SOURCE, ResourceType.TOPIC, house.topic, AclOperation.WRITE)
+        with pytest.raises(ConfigError, match=f"lacks the ACL operation Write on topic '{house.topic}'"):
+            start_writers([MasteredWriter(store, directory)])
+
+
+def processed(house: House, name: str) -> ProcessRunner:
+    """A processor with its own user, and two events for it."""
+    for topic in (house.topic, f"{house.topic}-done"):
+        house.create(topic)
+    for _ in range(2):
+        house.produce(house.topic)
+
+    def done(event: Event) -> Output:
+        if event.offset == 0:
+            raise Refused("not this one")
+        return Output(topic=f"{house.topic}-done", key=event.key, value=event.value)
+
+    chosen = Processor(function=done, name=name, topic=house.topic, decode=bytes)
+    return ProcessRunner(house.server.client(SOURCE), chosen)
+
+
+def test_a_processor_needs_no_more(house: House) -> None:
+    """Also to keep an event that it has set aside, and for the operator who has it tried again."""
+    runner = processed(house, house.prefix)
+    house.grant("process", SOURCE, PROCESSORS=house.prefix, OUTPUTS=f"{house.topic}-done")
+    with runner:
+        wait_until(lambda: runner.board.counters["events"] >= 1, what="the event")
+        assert runner.stop()
+    assert len([*read(Kafka(house.server.client()), f"{house.topic}-done")]) == 1
+    kafka = Kafka(house.server.client(SOURCE))
+    assert [parked.state for parked in operators.kept_events(kafka, house.prefix)] == ["failed"]
+    assert operators.retry(kafka, house.prefix) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "operation", "told"),
+    [
+        ("TOPIC", "{topic}", "READ", "Read on topic '{topic}'"),
+        ("TOPIC", "compactory-process-{name}", "WRITE", "Write on topic 'compactory-process-{name}'"),
+        ("GROUP", "compactory-process-{name}", "READ", "compactory-process-{name}"),
+        ("TRANSACTIONAL_ID", "compactory-process-{name}-", "WRITE", "compactory-process-{name}-"),
+    ],
+)
+def test_one_right_less_and_the_processor_names_it(
+    house: House, kind: str, name: str, operation: str, told: str
+) -> None:
+    runner = processed(house, house.prefix)
+    house.grant("process", SOURCE, PROCESSORS=house.prefix, OUTPUTS=f"{house.topic}-done")
+    names = {"topic": house.topic, "name": house.prefix}
+    prefixed = kind == "TRANSACTIONAL_ID"
+    pattern = ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL
+    house.take(SOURCE, ResourceType[kind], name.format(**names), AclOperation[operation], pattern)
+    house.create(f"compactory-process-{house.prefix}")
+    with pytest.raises(CompactoryError, match=re.escape(told.format(**names))), runner:
+        runner.wait(30)
 
 
 def test_a_password_is_never_printed(house: House) -> None:

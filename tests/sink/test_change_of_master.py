@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from compactory import Directory, GlobalStore, MasteredWriter, WriteRules
-from compactory_connectors.sink.table.sink_config import load_sink
-from compactory_connectors.sink.table.writer import table_sink
+from compactory_connectors.sink.into_table.sink_config import load_sink
+from compactory_connectors.sink.into_table.writer import table_sink
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.run.source import Source
 from tests.sink.harness import Bench

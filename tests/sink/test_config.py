@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.sink.table.sink_config import SinkConfig, load_sink
+from compactory_connectors.sink.into_table.sink_config import SinkConfig, load_sink
 
 INSERT, PK = ("insert", "upsert", "update"), ("none", "kafka", "record_key", "record_value")
 

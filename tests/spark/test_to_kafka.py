@@ -26,8 +26,8 @@ from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.offsets.offset_edit import Change as OffsetChange
-from compactory_connectors.source.offsets.offset_edit import edit_offsets, signed
+from compactory_connectors.source.offset_editing.offset_edit import Change as OffsetChange
+from compactory_connectors.source.offset_editing.offset_edit import edit_offsets, signed
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets

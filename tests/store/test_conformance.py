@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from compactory import (
     Index,
     NotReady,
     RocksDB,
+    Shared,
     StaleData,
     StoreClosed,
     StoreState,
@@ -60,7 +62,7 @@ class InProcess:
         return self.store.put(next(iter(self.store)), key, value, timestamp_ms=at)
 
 
-@pytest.fixture(params=["memory", "rocksdb", "in process"])
+@pytest.fixture(params=["memory", "rocksdb", "shared", "follower", "in process"])
 def feed(request: pytest.FixtureRequest, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Callable[..., Fed]]:
     """Makes stores that are not started, of directories by name and options; closed after the test."""
     stores: list[GlobalStore] = []
@@ -73,8 +75,13 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path, unique: Callable[[str],
             fed = InProcess(testing.store({each: {} for each in given}, start=False, unusable_directory="serve"))
         else:
             topics: Topics = request.getfixturevalue("topics")
-            backend = RocksDB(tmp_path / "store") if request.param == "rocksdb" else Memory()
+            backends = {"memory": Memory, "rocksdb": partial(RocksDB, tmp_path / "store")}
+            backend = backends.get(request.param, partial(Shared, tmp_path / "store"))()
             topics.create(name=topic)
+            if request.param == "follower":
+                owner = GlobalStore(topics.address, given, backend=Shared(tmp_path / "store"))
+                stores.append(owner)
+                owner.start()
             fed = OnKafka(
                 GlobalStore(topics.address, given, backend=backend, unusable_directory="serve"), topics, topic
             )
@@ -82,7 +89,7 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path, unique: Callable[[str],
         return fed
 
     yield make
-    for store in stores:
+    for store in reversed(stores):
         store.close()
 
 

@@ -7,18 +7,21 @@ answers only requests with a loopback name as Host (421 otherwise).
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from hashlib import sha256
 from itertools import combinations
 
 from compactory.errors import ConfigError
 
-from .http_errors import Misdirected, Unauthorized
+from .http_errors import Forbidden, Misdirected, Unauthorized
 
-__all__ = ["Access", "Scope", "Tokens", "is_loopback"]
+__all__ = ["GRANT", "Access", "Client", "Grant", "Scope", "Tokens", "is_loopback"]
+
+GRANT = "compactory.grant"  # where the ASGI scope has the `Grant` of a request
 
 _LOOPBACK_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _MOST_KNOWN = 64
@@ -26,62 +29,104 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 
 
 class Scope(IntEnum):
-    """The rights of a request; the higher scope includes the lower."""
+    """The rights on a directory; the higher scope includes the lower."""
 
+    NONE = 0
     READ = 1  # entries, status, metadata of bad records
     WRITE = 2  # entries of directories mastered in Kafka
     ADMIN = 3  # raw bytes of bad records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a request may do. ``scopes`` has the directories that differ from the ``rest``; ``name`` says who asks."""
+
+    name: str
+    rest: Scope
+    scopes: Mapping[str, Scope] = field(default_factory=dict)
+
+    def on(self, directory: str) -> Scope:
+        """Return the scope on a directory."""
+        return self.scopes.get(directory, self.rest)
+
+    def demand_read(self, directory: str) -> None:
+        """Raise Forbidden where the directory may not be read."""
+        if self.scopes.get(directory, self.rest) < Scope.READ:
+            raise Forbidden(f"{self.name} may not read directory {directory!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A client with a token of its own, and its scope on each directory; that on ``*`` is for all others."""
+
+    name: str
+    token: str = field(repr=False)
+    scopes: Mapping[str, Scope]
+
+    def grant(self) -> Grant:
+        """Return what it may do."""
+        return Grant(name=f"client {self.name}", rest=self.scopes.get("*", Scope.NONE), scopes=self.scopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The accepted tokens; None: no token has that scope. Raises ConfigError for malformed ones."""
+    """The accepted tokens; None: no token has that scope on all directories. Raises ConfigError for malformed ones."""
 
     read: str | None = field(default=None, repr=False)
     write: str | None = field(default=None, repr=False)
     admin: str | None = field(default=None, repr=False)
+    clients: tuple[Client, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse tokens that no header can carry, and one token for two scopes."""
+        """Refuse tokens that no header can carry, and one token for two scopes or clients."""
         problems = [
             f"the {name} token must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
             for name, token in self.given()
             if not _TOKEN.fullmatch(token)
         ]
-        for (name, token), (other, same) in combinations(self.given(), 2):
-            if token == same:
-                problems.append(f"the {name} token and the {other} token are the same: choose one for each")
+        named, scopes = self.given(), len(self.scoped())
+        problems += [*_shared(named[:scopes]), *_shared(named[scopes:])]  # who asks may have one of a client as its own
         if problems:
             raise ConfigError(problems)
 
     def __bool__(self) -> bool:
-        return self.any is not None
+        return bool(self.given())
+
+    def scoped(self) -> list[tuple[Scope, str]]:
+        """Return the scopes on all directories that have a token, with it."""
+        named = ((Scope.READ, self.read), (Scope.WRITE, self.write), (Scope.ADMIN, self.admin))
+        return [(scope, token) for scope, token in named if token is not None]
 
     def given(self) -> list[tuple[str, str]]:
-        """Return the names of the scopes that have a token, with it."""
-        named = (("read", self.read), ("write", self.write), ("admin", self.admin))
-        return [(name, token) for name, token in named if token is not None]
+        """Return the name and the token of each scope and client that has one."""
+        clients = [(f"client {client.name}'s", client.token) for client in self.clients]
+        return [*((scope.name.lower(), token) for scope, token in self.scoped()), *clients]
 
     @property
     def any(self) -> str | None:
-        """The token with the fewest rights that may read."""
-        return next((token for _, token in self.given()), None)
+        """The token with the fewest rights that may read; None where there is none or only clients have one."""
+        return next((token for _, token in self.scoped()), None)
 
 
 class Access:
     """Decides about requests. Thread-safe.
 
     ``hosts`` are the Host headers (lower case, without port) that are answered; None: any. ``anonymous`` is the scope
-    of all requests where there are no tokens.
+    of all requests where there are no tokens. Raises ConfigError for a client's token that is also that of a scope.
     """
 
     def __init__(
         self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None, anonymous: Scope = Scope.READ
     ) -> None:
         tokens = tokens or Tokens()
-        self._tokens = tuple((b"Bearer " + token.encode(), Scope[name.upper()]) for name, token in tokens.given())
+        if problems := _shared(tokens.given()):
+            raise ConfigError(problems)
+        grants = {token: Grant(name=f"the {scope.name.lower()} token", rest=scope) for scope, token in tokens.scoped()}
+        grants |= {client.token: client.grant() for client in tokens.clients}
+        # By digest: how long a look takes tells nothing about a token.
+        self._grants = {sha256(b"Bearer " + token.encode()).digest(): grant for token, grant in grants.items()}
         self._hosts = hosts
-        self._anonymous = anonymous
+        self._anonymous = Grant(name="anybody", rest=anonymous)
         self._known: set[bytes] = set()  # Host headers found good before
 
     @classmethod
@@ -103,17 +148,13 @@ class Access:
             " listen on 127.0.0.1, or say --no-auth where the network is trusted"
         )
 
-    def check(self, authorization: bytes | None, host: bytes | None) -> Scope:
-        """Return the scope of the request. Raises Unauthorized, Misdirected."""
+    def check(self, authorization: bytes | None, host: bytes | None) -> Grant:
+        """Return what the request may do. Raises Unauthorized, Misdirected."""
         if self._hosts is not None and host not in self._known:
             self._check_host(self._hosts, host or b"")
-        if not self._tokens:
+        if not self._grants:
             return self._anonymous
-        given = _normal(authorization or b"")
-        found: Scope | None = None
-        for expected, scope in self._tokens:  # always all of them, each in constant time
-            if hmac.compare_digest(expected, given):
-                found = scope
+        found = self._grants.get(sha256(_normal(authorization or b"")).digest())
         if found is None:
             raise Unauthorized("send Authorization: Bearer TOKEN" if not authorization else "the token is not valid")
         return found
@@ -126,6 +167,14 @@ class Access:
             )
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)
+
+
+def _shared(named: Iterable[tuple[str, str]]) -> list[str]:
+    return [
+        f"the {name} token and the {other} token are the same: choose one for each"
+        for (name, token), (other, same) in combinations(named, 2)
+        if token == same
+    ]
 
 
 def is_loopback(host: str) -> bool:

@@ -85,7 +85,7 @@ class WriteLine(BaseModel):
 class WriteAnswer(BaseModel):
     """The answer to one line of a bulk write: the place of the record, or a problem."""
 
-    line: int = Field(description="Counted from 1")
+    line: int = Field(description="Counted from 1, without blank lines")
     status: int
     key: str | None = None
     etag: str | None = None

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from .http_errors import BadRequest
 
-__all__ = ["DIRECTORIES", "ENTRIES", "decode_segment", "raw_path"]
+__all__ = ["DIRECTORIES", "ENTRIES", "decode_segment", "raw_path", "routed_directory"]
 
 DIRECTORIES = b"/v1/directories/"
 ENTRIES = b"/entries/"
@@ -24,6 +24,13 @@ def raw_path(scope: Any) -> bytes:
     if raw is None:  # optional in ASGI; such a server has lost the difference between / and %2F
         raw = quote(scope["path"]).encode()
     return raw.removeprefix(quote(root or "").encode())
+
+
+def routed_directory(scope: Any) -> str | None:
+    """Return the directory that the framework will find in the path, which it decodes before it looks."""
+    path: str = scope["path"]
+    _, found, rest = path.partition("/v1/directories/")
+    return rest.partition("/")[0] if found else None
 
 
 def decode_segment(raw: bytes) -> str:

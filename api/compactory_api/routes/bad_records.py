@@ -15,14 +15,13 @@ from compactory.errors import NotReady, WaitTimeout
 from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
-from ..protocol.access import Scope
+from ..protocol.access import GRANT, Scope
 from ..protocol.document import Dealt, Errors, RecordPlace, RecordPlaces
 from ..protocol.http_errors import BadRequest, Forbidden
 from ..protocol.openapi import problems
 
-__all__ = ["SCOPE", "error_routes"]
+__all__ = ["error_routes"]
 
-SCOPE = "compactory.scope"  # where the ASGI scope says what the request may see
 _MOST_ERRORS = 1000
 _PLACES = {"type": "array", "items": RecordPlace.model_json_schema()}
 _SCHEMA = {"type": "object", "required": ["errors"], "properties": {"errors": _PLACES}}
@@ -45,9 +44,10 @@ def error_routes(store: GlobalStore) -> APIRouter:
         request: Request,
         limit: Annotated[int, Query(ge=1, le=_MOST_ERRORS, description="Newest of each directory first")] = 100,
     ) -> Response:
-        whole = request.scope.get(SCOPE) is Scope.ADMIN
-        found = sorted(store.quarantine(), key=lambda error: error.timestamp_ms, reverse=True)
-        shown = [_described(error, whole=whole) for error in found[:limit]]
+        scope = request.scope[GRANT].on
+        found = [error for error in store.quarantine() if scope(error.directory) >= Scope.READ]
+        found.sort(key=lambda error: error.timestamp_ms, reverse=True)
+        shown = [_described(error, whole=scope(error.directory) is Scope.ADMIN) for error in found[:limit]]
         return _json({"errors": shown, "outstanding": len(found)})
 
     @routes.post(
@@ -74,13 +74,15 @@ def error_routes(store: GlobalStore) -> APIRouter:
 
 
 async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, Any]:
-    if request.scope.get(SCOPE) is not Scope.ADMIN:
+    grant, names = request.scope[GRANT], {directory.name for directory in store.directories}
+    ruled = {name for name in names if grant.on(name) is Scope.ADMIN}
+    wanted = _chosen(await request.body()) if ruled else None
+    if not ruled or any(place[0] in names - ruled for place in wanted or ()):
         raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
-    wanted = _chosen(await request.body())
     chosen = [
         error
         for error in store.quarantine()
-        if wanted is None or (error.directory, error.partition, error.offset) in wanted
+        if error.directory in ruled and (wanted is None or (error.directory, error.partition, error.offset) in wanted)
     ]
     try:
         left = await asyncio.to_thread(deal, *chosen) if chosen else []

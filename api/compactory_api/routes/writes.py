@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from itertools import repeat
 from typing import Any
 from urllib.parse import quote
 
@@ -12,27 +13,25 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from compactory.errors import CompactoryError, LeaseLost, NotReady, WriteFailed
+from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable, WriteFailed
 from compactory.mastered.operation import Kind, Operation, Written
-from compactory.mastered.writer import MasteredWriter, start_writers
+from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
 from compactory.store import GlobalStore
 
 from .. import limits
-from ..protocol.access import Scope
+from ..protocol.access import GRANT, Scope
 from ..protocol.document import WriteAnswer, WriteLine
 from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
 from ..protocol.openapi import problems, schema_of
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
 from ..protocol.write_request import MERGE_PATCH, NDJSON, check_media, line_operation, operation_of, value_of
-from .bad_records import SCOPE
+from .audit import note
 from .forwarding import FORWARDED, OWNER, Forwarding, OwnerSilent, OwnerUnreached
 from .outcomes import Outcomes
 from .turn import Turn
 
 __all__ = ["Writes", "write_routes"]
-
-audit = logging.getLogger("compactory.audit")
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers and body."""
@@ -61,13 +60,26 @@ class Writes:
         self._gone: dict[str, str | None] = {}  # directory → address of an owner that does not answer
         self._forwarding = Forwarding()
 
+    def check(self) -> None:
+        """Look at the topics before a load that may take long. Raises ConfigError with every problem."""
+        with suppress(Unreachable):  # the store waits for Kafka, or starts without it
+            check_topics(list(self._made().values()), loading=True)
+
     def start(self) -> None:
         """Check rules and topics, then take writes; once the store is ready. Raises ConfigError, Unreachable."""
-        mastered = [directory for directory in self._store.directories if directory.rules is not None]
-        writers = {directory.name: MasteredWriter(self._store, directory, url=self.url) for directory in mastered}
-        start_writers(list(writers.values()))
+        writers = self._made()
+        try:
+            start_writers(list(writers.values()))
+        except BaseException:
+            for writer in writers.values():
+                writer.close()
+            raise
         self._turns = {name: Turn(writer) for name, writer in writers.items()}
         self._writers, self.started = writers, True
+
+    def _made(self) -> dict[str, MasteredWriter]:
+        mastered = [directory for directory in self._store.directories if directory.rules is not None]
+        return {directory.name: MasteredWriter(self._store, directory, url=self.url) for directory in mastered}
 
     def close(self) -> None:
         """Answer what is under way and end."""
@@ -83,10 +95,9 @@ class Writes:
         operation = operation_of(kind, key, value, headers)
 
         async def local(take_over: bool) -> Answer:
-            written = await self._turns[name].submit(operation, take_over)
+            written = await self._turns[name].submit(operation, _caller(scope), take_over)
             if isinstance(written, CompactoryError):
                 raise written
-            audit.info("%s of %r in %s at %s by %s", kind, written.key, name, _place(written), _caller(scope))
             return _answer(name, written)
 
         answer = await self._answer(writer, scope, headers, body, local, operation.idempotency_key is not None)
@@ -112,8 +123,8 @@ class Writes:
         if directory.rules is None:
             hint = f"Directory {name!r} is not mastered in Kafka: change the row of its table in Postgres instead"
             raise MethodRefused(scope["method"], "GET, HEAD", hint)
-        if scope.get(SCOPE, Scope.READ) < Scope.WRITE:
-            raise Forbidden("writing needs the write token")
+        if scope[GRANT].on(name) < Scope.WRITE:
+            raise Forbidden(f"{scope[GRANT].name} may not write directory {name!r}: that needs the write token")
         if name not in self._writers:
             raise NotReady("the store is loading: writes are taken once it has read to the high watermark")
         return self._writers[name]
@@ -249,7 +260,7 @@ async def _body(receive: Any, most: int) -> bytes:
 async def _bulk(writer: MasteredWriter, scope: Any, body: bytes, take_over: bool) -> bytes:
     """Return the answers to all lines. Raises LeaseLost if nothing was written because another server is the owner."""
     lines = [line for line in body.split(b"\n") if line.strip()]
-    answers: list[bytes] = []
+    answers, caller = list[bytes](), _caller(scope)
     asked = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
         operations = [each for each in asked if isinstance(each, Operation)]
@@ -261,7 +272,7 @@ async def _bulk(writer: MasteredWriter, scope: Any, body: bytes, take_over: bool
             if start == 0:
                 raise
             written = [error] * len(operations)
-        _audit_lines(writer.directory.name, scope, operations, written)
+        note(writer.directory.name, zip(operations, written, repeat(caller)))
         results = iter(written)
         for number, operation in enumerate(asked, start + 1):
             answers.append(_line(number, next(results) if isinstance(operation, Operation) else operation))
@@ -297,24 +308,9 @@ def _answer(directory: str, written: Written) -> Answer:
     return 201, headers, written.content
 
 
-def _audit_lines(
-    directory: str, scope: Any, operations: Sequence[Operation], written: Sequence[Written | CompactoryError]
-) -> None:
-    """Say in one line who wrote what in a transaction, never the values."""
-    made = [f"{operation.kind} of {result.key!r} at {_place(result)}"
-            for operation, result in zip(operations, written, strict=True) if isinstance(result, Written)]  # fmt: skip
-    if made:
-        audit.info("bulk write in %s by %s: %s", directory, _caller(scope), ", ".join(made))
-
-
-def _place(written: Written) -> str:
-    return f"{written.token} (repeated)" if written.repeated else str(written.token)
-
-
 def _caller(scope: Any) -> str:
     client = scope.get("client")
-    name = Scope(scope.get(SCOPE, Scope.READ)).name.lower()
-    return f"{client[0] if client else '-'} with the {name} scope"
+    return f"{scope[GRANT].name} at {client[0] if client else '-'}"
 
 
 def _silent(writer: MasteredWriter) -> WriteFailed:

@@ -1,1 +1,1 @@
-"""A module for each command."""
+"""A module for each command. `compactory_cli.main` puts them together."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -90,7 +91,7 @@ def status(flags: Flags) -> None:
     with _connected(flags) as connection:
         types, executors = type_statuses(connection), executor_statuses(connection)
     if flags.json:
-        print_json({"types": [item.fields() for item in types], "executors": [item.fields() for item in executors]})
+        print_json({"types": [asdict(item) for item in types], "executors": [asdict(item) for item in executors]})
         return
     from rich.markup import escape
 

@@ -44,6 +44,12 @@ def serve(
         Literal["fail", "wait"] | None,
         option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet."),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers", min=1, max=256, help='Processes that serve, and share one copy: [store] backend = "shared".'
+        ),
+    ] = 1,
     start_stale: Annotated[
         bool,
         typer.Option("--start-stale", help="Answer at once from complete directories on disk, and catch up meanwhile."),
@@ -67,6 +73,7 @@ def serve(
     backend = problems.of(configuration.backend)
     if start_stale and backend is None:
         problems.add(["--start-stale needs a folder: write path and backend into [store] of compactory.toml"])
+    problems.add(_worker_problems(workers, configuration, directories or ()))
     from compactory_api.listen import Listen
     from compactory_api.protocol.access import Access
 
@@ -83,9 +90,12 @@ def serve(
     from compactory import GlobalStore
     from compactory_api.server import Server
 
+    from ..context.forked_workers import fork_workers
     from ..views.loading_bars import LoadingBar
 
     with place.bind() as bound:
+        if workers > 1:
+            fork_workers(workers)
         url = Listen(place.host, bound.getsockname()[1])
         bar = LoadingBar("loading", lines=False)
         options = dict(configuration.store_options)
@@ -95,6 +105,19 @@ def serve(
         server = Server(store, access=access, drain=drain, advertised=configuration.advertised, loading=bar)
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
         server.run(bound)
+
+
+def _worker_problems(workers: int, configuration: Configuration, directories: Iterable[Directory[Any]]) -> list[str]:
+    if workers == 1:
+        return []
+    found = [
+        f"--workers: directory {each.name!r} is mastered in Kafka; serve it by a server of one process"
+        for each in directories
+        if each.rules is not None
+    ]
+    if not configuration.shares:
+        found.append('--workers needs a copy to share: backend = "shared" and path in [store] of compactory.toml')
+    return found
 
 
 def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from compactory.kafka.client import Kafka
-    from compactory_connectors.sink.table.sink_config import SinkConfig
+    from compactory_connectors.sink.into_table.sink_config import SinkConfig
 
 __all__ = ["app"]
 
@@ -54,7 +54,7 @@ def run(
     from ..context.session import Problems, begin
 
     configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
-    from compactory_connectors.sink.table.sink_config import load_sink
+    from compactory_connectors.sink.into_table.sink_config import load_sink
 
     problems = Problems()
     config = problems.of(lambda: load_sink(sink, provider_files(provider or ())))
@@ -66,8 +66,8 @@ def run(
     if dry_run:
         _preview(flags, config, kafka)
         return
+    from compactory_connectors.sink.into_table.writer import table_sink
     from compactory_connectors.sink.status import SinkWorker
-    from compactory_connectors.sink.table.writer import table_sink
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
@@ -88,7 +88,7 @@ def run(
 def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
     from rich.markup import escape
 
-    from compactory_connectors.sink.table.preview import preview
+    from compactory_connectors.sink.into_table.preview import preview
 
     found = preview(config, kafka)
     if flags.json:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.cursor.offset import Edit
-    from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-    from compactory_connectors.source.offsets.offset_edit import Change
+    from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+    from compactory_connectors.source.offset_editing.offset_edit import Change
     from compactory_connectors.source.publish.stored_offsets import StoredOffset
 
 __all__ = ["app"]
@@ -84,7 +84,7 @@ def reset(
     force: _Force = False,
 ) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
-    from compactory_connectors.source.offsets.offset_edit import signed
+    from compactory_connectors.source.offset_editing.offset_edit import signed
 
     config, kafka = _begin(flags, connector, provider)
     edit = signed("reset")
@@ -122,7 +122,7 @@ def set_(
 
     It also sends rows that were committed since the last poll, unless --skip is given.
     """
-    from compactory_connectors.source.offsets.offset_edit import signed
+    from compactory_connectors.source.offset_editing.offset_edit import signed
 
     place = _place(timestamp, incrementing, to_id, to_time)
     config, kafka = _begin(flags, connector, provider)
@@ -164,8 +164,8 @@ def import_(
     reading too early, and not those that the topic has.
     """
     from compactory.errors import ConfigError
-    from compactory_connectors.source.offsets.connect_offsets import connector_offsets, read_file, read_topic
-    from compactory_connectors.source.offsets.offset_edit import signed
+    from compactory_connectors.source.offset_editing.connect_offsets import connector_offsets, read_file, read_topic
+    from compactory_connectors.source.offset_editing.offset_edit import signed
 
     if (from_connect is None) == (from_file is None):
         raise ConfigError("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
@@ -206,7 +206,7 @@ def export(
 
     Its tasks read the topic when they start; publish everything and stop the source first.
     """
-    from compactory_connectors.source.offsets.connect_offsets import export_offsets, write_offsets
+    from compactory_connectors.source.offset_editing.connect_offsets import export_offsets, write_offsets
 
     from ..views.offsets_view import show_export
 
@@ -243,7 +243,7 @@ def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[Conne
 
 
 def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
-    from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
+    from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
 
     return OffsetAdmin.open(config, kafka, alone=alone)
 
@@ -266,7 +266,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
     """Where to go on from. Raises ConfigError for none, or several."""
     from compactory.errors import ConfigError
     from compactory_connectors.source.cursor.cursor import Cursor
-    from compactory_connectors.source.offsets.offset_admin import Place
+    from compactory_connectors.source.offset_editing.offset_admin import Place
 
     from ..views.moment import microseconds
 
@@ -311,7 +311,7 @@ def _ask(yes: bool) -> None:
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:
-    from compactory_connectors.source.offsets.connect_offsets import live_workers
+    from compactory_connectors.source.offset_editing.connect_offsets import live_workers
 
     alive = live_workers(kafka, group)
     if alive:

@@ -129,7 +129,7 @@ def prune(
     """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
     from datetime import timedelta
 
-    from compactory_connectors.source.offsets.pruning import prune as remove
+    from compactory_connectors.source.offset_editing.pruning import prune as remove
     from compactory_connectors.source.publish.stored_offsets import read_offsets
 
     from ..context.session import begin

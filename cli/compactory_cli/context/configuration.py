@@ -99,16 +99,22 @@ class Configuration:
         """Whether a database was given."""
         return self._postgres is not None
 
+    @property
+    def shares(self) -> bool:
+        """Whether several processes may keep their entries where this one does."""
+        return self._store is not None and self._store.backend == "shared"
+
     def backend(self) -> Backend | None:
         """Where a store that goes on running keeps its entries; None: in memory alone. Raises ConfigError."""
         if self._store is None:
             return None
-        from compactory import Memory, RocksDB
+        from compactory import Memory, RocksDB, Shared
 
         try:
             if self._store.backend == "memory":
                 return Memory(self._store.path, **self._store.settings)
-            return RocksDB(self._store.path or "", **self._store.settings)
+            made = RocksDB if self._store.backend == "rocksdb" else Shared
+            return made(self._store.path or "", **self._store.settings)
         except ConfigError as error:
             raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
 
@@ -238,6 +244,7 @@ def _tokens(environment: Environment, settings: SettingsFile, problems: list[str
             read=environment.get("HTTP_READ_TOKEN") or settings.read_token,
             write=environment.get("HTTP_WRITE_TOKEN") or settings.write_token,
             admin=environment.get("HTTP_ADMIN_TOKEN") or settings.admin_token,
+            clients=settings.clients,
         )
     except ConfigError as error:
         problems += error.problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,9 +14,11 @@ from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
 from compactory.ingest.options import MissingTopic, UnusableDirectory
 from compactory.kafka.properties import flatten
+from compactory.mastered.fitness import rule_problems
 from compactory.write_rules import WriteRules
 
 if TYPE_CHECKING:
+    from compactory_api.protocol.access import Client
     from compactory_connectors.outbox.rules import TopicRules
 
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
@@ -49,9 +51,14 @@ _RULES: dict[str, Any] = {
 _DIRECTORY |= _RULES
 _MASTERS = ("postgres", "kafka")
 _HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised")
+_CLIENT = {"token": str, "token_file": str, "scopes": dict}
+_SCOPES = ("read", "write", "admin")
 _INDEX = {"fields": list, "unique": bool, "name": str}
-_BACKENDS = ("memory", "rocksdb")
-_SAVING = ("save_every", "bootstrap")  # of the backend "memory"
+_BACKENDS = {
+    "memory": ("save_every", "bootstrap"),
+    "rocksdb": ("block_cache_bytes", "row_cache_bytes", "memtable_bytes", "compression", "options"),
+    "shared": ("map_bytes",),
+}
 _STORE = {
     "backend": str,
     "path": str,
@@ -62,6 +69,7 @@ _STORE = {
     "memtable_bytes": int,
     "compression": str,
     "options": dict,
+    "map_bytes": int,
 }
 _STORE_OPTIONS: dict[str, Any] = {
     "missing_topic": str,
@@ -114,6 +122,7 @@ class SettingsFile:
     read_token: str | None = field(default=None, repr=False)
     write_token: str | None = field(default=None, repr=False)
     admin_token: str | None = field(default=None, repr=False)
+    clients: tuple[Client, ...] = ()
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
     outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -143,7 +152,7 @@ class _Reader:
     def settings(self, document: Mapping[str, Any]) -> SettingsFile:
         known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
         postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
-        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str))
+        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str) | {"clients": dict})
         store = self._checked("store", known.get("store", {}), _STORE | _STORE_OPTIONS)
         options = {key: store.pop(key) for key in _STORE_OPTIONS if key in store}
         return SettingsFile(
@@ -157,6 +166,7 @@ class _Reader:
             read_token=http.get("read_token"),
             write_token=http.get("write_token"),
             admin_token=http.get("admin_token"),
+            clients=tuple(self._clients(http.get("clients", {}), known.get("directories", {}))),
             directories=self._directories(known.get("directories", {})),
             outbox_topics=self._outbox(known.get("outbox", {})),
             problems=tuple(self._problems),
@@ -176,6 +186,42 @@ class _Reader:
                 self._problem("kafka", name, "must be text, a number, true or false")
         return properties
 
+    def _clients(self, section: Mapping[str, Any], directories: Mapping[str, Any]) -> Iterator[Client]:
+        from compactory_api.protocol.access import Client, Scope
+
+        for name, written in section.items():
+            place = f"http.clients.{name}"
+            if not isinstance(written, dict):
+                self._problem("http.clients", name, f"must be a section: [{place}]")
+                continue
+            values = self._checked(place, written, _CLIENT)
+            scopes = values.get("scopes", {})
+            for directory, scope in scopes.items():
+                if directory != "*" and directory not in directories:
+                    self._problem(place, f"scopes.{directory}", f"no directory{_nearest(directory, directories)}")
+                if scope not in _SCOPES:
+                    self._problem(place, f"scopes.{directory}", f"{scope!r} is none of {', '.join(_SCOPES)}")
+            if not scopes:
+                self._problem(place, "scopes", 'is missing: scopes = {DIRECTORY = "read"}')
+            token = self._client_token(place, values)
+            if token is not None:
+                good = {directory: Scope[scope.upper()] for directory, scope in scopes.items() if scope in _SCOPES}
+                yield Client(name=name, token=token, scopes=good)
+
+    def _client_token(self, place: str, values: Mapping[str, Any]) -> str | None:
+        if ("token" in values) == ("token_file" in values):
+            self._problem(place, "token", "give it, or token_file with the path of a file that holds it")
+            return None
+        if "token" in values:
+            return str(values["token"])
+        path: Path = self._path.parent / values["token_file"]
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+            self._problem(place, "token_file", f"{path} can't be read: {reason}; relative to this file's folder")
+            return None
+
     def _store(
         self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]
     ) -> StoreSettings | None:
@@ -187,7 +233,7 @@ class _Reader:
             return None
         of_memory, folder = backend == "memory", given.pop("path", None)
         for key in given:
-            if (key in _SAVING) is not of_memory:
+            if key not in _BACKENDS[backend]:
                 self._problem("store", key, f'is not for the backend "{backend}"; remove it, or set another backend')
         needs_folder = not of_memory or options.get("start_stale") or "save_every" in given
         if needs_folder and not folder and ("path" not in written or folder is not None):
@@ -224,6 +270,8 @@ class _Reader:
                 self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
                 continue
             found[name] = DirectorySettings(directory=directory, connector=connector)
+        if self._problems:  # else the server tells, which may have directories that the file does not name
+            self._problems += rule_problems(settings.directory for settings in found.values())
         return found
 
     def _rules(self, place: str, values: dict[str, Any]) -> WriteRules | None:

@@ -15,8 +15,8 @@ from .terminal import decoded, legible, number, print_json, say, seconds
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.cursor.offset import SourceOffset
-    from compactory_connectors.source.offsets.connect_offsets import Exported
-    from compactory_connectors.source.offsets.offset_admin import Preview
+    from compactory_connectors.source.offset_editing.connect_offsets import Exported
+    from compactory_connectors.source.offset_editing.offset_admin import Preview
     from compactory_connectors.source.publish.stored_offsets import StoredOffset
     from compactory_connectors.source.reconcile.pending import Difference
 

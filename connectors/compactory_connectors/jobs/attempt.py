@@ -11,21 +11,22 @@ from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 import structlog
 from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
 
 from compactory.errors import LeaseLost
 from compactory_sql import query
 
 from .handler import Handler
 from .job import Cancel, Job, Snooze
-from .table import Chain, Claimed, Outcome, outcomes_json
+from .table import Chain, Claimed, Outcome, executor_of, outcomes_json
 from .trace import attempt_span, collects_spans
 
-__all__ = ["Attempt", "Attempts"]
+__all__ = ["Attempt", "Attempts", "Ended"]
 
 log = structlog.get_logger("compactory.jobs")
 
@@ -51,6 +52,7 @@ class Attempt:
     stopping: bool = False
     overdue: bool = False
     future: Future[Any] | None = None
+    session: int = 0
     _connection: psycopg.Connection[Any] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the connection: others use it later
 
@@ -69,31 +71,43 @@ class Attempt:
             self._connection = connection
 
 
-Ended = Callable[[Chain, Outcome | None, float, bool], None]
-"""Takes a chain, the outcome of its first job, the seconds that took, and whether the outcome is committed."""
+class Ended(NamedTuple):
+    """A chain whose first job has ended, after so many seconds. ``outcome`` None: it was taken over.
+
+    ``session`` is the process id of a handler's session that may still be at work, and is to be ended first; 0: none.
+    """
+
+    chain: Chain
+    outcome: Outcome | None
+    seconds: float
+    committed: bool
+    session: int = 0
 
 
 class Attempts:
     """``concurrency`` threads that run the first job of each chain that they are given. Thread-safe."""
 
     def __init__(
-        self, concurrency: int, handlers: Mapping[str, Handler], conninfo: Mapping[str, Any], ended: Ended
+        self,
+        concurrency: int,
+        handlers: Mapping[str, Handler],
+        conninfo: Mapping[str, Any],
+        ended: Callable[[Ended], None],
     ) -> None:
         self._handlers = handlers
         self._conninfo = conninfo
         self._ended = ended
-        self.until = 0.0
-        """time.monotonic() until when no other executor has its jobs. Set by the keeper's thread.
+        self.lease: tuple[int, float] = (0, 0.0)
+        """The executor, and time.monotonic() until when no other one has its jobs. Set by the keeper's thread.
 
         Later a handler without a connection does not begin; the sessions of the others have ended.
         """
-        self._session = ""  # names the executor's sessions
         self._traced = collects_spans()  # spans that nobody sees would take a quarter of the time of short jobs
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
         self._running: dict[int, Attempt] = {}
         self._loop: asyncio.AbstractEventLoop  # made by start()
-        self._idle: list[tuple[str, psycopg.AsyncConnection[Any]]] = []  # the loop's
+        self._idle: list[tuple[int, psycopg.AsyncConnection[Any]]] = []  # by executor; the loop's
         self._threads = [
             threading.Thread(target=self._work, name=f"compactory-jobs-{number}", daemon=True)
             for number in range(1, concurrency + 1)
@@ -105,10 +119,6 @@ class Attempts:
         self._loop = asyncio.new_event_loop()
         for thread in [*self._threads, self._looper]:
             thread.start()
-
-    def name(self, session: str) -> None:
-        """Name connections that are made from now on; others are not used any more."""
-        self._session = session
 
     def put(self, chain: Chain) -> None:
         """Run the first job of the chain when a thread is free."""
@@ -194,7 +204,7 @@ class Attempts:
             finally:
                 with self._lock:
                     self._running.pop(attempt.job.id, None)
-            self._ended(chain, outcome, time.monotonic() - attempt.began, committed)
+            self._ended(Ended(chain, outcome, time.monotonic() - attempt.began, committed, attempt.session))
         kept.close()
 
     def _run(self, attempt: Attempt, kept: _Kept) -> tuple[Outcome | None, bool]:
@@ -203,7 +213,8 @@ class Attempts:
         done = Outcome(id=claimed.id, token=claimed.token, state="succeeded")
         if claimed.cancelling:
             return replace(done, state="cancelled"), False
-        if not handler.takes_connection and time.monotonic() >= self.until:
+        executor, until = self.lease
+        if executor_of(claimed) != executor or (not handler.takes_connection and time.monotonic() >= until):
             return Outcome.back(claimed), False
         try:
             job = _job(attempt)
@@ -212,7 +223,7 @@ class Attempts:
                 if handler.is_async:
                     self._await(attempt, job, done)
                 elif handler.takes_connection:
-                    _connected(attempt, job, done, kept.connection(self._session))
+                    _connected(attempt, job, done, kept.connection(executor))
                 else:
                     handler.function(job)
         except LeaseLost as lost:
@@ -237,7 +248,9 @@ class Attempts:
             if not handler.takes_connection:
                 await handler.function(job)
                 return
-            connection = await self._async_connection()
+            executor = executor_of(attempt.job)
+            connection = await self._async_connection(executor)
+            pid = connection.info.backend_pid
             try:
                 async with connection.transaction():
                     await handler.function(job, connection)
@@ -245,17 +258,21 @@ class Attempts:
                     if await cursor.fetchone() is None:
                         raise LeaseLost(_TAKEN)
             finally:
-                self._idle.append((self._session, connection))
+                if _is_over(connection):
+                    self._idle.append((executor, connection))
+                else:
+                    attempt.session = pid
+                    await connection.close()
 
-    async def _async_connection(self) -> psycopg.AsyncConnection[Any]:
+    async def _async_connection(self, executor: int) -> psycopg.AsyncConnection[Any]:
         while self._idle:
-            session, connection = self._idle.pop()
-            if session == self._session and not connection.closed:
+            owner, connection = self._idle.pop()
+            if owner == executor and not connection.closed:
                 return connection
             await connection.close()
         try:
-            connection = await psycopg.AsyncConnection.connect(_conninfo(self._conninfo, self._session))
-            registered = (await connection.execute(query("jobs/registered"), [self._session])).rowcount
+            connection = await psycopg.AsyncConnection.connect(_conninfo(self._conninfo, executor))
+            registered = (await connection.execute(query("jobs/registered"), [executor])).rowcount
             await connection.rollback()
         except psycopg.Error as error:
             raise _Unconnected from error
@@ -270,27 +287,27 @@ class _Kept:
 
     def __init__(self, conninfo: Mapping[str, Any]) -> None:
         self._conninfo = conninfo
-        self._session = ""
+        self._executor = 0
         self._connection: psycopg.Connection[Any] | None = None
 
-    def connection(self, session: str) -> psycopg.Connection[Any]:
-        """One that works, as far as is known, and is named after the executor's session. Raises _Unconnected.
+    def connection(self, executor: int) -> psycopg.Connection[Any]:
+        """One that works, as far as is known, and is named after the executor. Raises _Unconnected.
 
         The sessions of an executor that is taken for dead end once its row is gone. One that begins later sees that, so
         that what woke up does not run beside what took over.
         """
-        if self._session != session or self._connection is None or self._connection.closed:
+        if self._executor != executor or self._connection is None or self._connection.closed:
             self.close()
             try:
-                connection = self._connection = psycopg.connect(_conninfo(self._conninfo, session))
-                registered = connection.execute(query("jobs/registered"), [session]).rowcount
+                connection = self._connection = psycopg.connect(_conninfo(self._conninfo, executor))
+                registered = connection.execute(query("jobs/registered"), [executor]).rowcount
                 connection.rollback()
             except psycopg.Error as error:
                 raise _Unconnected from error
             if not registered:
                 self.close()
                 raise _Unconnected
-            self._session = session
+            self._executor = executor
         return self._connection
 
     def close(self) -> None:
@@ -302,6 +319,7 @@ class _Kept:
 def _connected(attempt: Attempt, job: Job[Any], done: Outcome, connection: psycopg.Connection[Any]) -> None:
     """Call a handler in a transaction that completes its job."""
     attempt.reached_by(connection)
+    pid = connection.info.backend_pid
     try:
         with connection.transaction():
             attempt.handler.function(job, connection)
@@ -309,14 +327,22 @@ def _connected(attempt: Attempt, job: Job[Any], done: Outcome, connection: psyco
                 raise LeaseLost(_TAKEN)
     finally:
         attempt.reached_by(None)
+        if not _is_over(connection):
+            attempt.session = pid
+            connection.close()
 
 
-def _conninfo(conninfo: Mapping[str, Any], session: str) -> str:
+def _is_over(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Whether the transaction has ended, as is known; of a connection that was lost the server may still be at work."""
+    return connection.info.transaction_status is TransactionStatus.IDLE
+
+
+def _conninfo(conninfo: Mapping[str, Any], executor: int) -> str:
     options = {
         "connect_timeout": 10,
         **_KEEPALIVE,
         **conninfo,
-        "application_name": f"compactory-jobs {session} handler",
+        "application_name": f"compactory-jobs {executor} handler",
     }
     return make_conninfo(**options)
 

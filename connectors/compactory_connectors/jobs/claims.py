@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import structlog
 
-from .attempt import Attempts
+from .attempt import Attempts, Ended
 from .status import Board
-from .table import Assigned, Batch, Chain, Claimed, Outcome, Request
+from .table import SUSPECT, Assigned, Batch, Chain, Claimed, Outcome, Request
 
-__all__ = ["Claims", "Ended", "Ends"]
+__all__ = ["Claims", "Ends"]
 
 log = structlog.get_logger("compactory.jobs")
 
@@ -21,15 +20,6 @@ _MOST = 1000  # jobs that are claimed at once
 _DEPTH = 20  # jobs of a group that are claimed at once where they are quick
 _QUICK = 100.0  # jobs a second that an executor must run for that
 _GROUPS = 100  # groups that are claimed from at once: each takes a lock in the server's table of locks
-
-
-class Ended(NamedTuple):
-    """A chain whose first job has ended; see :class:`Attempts`."""
-
-    chain: Chain
-    outcome: Outcome | None
-    seconds: float
-    committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +51,8 @@ class Claims:
         self._groups: dict[str, None] = {}  # to be looked at; in order
         self._freed: set[str] = set()  # in which a job of ours has ended
         self._held: set[str | None] = set()  # groups of which a chain is here: when it ends, they are looked at
+        self._suspect = 0  # the last suspect that was claimed
+        self._passed = False  # suspects were left
         self._voided = False  # claims nothing until its attempts have ended
         self._rate = 0.0  # jobs a second
 
@@ -78,6 +70,12 @@ class Claims:
     def handing_back(self) -> bool:
         """Whether the next round has jobs to hand back."""
         return bool(self._back)
+
+    def look_again(self) -> bool:
+        """Whether suspects were left that may be claimed now. The next call says False."""
+        again = self._passed and self._suspect not in self._tokens
+        self._passed &= not again
+        return again
 
     def void(self) -> None:
         """Others have its jobs, or will."""
@@ -148,7 +146,9 @@ class Claims:
         names = list(self._groups)[: min(room, _GROUPS)]
         depth = max(1, min(_DEPTH, room // 2 // len(names))) if names and self._rate > _QUICK else 1
         limit = max(1, room - len(names) * depth) if room else 0
-        return Request(limit=limit, groups=names, freed=list(self._freed.intersection(names)), depth=depth)
+        freed = list(self._freed.intersection(names))
+        suspect = self._suspect not in self._tokens
+        return Request(limit=limit, groups=names, freed=freed, depth=depth, suspect=suspect)
 
     def settle(self, request: Request, batch: Batch) -> None:
         """Jobs were claimed."""
@@ -157,8 +157,12 @@ class Claims:
             self._freed.discard(name)
         self._groups.update(dict.fromkeys(name for name in (*batch.found, *batch.refused) if name not in self._held))
         self._freed.update(batch.refused.intersection(request.freed))
+        self._passed |= batch.passed
         for chain in batch.chains:
-            self._tokens.update((job.id, job.token) for job in chain)
+            for job in chain:
+                self._tokens[job.id] = job.token
+                if job.rescues >= SUSPECT:
+                    self._suspect = job.id
             self._held.add(chain[0].group)
             self._attempts.put(chain)
 
@@ -166,11 +170,11 @@ class Claims:
         """The first job of a chain is through: go on with the rest of it."""
         job, outcome = item.chain[0], item.outcome
         if self._tokens.get(job.id) != job.token:
-            self._board.lost()
+            self._board.count("lost")
             return
         del self._tokens[job.id]
         if outcome is None or not (item.committed or job.id in ended):
-            self._board.lost()
+            self._board.count("lost")
             log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
             self._back += [Outcome.back(left) for left in rest]
             self._free(job)

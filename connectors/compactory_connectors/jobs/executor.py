@@ -73,7 +73,7 @@ class JobExecutor:
             with postgres_errors(self._postgres), closing(open_jobs(self._postgres.conninfo, "start")):
                 pass
         except Unreachable as error:
-            self.board.failed(str(error))
+            self.board.note(detail=str(error))
             log.warning("jobs are not run yet", error=" ".join(str(error).split()))
         self._assignment.start()
         self._keeper.start()

@@ -9,9 +9,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
 
 import psycopg
 import structlog
@@ -26,14 +26,13 @@ from compactory_connectors.database.wakeup import Wakeup
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 
-from .attempt import Attempts
-from .claims import Claims, Ended
-from .job import NewJob
+from .attempt import Attempts, Ended
+from .claims import Claims
 from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
 from .status import Board, type_statuses
-from .table import Assigned, Batch, Chain, JobTable, Outcome, open_jobs
+from .table import Assigned, Batch, JobTable, open_jobs
 
 __all__ = ["Keeper"]
 
@@ -68,6 +67,7 @@ class Keeper:
         self._wakeup: Wakeup | None = None
         self._waits = False  # and is to be poked
         self._ending: deque[Ended] = deque()
+        self._left: list[Ended] = []  # whose sessions have not ended yet
         self._executor: int | None = None
         self._position = Position.at(0, 0)
         self._pause = _SHORTEST
@@ -98,9 +98,9 @@ class Keeper:
         if wakeup is not None:
             wakeup.poke()
 
-    def ended(self, chain: Chain, outcome: Outcome | None, seconds: float, committed: bool) -> None:
+    def ended(self, item: Ended) -> None:
         """The first job of a chain has ended."""
-        self._ending.append(Ended(chain, outcome, seconds, committed))
+        self._ending.append(item)
         if self._waits:
             self.poke()
 
@@ -116,12 +116,12 @@ class Keeper:
                     with closing(wakeup):
                         self._wakeup = wakeup
                         table = self._table(connection)
-                        self._attempts.until = table.until
+                        self._attempts.lease = (table.executor, table.until)
                         backoff.reset()
                         while not self._finished.is_set():
                             self._round(table, connection, wakeup)
             except CompactoryError as error:
-                self._board.failed(str(error))
+                self._board.note(detail=str(error))
                 log.warning("jobs are not looked for", error=" ".join(str(error).split()))
                 if self.stopping.is_set() and not self._attempts.running():
                     break  # the jobs that it has claimed are rescued by another
@@ -145,7 +145,6 @@ class Keeper:
             self._void()
         table = JobTable.register(connection, f"{socket.gethostname()}:{os.getpid()}", self._membership.pool, types)
         self._executor = table.executor
-        self._attempts.name(str(table.executor))
         _name(connection, f"{table.executor} keeper")
         self._look_again(table)
         self._next.clear()
@@ -155,6 +154,7 @@ class Keeper:
         """It was taken for dead: others have its jobs, or will. It claims nothing until its attempts have ended."""
         log.warning("this executor was taken for dead, and begins anew", executor=self._executor)
         self._executor = None
+        self._attempts.lease = (0, 0.0)
         self._claims.void()
         self._attempts.end()
 
@@ -193,13 +193,20 @@ class Keeper:
 
     def _work(self, table: JobTable, ending: list[Ended]) -> bool:
         """End attempts and claim jobs; whether there was anything to do."""
-        ends = self._claims.ends(ending)
+        ending, self._left = [*self._left, *ending], []
         try:
+            if pids := [item.session for item in ending if item.session]:
+                left = table.end_sessions(pids)
+                self._left = [item for item in ending if item.session in left]
+                ending = [item for item in ending if item.session not in left]
+            ends = self._claims.ends(ending)
             ended = table.finish(ends.outcomes) if ends.outcomes else frozenset()
         except BaseException:
             self._ending.extendleft(reversed(ending))
             raise
         self._claims.settle_ends(ends, ended)
+        if self._claims.look_again():
+            self._look_again(table)
         request = self._claims.request()
         batch = Batch(position=self._position)
         if request.limit:
@@ -207,7 +214,7 @@ class Keeper:
             self._position, self._later = batch.position, batch.later
         self._claims.settle(request, batch)
         self._tick(table)
-        self._board.claimed(len(self._claims.ids))
+        self._board.note(claimed=len(self._claims.ids))
         looked = len(batch.refused) < len(request.groups)
         return bool(ending or batch.chains or batch.found or looked or batch.full)
 
@@ -220,7 +227,7 @@ class Keeper:
         if self._due("expire", _BEAT):
             self._bounded(connection, "expire", lambda: self._expire(table))
         if self._due("sample", _SAMPLE):
-            self._bounded(connection, "sample", lambda: self._board.sampled(type_statuses(connection)))
+            self._bounded(connection, "sample", lambda: self._sample(connection))
         if self._due("whole", _WHOLE):
             self._bounded(connection, "whole", lambda: self._membership.look_for_orphans(table))
             self._look_again(table)
@@ -235,6 +242,9 @@ class Keeper:
         except psycopg.errors.QueryCanceled:
             self._next[what] = time.monotonic() + _WHOLE
 
+    def _sample(self, connection: WatchedConnection) -> None:
+        self._board.note(types=[asdict(item) for item in type_statuses(connection)])
+
     def _expire(self, table: JobTable) -> None:
         if table.expire(self._keep) >= 10_000:
             self._next["expire"] = 0.0
@@ -242,10 +252,10 @@ class Keeper:
     def _beat(self, table: JobTable) -> None:
         self._attempts.look_for_tracing()
         changed, buried = self._membership.beat(table)
-        self._attempts.until = table.until
         if not self._membership.registered:
             self._void()
             return
+        self._attempts.lease = (table.executor, table.until)
         if changed:
             self._look_again(table)
         if buried:
@@ -262,7 +272,8 @@ class Keeper:
         self._claims.assigned = assigned
         self._claims.give_back(lambda job: not self._claims.ours(job))
         self._look_again(table)
-        self._board.follows(table.executor, list(assigned.partitions) if assigned is not None else [])
+        partitions = list(assigned.partitions) if assigned is not None else []
+        self._board.note(executor=table.executor, partitions=partitions, worked_at=time.time(), detail=None)
 
     def _tick(self, table: JobTable) -> None:
         """Enqueue periodic jobs whose time has come."""
@@ -272,11 +283,8 @@ class Keeper:
         for periodic in self._jobs.periodic_jobs.values():
             tick = periodic.last_tick(clock)
             if self._ticks.get(periodic.name) != tick:
-                table.tick(periodic.name, tick, partial(self._enqueue, periodic.job))
+                table.tick(periodic.name, tick, partial(self._jobs.enqueue_many, jobs=[periodic.job]))
                 self._ticks[periodic.name] = tick
-
-    def _enqueue(self, job: NewJob, connection: Any) -> None:
-        self._jobs.enqueue_many(connection, [job])
 
     def _sleep(self, wakeup: Wakeup, found: bool, ended: int) -> None:
         """Wait until there may be something to do."""

@@ -39,14 +39,14 @@ class Membership:
         self.registered = found.registered
         if not found.registered:
             return False, False
-        for executor in found.lapsed:
+        buried = {executor for executor in found.lapsed if table.bury(executor)}
+        for executor in buried:
             log.warning("an executor is taken for dead", executor=executor)
-            table.bury(executor)
-        self._dead |= set(found.lapsed) | set(self._executors).difference(found.all)
+        self._dead |= buried | set(self._executors).difference(found.all)
         rescued = sum(self._rescue(table, executor) for executor in sorted(self._dead))
         changed = found.all != self._executors or rescued > 0
         self._executors, self._pool = found.all, found.pool
-        return changed, bool(found.lapsed)
+        return changed, bool(buried)
 
     def look_for_orphans(self, table: JobTable) -> None:
         """Find executors that jobs name and that are not registered."""
@@ -67,6 +67,6 @@ class Membership:
             return 0
         self._dead.discard(executor)
         if rescued:
-            self._board.rescued(len(rescued))
+            self._board.count("rescued", len(rescued))
             log.warning("jobs of a dead executor were taken back", executor=executor, jobs=len(rescued))
         return len(rescued)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import psycopg
 from psycopg.rows import class_row
@@ -26,10 +25,6 @@ class TypeStatus:
     oldest: float
     executors: int
 
-    def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorStatus:
@@ -40,10 +35,6 @@ class ExecutorStatus:
     pool: str
     silent: float
     running: int
-
-    def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
 
 def type_statuses(connection: psycopg.Connection[Any]) -> list[TypeStatus]:
@@ -61,69 +52,31 @@ class Board:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards all of the following
-        self._ended: Counter[tuple[str, str]] = Counter()
-        self._seconds: Counter[str] = Counter()
-        self._lost = 0
-        self._rescued = 0
-        self._executor: int | None = None
-        self._partitions: list[int] = []
-        self._claimed = 0
-        self._types: list[TypeStatus] = []
-        self._error: str | None = None
-        self._worked_at: float | None = None
+        self._ended: dict[str, Counter[str]] = {}
+        self._seconds: dict[str, float] = {}
+        self._counts = {"lost": 0, "rescued": 0}
+        self._facts: dict[str, Any] = {
+            "executor": None, "partitions": [], "claimed": 0, "types": [], "detail": None, "worked_at": None
+        }  # fmt: skip
 
     def ended(self, type_: str, outcome: str, seconds: float) -> None:
         """An attempt has ended."""
         with self._lock:
-            self._ended[type_, outcome] += 1
-            self._seconds[type_] += seconds  # type: ignore[assignment]  # counters of floats work
+            self._ended.setdefault(type_, Counter())[outcome] += 1
+            self._seconds[type_] = self._seconds.get(type_, 0.0) + seconds
 
-    def lost(self) -> None:
-        """An attempt ended after its job was taken over."""
+    def count(self, what: Literal["lost", "rescued"], number: int = 1) -> None:
+        """Attempts ended after their jobs had been taken over (lost), or jobs of dead executors were taken back."""
         with self._lock:
-            self._lost += 1
+            self._counts[what] += number
 
-    def rescued(self, number: int) -> None:
-        """Jobs of a dead executor were taken back."""
+    def note(self, **facts: Any) -> None:
+        """Set ``executor``, ``partitions``, the number of jobs ``claimed``, ``types``, ``detail`` or ``worked_at``."""
         with self._lock:
-            self._rescued += number
-
-    def follows(self, executor: int, partitions: list[int]) -> None:
-        """Registered, and with these partitions."""
-        with self._lock:
-            self._executor, self._partitions = executor, partitions
-            self._worked_at, self._error = time.time(), None
-
-    def claimed(self, number: int) -> None:
-        """So many jobs are claimed."""
-        with self._lock:
-            self._claimed = number
-
-    def sampled(self, types: list[TypeStatus]) -> None:
-        """What the tables say."""
-        with self._lock:
-            self._types = types
-
-    def failed(self, error: str) -> None:
-        """Postgres or Kafka is away."""
-        with self._lock:
-            self._error = error
+            self._facts.update(facts)
 
     def picture(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""
         with self._lock:
-            runs: dict[str, dict[str, int]] = {}
-            for (type_, outcome), number in self._ended.items():
-                runs.setdefault(type_, {})[outcome] = number
-            return {
-                "executor": self._executor,
-                "partitions": self._partitions,
-                "claimed": self._claimed,
-                "runs": runs,
-                "seconds": {type_: float(seconds) for type_, seconds in self._seconds.items()},
-                "lost": self._lost,
-                "rescued": self._rescued,
-                "worked_at": self._worked_at,
-                "detail": self._error,
-                "types": [item.fields() for item in self._types],
-            }
+            runs = {type_: dict(found) for type_, found in self._ended.items()}
+            return {**self._facts, **self._counts, "runs": runs, "seconds": self._seconds.copy()}

@@ -20,6 +20,7 @@ from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import JOB_GROUP_LOCK_CLASS, query
 
 __all__ = [
+    "SUSPECT",
     "TTL",
     "Assigned",
     "Batch",
@@ -29,6 +30,7 @@ __all__ = [
     "JobTable",
     "Outcome",
     "Request",
+    "executor_of",
     "open_jobs",
     "outcomes_json",
 ]
@@ -38,6 +40,12 @@ TTL: Final = 10.0
 
 SPREAD: Final = 5.0
 """Seconds over which the jobs of a dead executor come back, at their first rescue."""
+
+SUSPECT: Final = 3
+"""Rescues after which a job may be the reason: an executor holds one such job at a time.
+
+If that executor dies, the job is the only one to blame. Two more rescues, and it has failed.
+"""
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
@@ -61,6 +69,7 @@ class Claimed(NamedTuple):
     place: int
     attempt: int
     token: int
+    rescues: int
     cancelling: bool
     payload: str
     headers: Mapping[str, str] | None
@@ -95,22 +104,24 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A claim: at most ``limit`` jobs without a group, ``depth`` of each group.
+    """A claim: at most ``limit`` jobs without a group (0: none of any kind), ``depth`` of each group.
 
     A job of ours has ended in each of the ``freed`` groups: if the next one is another executor's, it is shown to it.
+    ``suspect``: one suspect may be among them.
     """
 
     limit: int
     groups: Sequence[str] = ()
     freed: Sequence[str] = ()
     depth: int = 1
+    suspect: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The result of a claim. ``found``: groups with due jobs.
 
-    ``refused``: groups that another executor was claiming from; look at them again.
+    ``refused``: groups that another executor was claiming from; look at them again. ``passed``: suspects were left.
     """
 
     position: Position
@@ -118,6 +129,7 @@ class Batch:
     found: list[str] = field(default_factory=list)
     refused: frozenset[str] = frozenset()
     full: bool = False
+    passed: bool = False
     later: float | None = None
 
 
@@ -169,24 +181,24 @@ class JobTable:
             "groups": list(request.groups),
             "freed": list(request.freed),
             "depth": request.depth,
+            "suspect": request.suspect,
+            "suspicious": SUSPECT,
         }
         claimed = self._connection.cursor(row_factory=tuple_row)
         grouped = self._connection.cursor(row_factory=tuple_row)
         with self._connection.pipeline():  # one transaction, which ends with it
-            if request.limit:
-                self._connection.execute(query("jobs/promote"), given | {"since": self._since()})
-                claimed.execute(query("jobs/claim"), given)
+            self._connection.execute(query("jobs/promote"), given | {"since": self._since()})
+            claimed.execute(query("jobs/claim"), given)
             if request.groups:
                 self._connection.execute(query("jobs/lock_groups"), given)
                 self._connection.execute(query("jobs/supersede"))
                 grouped.execute(query("jobs/claim_groups"), given)
-        batch = Batch(position=position)
-        if request.limit:
-            batch = self._read(batch, *_claimed(claimed))
+        batch = self._read(Batch(position=position), *_claimed(claimed))
         if request.groups:
             locked, jobs = _claimed(grouped)
             refused = frozenset(request.groups).difference(locked["locked"])
-            batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused)
+            passed = batch.passed or locked["passed"]
+            batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused, passed=passed)
         return batch
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
@@ -221,11 +233,19 @@ class JobTable:
             registered,
         )
 
-    def bury(self, executor: int) -> None:
-        """Declare an executor dead, and begin to end its sessions."""
+    def bury(self, executor: int) -> bool:
+        """Declare an executor dead, and begin to end its sessions; False: it has renewed its heartbeat meanwhile."""
+        given = {"executor": executor, "ttl": timedelta(seconds=TTL)}
         with self._connection.transaction():
-            self._connection.execute(query("jobs/unregister"), {"executor": executor})
-            self._connection.execute(query("jobs/fence"), {"executor": executor})
+            buried = self._connection.execute(query("jobs/bury"), given).rowcount > 0
+            if buried:
+                self._connection.execute(query("jobs/fence"), given)
+        return buried
+
+    def end_sessions(self, pids: Sequence[int]) -> set[int]:
+        """End sessions of our handlers; those that have not ended yet."""
+        given = {"executor": self.executor, "pids": list(pids)}
+        return {row[0] for row in self._connection.execute(query("jobs/fence_handlers"), given)}
 
     def orphans(self) -> list[int]:
         """Executors that jobs name as theirs, and that are not registered."""
@@ -288,6 +308,7 @@ class JobTable:
             found=facts["groups"],
             position=position,
             full=facts["last"] is not None,
+            passed=facts["passed"],
             later=facts["later"],
         )
 
@@ -297,10 +318,15 @@ def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, str]:
     return {"outcomes": orjson.dumps(outcomes).decode()}
 
 
+def executor_of(job: Claimed) -> int:
+    """The executor that claimed a job."""
+    return job.token >> 32
+
+
 def _claimed(cursor: psycopg.Cursor[Any]) -> tuple[dict[str, Any], list[Claimed]]:
     """The facts in the first row, and the jobs in the others."""
     rows = cursor.fetchall()
-    return rows[0][9], [Claimed(*row) for row in rows[1:]]
+    return rows[0][10], [Claimed(*row) for row in rows[1:]]
 
 
 def _chains(jobs: Iterable[Claimed]) -> list[Chain]:

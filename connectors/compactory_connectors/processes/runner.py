@@ -19,7 +19,7 @@ from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.publish.publisher import Publisher
 
 from .membership import KeptEvents, Members
-from .pending import LARGEST
+from .pending import LARGEST, group_of
 from .processor import Processor
 from .work import Work
 from .worker import Board
@@ -46,10 +46,14 @@ class ProcessRunner(Background):
 
     def _check(self) -> None:
         chosen = self.processor
-        wanted = [topic for topic in (chosen.topic, chosen.created, chosen.failed) if topic is not None]
-        missing = set(wanted) - set(self._kafka.topics(wanted))
-        if missing:
-            raise ConfigError(f"topic {topic!r} does not exist; create it" for topic in sorted(missing))
+        outcomes = [topic for topic in (chosen.created, chosen.failed) if topic is not None]
+        missing = {chosen.topic, *outcomes} - set(self._kafka.topics([chosen.topic, *outcomes]))
+        problems = [f"topic {topic!r} does not exist; create it" for topic in sorted(missing)]
+        needed = (([chosen.topic], ["Read"]), (outcomes, ["Write"]), ([group_of(chosen.name)], ["Read", "Write"]))
+        for topics, operations in needed:
+            problems += self._kafka.lacking_rights(topics, operations)
+        if problems:
+            raise ConfigError(problems)
 
     def _run(self) -> None:
         try:

@@ -55,6 +55,11 @@ SELECT e.id, e.pool, e.id IN (SELECT id FROM mine) AS mine,
        AND pg_postmaster_start_time() < clock_timestamp() - %(ttl)s AS lapsed
   FROM compactory.job_executors AS e ORDER BY e.id;
 
+-- name: jobs/bury
+-- An executor whose heartbeat is too old, unless it has renewed that since it was looked at.
+DELETE FROM compactory.job_executors
+ WHERE id = %(executor)s AND beat_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s;
+
 -- name: jobs/fence
 -- End the sessions of an executor that is not registered any more; how many there still are.
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -64,6 +69,11 @@ SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 -- End what an earlier connection of this executor's keeper may have left; how many sessions there were.
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name = %(session)s AND pid <> pg_backend_pid();
+
+-- name: jobs/fence_handlers
+-- End sessions of this executor's handlers that were lost; those that have not ended yet.
+SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE datname = current_database() AND pid = ANY (%(pids)s) AND application_name = 'compactory-jobs ' || %(executor)s || ' handler';
 
 -- name: jobs/forgotten
 -- Hand back jobs that were claimed for an executor that never heard of it: the answer was lost.
@@ -78,7 +88,8 @@ SELECT DISTINCT executor FROM compactory.jobs_live
 
 -- name: jobs/rescue
 -- Take the jobs of a dead executor back, once its sessions have ended. The attempt does not count, but the fifth rescue is
--- the last. They come back one after the other, so that a job that ends its executor takes few of its neighbours along.
+-- the last. They come back one after the other, so that a job that ends its executor takes few of its neighbours along; no
+-- executor has two of those that may be the reason ("suspects").
 UPDATE compactory.jobs_live
    SET state = CASE WHEN cancelling OR rescues < 4 THEN 'scheduled' ELSE 'failed' END,
        last_error = 'its executor ' || executor || ' died', run_at = clock_timestamp() + (rescues + 1) * random() * %(spread)s,
@@ -103,32 +114,37 @@ UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq'
  WHERE j.id = due.id;
 
 -- name: jobs/claim
--- Claim due jobs without a group, and name the groups of the others, from a position on. The first row tells how things
--- stand: "last" is the highest position where there may be more, "skipped" says that one was locked.
+-- Claim due jobs without a group, and name the groups of the others, from a position on. At most one is a suspect, and none
+-- unless that is asked for. The first row tells how things stand: "last" is the highest position where there may be more,
+-- "skipped" says that one was locked, "passed" that suspects were left.
 WITH ended AS (SELECT min(r.low) AS low
                  FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
                 WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
 found AS MATERIALIZED (
-    SELECT id, "group", position FROM compactory.jobs_live
+    SELECT id, "group", position, "group" IS NULL AND rescues >= %(suspicious)s AS suspect FROM compactory.jobs_live
      WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
        AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
      ORDER BY position LIMIT %(limit)s),
 free AS MATERIALIZED (
-    SELECT j.id FROM found JOIN compactory.jobs_live AS j ON j.id = found.id
-     WHERE found."group" IS NULL AND j.state = 'scheduled' ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+    SELECT j.id, suspect FROM found JOIN compactory.jobs_live AS j ON j.id = found.id
+     WHERE found."group" IS NULL AND j.state = 'scheduled'
+       AND (NOT suspect OR %(suspect)s AND j.id = (SELECT min(id) FROM found WHERE suspect))
+     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
 taken AS (
     UPDATE compactory.jobs_live AS j
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
            started_at = clock_timestamp()
       FROM free WHERE j.id = free.id
-    RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.cancelling, j.payload::text AS payload,
-              j.headers, j.run_at, j.created_at)
-SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
+              j.payload::text AS payload, j.headers, j.run_at, j.created_at)
+SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        jsonb_build_object('snapshot', pg_current_snapshot()::text, 'own', pg_current_xact_id()::text,
                           'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.jobs_id_seq),
                           'last', CASE WHEN (SELECT count(*) FROM found) = %(limit)s THEN (SELECT max(position) FROM found) END,
                           'groups', (SELECT coalesce(jsonb_agg(DISTINCT "group"), '[]') FROM found WHERE "group" IS NOT NULL),
-                          'skipped', (SELECT count(*) FROM found WHERE "group" IS NULL) > (SELECT count(*) FROM free),
+                          'skipped', (SELECT count(*) FROM found WHERE "group" IS NULL AND NOT suspect) > (SELECT count(*) FROM free WHERE NOT suspect),
+                          'passed', (SELECT count(*) FROM found WHERE suspect) > (SELECT count(*) FROM free WHERE suspect),
+                          'suspects', set_config('compactory.suspects', (SELECT count(*) FROM free WHERE suspect)::text, true),
                           'clock', clock_timestamp(),
                           'later', (SELECT extract(epoch FROM min(l.run_at) - clock_timestamp()) FROM
                                      (SELECT run_at FROM compactory.jobs_live
@@ -160,13 +176,15 @@ SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, 
 
 -- name: jobs/claim_groups
 -- Claim the first jobs of locked groups in which none runs, as far as they are due and ours; those that let others pass and
--- are not due don't count. Of freed groups, a first job that is another executor's is shown to that once more. The first row
--- tells which groups were locked.
+-- are not due don't count. A suspect is claimed by itself, if no other was claimed before. Of freed groups, a first job that is
+-- another executor's is shown to that once more. The first row tells which groups were locked, and "passed" as above.
 WITH heads AS MATERIALIZED (
-    SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine) OVER w AS ready, row_number() OVER w = 1 AS first
+    SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine AND NOT h.suspect) OVER w AS ready, row_number() OVER w = 1 AS first,
+           h.due AND h.mine AND h.suspect AND row_number() OVER w = 1 AS suspect
       FROM unnest(current_setting('compactory.locked_groups')::text[]) AS g
       JOIN LATERAL (SELECT j.id, j.state = 'scheduled' AND j.position IS NOT NULL AS due,
-                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine
+                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine,
+                           j.rescues >= %(suspicious)s AS suspect
                       FROM compactory.jobs_live AS j
                      WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
                      ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
@@ -176,16 +194,19 @@ taken AS (
     UPDATE compactory.jobs_live AS j
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
            started_at = clock_timestamp()
-      FROM heads AS h WHERE j.id = h.id AND h.ready AND j.state = 'scheduled'
-    RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.cancelling, j.payload::text AS payload,
-              j.headers, j.run_at, j.created_at),
+      FROM heads AS h
+     WHERE j.id = h.id AND j.state = 'scheduled'
+       AND (h.ready OR %(suspect)s AND current_setting('compactory.suspects') = '0' AND j.id = (SELECT min(id) FROM heads WHERE suspect))
+    RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
+              j.payload::text AS payload, j.headers, j.run_at, j.created_at),
 shown AS (
     UPDATE compactory.jobs_live AS j SET position = NULL, run_at = clock_timestamp()
       FROM heads AS h
      WHERE j.id = h.id AND h.first AND h.due AND NOT h.mine AND h.g = ANY (%(freed)s::text[]) AND j.state = 'scheduled'
     RETURNING pg_notify('compactory_jobs', ''))
-SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       jsonb_build_object('locked', to_jsonb(current_setting('compactory.locked_groups')::text[]), 'shown', (SELECT count(*) FROM shown)),
+SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       jsonb_build_object('locked', to_jsonb(current_setting('compactory.locked_groups')::text[]), 'shown', (SELECT count(*) FROM shown),
+                          'passed', (SELECT count(*) FROM heads WHERE suspect) > (SELECT count(*) FROM taken WHERE rescues >= %(suspicious)s)),
        NULL, NULL
  UNION ALL SELECT * FROM taken;
 

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 import httpx2
 
-from compactory.client.exchange import Exchange, Given, Request, Seen, Steps, Stored, WriteOptions
+from compactory.client.exchange import (
+    Exchange,
+    Given,
+    Outcome,
+    Request,
+    Seen,
+    Selection,
+    Steps,
+    Stored,
+    WriteOptions,
+    Written,
+)
 from compactory.directory import Directory
-from compactory.errors import ConfigError
+from compactory.errors import CompactoryError, ConfigError
+from compactory.mastered.operation import Operation
 from compactory.token import Token
 
 __all__ = ["AsyncClient", "AsyncEntries", "Client", "Entries"]
@@ -181,6 +193,28 @@ class Entries(Generic[T]):
         """Remove an entry."""
         return self._client.perform(self._exchange.delete(key, options))
 
+    def items(self, **selection: Unpack[Selection]) -> Iterator[tuple[str, T]]:
+        """List keys and values by key: all, or a `Selection`. Each entry that exists all the time comes once."""
+        cursor: str | None = None
+        while True:
+            entries, cursor = self._client.perform(self._exchange.page(selection, cursor))
+            yield from entries
+            if cursor is None:
+                return
+
+    def bulk(self, operations: Iterable[Operation]) -> Iterator[Written | CompactoryError]:
+        """Write many entries; give each operation's result, in order. They are sent as the results are taken.
+
+        Lines have only the Idempotency-Keys that the operations have. So a request that may have been carried out is
+        not repeated: WriteFailed with ``unknown``. Then send operations again that have keys, or read the entries.
+        """
+        for request in self._exchange.requests(operations):
+            yield from self._client.perform(self._exchange.bulk(request))
+
+    def outcome(self, written: Stored[T], *, wait: float = 0.0) -> Outcome:
+        """Ask what became of a write that processors finish; wait up to so many seconds for it."""
+        return self._client.perform(self._exchange.outcome(written, wait))
+
 
 class AsyncEntries(Generic[T]):
     """The entries of one directory. For the client's event loop. Writes take `WriteOptions`.
@@ -213,3 +247,27 @@ class AsyncEntries(Generic[T]):
     async def delete(self, key: str, **options: Unpack[WriteOptions]) -> Token:
         """Remove an entry."""
         return await self._client.perform(self._exchange.delete(key, options))
+
+    async def items(self, **selection: Unpack[Selection]) -> AsyncIterator[tuple[str, T]]:
+        """List keys and values by key: all, or a `Selection`. Each entry that exists all the time comes once."""
+        cursor: str | None = None
+        while True:
+            entries, cursor = await self._client.perform(self._exchange.page(selection, cursor))
+            for entry in entries:
+                yield entry
+            if cursor is None:
+                return
+
+    async def bulk(self, operations: Iterable[Operation]) -> AsyncIterator[Written | CompactoryError]:
+        """Write many entries; give each operation's result, in order. They are sent as the results are taken.
+
+        Lines have only the Idempotency-Keys that the operations have. So a request that may have been carried out is
+        not repeated: WriteFailed with ``unknown``. Then send operations again that have keys, or read the entries.
+        """
+        for request in self._exchange.requests(operations):
+            for result in await self._client.perform(self._exchange.bulk(request)):
+                yield result
+
+    async def outcome(self, written: Stored[T], *, wait: float = 0.0) -> Outcome:
+        """Ask what became of a write that processors finish; wait up to so many seconds for it."""
+        return await self._client.perform(self._exchange.outcome(written, wait))

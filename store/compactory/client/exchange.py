@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Generator, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Generic, TypedDict, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlencode
 from uuid import uuid4
 
 import httpx2
@@ -19,16 +20,20 @@ from compactory.codec.decoding import decoder
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WriteFailed
-from compactory.mastered.operation import Kind
+from compactory.mastered.operation import Kind, Operation
 from compactory.token import Token
 
-__all__ = ["Exchange", "Request", "Seen", "Steps", "Stored", "WriteOptions"]
+__all__ = ["Exchange", "Outcome", "Page", "Request", "Seen", "Selection", "Steps", "Stored", "WriteOptions", "Written"]
 
 T = TypeVar("T")
 
 _FIRST_PAUSE = 0.05  # seconds before the first repeat; doubled after each
 _LONGEST_PAUSE = 1.0
 _MOST_TOKENS = 100  # in one request
+_MOST_LINES = 10_000  # of one bulk request
+_MOST_BYTES = 8 << 20  # after which a bulk request gets no further line
+_PAGE = 1000  # entries of a page
+_PENDING = "pending"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,46 @@ class Stored(Generic[T]):
     token: Token
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A write of a bulk that was made. ``created``: there was no such entry before."""
+
+    key: str
+    etag: str
+    token: Token
+    created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of a write that processors finish.
+
+    ``state``  ``pending``, or the name of the directory that has the outcome
+    ``value``  the outcome's, None while it is pending
+    """
+
+    state: str
+    value: Any = field(repr=False)
+
+    @property
+    def pending(self) -> bool:
+        """Whether processors have not finished it."""
+        return self.state == _PENDING
+
+
+class Selection(TypedDict, total=False):
+    """What to list.
+
+    ``prefix``  only keys that begin with this
+    ``index``   name of an index; only entries that have ``values`` in it
+    ``values``  one for each field of the index, in its order
+    """
+
+    prefix: str
+    index: str
+    values: Sequence[str | float]
+
+
 class WriteOptions(TypedDict, total=False):
     """What a write may demand.
 
@@ -61,17 +106,22 @@ class WriteOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to send."""
+    """One request to send. One that is not ``repeatable`` is sent again only if nothing of it was done."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes | None = None
+    repeatable: bool = True
 
 
 Given = httpx2.Response | httpx2.TransportError | None
 Steps = Generator[Request | float, Given, T]
 """Yields requests to send and seconds to pause; is given the answer, or the error of a request without one."""
+
+
+Page = tuple[list[tuple[str, T]], str | None]
+"""Keys and values, and the cursor of the page after; None for the last one."""
 
 
 class Seen:
@@ -103,6 +153,7 @@ class Exchange(Generic[T]):
 
     def __init__(self, directory: Directory[T], seen: Seen, timeout: float, wait: float) -> None:
         self._name = directory.name
+        self._text = directory.decode is str
         self._path = f"/v1/directories/{quote(directory.name, safe='')}/entries"
         self._decode: Callable[[bytes], T] = decoder(directory)
         self._encoding = Encoding(directory)
@@ -112,10 +163,47 @@ class Exchange(Generic[T]):
 
     def read(self, key: str) -> Steps[Stored[T]]:
         """Look an entry up. Raises EntryMissing, WaitTimeout, Unreachable."""
-        newest = self._seen.newest()
-        headers = {"compactory-min-offset": newest, "prefer": f"wait={self._wait:g}"} if newest else {}
-        answer = yield from self._answered(Request("GET", self._place(key), headers), key)
+        answer = yield from self._answered(Request("GET", self._place(key), self._fresh()), key)
         return self._stored(key, answer)
+
+    def page(self, selection: Selection, cursor: str | None) -> Steps[Page[T]]:
+        """List entries by key, from a page's cursor on. Raises WaitTimeout, Unreachable, ConfigError, BadRecord."""
+        given = {"prefix": selection.get("prefix"), "index": selection.get("index"), "cursor": cursor}
+        asked = [("limit", str(_PAGE)), *((name, text) for name, text in given.items() if text is not None)]
+        asked += [("value", value if isinstance(value, str) else orjson.dumps(value).decode())
+                  for value in selection.get("values", ())]  # fmt: skip
+        answer = yield from self._answered(Request("GET", f"{self._path}?{urlencode(asked)}", self._fresh()), None)
+        found = orjson.loads(answer.content)
+        return [(entry["key"], self._shown(entry["value"])) for entry in found["entries"]], found["next_cursor"]
+
+    def outcome(self, written: Stored[T], wait: float) -> Steps[Outcome]:
+        """Ask what became of a write; wait so many seconds for it. Raises Unreachable, ConfigError."""
+        place = f"/v1/directories/{quote(self._name, safe='')}/outcomes/{quote(written.key, safe='')}"
+        path, deadline = f"{place}?{urlencode({'event': written.etag})}", time.monotonic() + wait
+        while True:
+            left = deadline - time.monotonic()
+            patience = {"prefer": f"wait={max(0.0, min(left, self._wait)):.3f}"}
+            answer = yield from self._answered(Request("GET", path, patience), written.key)
+            found = orjson.loads(answer.content)
+            if left <= self._wait or found["state"] != _PENDING:
+                return Outcome(state=found["state"], value=found["value"])
+
+    def requests(self, operations: Iterable[Operation]) -> Iterator[Request]:
+        """Return bulk requests, each as large as is good. Raises WriteRefused for a value that can't be encoded."""
+        lines, size = list[bytes](), 0
+        for operation in operations:
+            lines.append(self._line(operation))
+            size += len(lines[-1])
+            if len(lines) == _MOST_LINES or size > _MOST_BYTES:
+                yield self._bulk(lines)
+                lines, size = [], 0
+        if lines:
+            yield self._bulk(lines)
+
+    def bulk(self, request: Request) -> Steps[list[Written | CompactoryError]]:
+        """Send a bulk request; return the result of each line."""
+        answer = yield from self._answered(request, None)
+        return [self._result(orjson.loads(line)) for line in answer.content.splitlines()]
 
     def write(self, kind: Kind, key: str | None, value: Any, options: WriteOptions) -> Steps[Stored[T]]:
         """Put, patch or post. Raises WriteRefused, Conflict, PreconditionFailed, EntryMissing, WriteFailed."""
@@ -144,6 +232,40 @@ class Exchange(Generic[T]):
         self._seen.note(Token.parse(answer.headers["compactory-offset"]))
         return answer
 
+    def _fresh(self) -> dict[str, str]:
+        newest = self._seen.newest()
+        return {"compactory-min-offset": newest, "prefer": f"wait={self._wait:g}"} if newest else {}
+
+    def _shown(self, value: Any) -> T:
+        """Return a value as it stands in a document."""
+        if self._text and isinstance(value, str):
+            return self._decode(value.encode())
+        encoded = value.get("base64") if isinstance(value, dict) and value.keys() == {"base64"} else None
+        return self._decode(orjson.dumps(value) if encoded is None else b64decode(encoded))
+
+    def _line(self, operation: Operation) -> bytes:
+        line: dict[str, Any] = {"op": operation.kind}
+        if operation.kind == "patch":
+            line["value"] = operation.value
+        elif operation.kind != "delete":
+            line["value"] = orjson.Fragment(self._encoding.record(operation.key or "-", operation.value)[1] or b"")
+        for name, tags in (("if_match", operation.if_match), ("if_none_match", operation.if_none_match)):
+            if tags is not None:
+                line[name] = "*" if "*" in tags else ", ".join(f'"{tag}"' for tag in tags)
+        texts = {"key": operation.key, "idempotency_key": operation.idempotency_key}
+        return orjson.dumps(line | {name: text for name, text in texts.items() if text is not None})
+
+    def _bulk(self, lines: Sequence[bytes]) -> Request:
+        headers = {"content-type": "application/x-ndjson"}
+        return Request("POST", f"{self._path}:bulkWrite", headers, b"\n".join(lines), repeatable=False)
+
+    def _result(self, line: dict[str, Any]) -> Written | CompactoryError:
+        if "problem" in line:
+            return failure_of(line["status"], orjson.dumps(line["problem"]), self._name, line.get("key"))
+        token = Token.parse(line["offset"])
+        self._seen.note(token)
+        return Written(key=line["key"], etag=line["etag"], token=token, created=line["status"] == 201)
+
     def _place(self, key: str) -> str:
         return f"{self._path}/{quote(key, safe='')}"
 
@@ -160,7 +282,8 @@ class Exchange(Generic[T]):
                 return given
             error = self._failure(given, key)
             sent = sent or not isinstance(given, httpx2.ConnectError | httpx2.Response) or _unknown(error)
-            if not error.retryable or time.monotonic() + pause > deadline:
+            given_up = time.monotonic() + pause > deadline or (sent and not request.repeatable)
+            if not error.retryable or given_up:
                 raise self._last(request, error, key) if sent and error.retryable else error
             yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads out a fleet
             pause = min(2 * pause, _LONGEST_PAUSE)
@@ -174,8 +297,9 @@ class Exchange(Generic[T]):
         """Return the error that says that a write may have happened, whatever the last try was told."""
         if request.method == "GET" or _unknown(error):
             return error
-        told = f"directory {self._name!r}: whether it was written is not known ({error}); send it with the same"
-        failed = WriteFailed(f"{told} idempotency_key again", topic=self._name, unknown=(key or "",), cause=error)
+        told = f"directory {self._name!r}: whether it was written is not known ({error})"
+        again = "send it with the same idempotency_key again" if request.repeatable else "read the entries of its lines"
+        failed = WriteFailed(f"{told}; {again}", topic=self._name, unknown=(key or "",), cause=error)
         failed.__cause__ = error
         return failed
 

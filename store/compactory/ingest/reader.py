@@ -14,10 +14,10 @@ from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
 
+from compactory.clock import boot, clock
 from compactory.entries.batch import Run, split
 from compactory.entries.unusable import absent_fields, why_unusable
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
-from compactory.ingest.clock import boot, clock
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
 from compactory.ingest.progress import Progress

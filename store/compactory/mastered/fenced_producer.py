@@ -92,7 +92,10 @@ class FencedProducer:
         failures: list[KafkaError] = []
         for number, (topic, key, value) in enumerate(records):
             self._produce(topic, key, value, _report(places, failures, number), deadline)
-        self._producer.flush(max(0.0, deadline - time.monotonic()))
+        try:
+            self._producer.flush(max(0.0, deadline - time.monotonic()))
+        except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
+            raise error.__cause__ or error from None
         if failures:
             raise KafkaException(failures[0])
         if None in places:

@@ -30,13 +30,14 @@ from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.version import Version
 
-__all__ = ["MasteredWriter", "start_writers"]
+__all__ = ["MasteredWriter", "check_topics", "start_writers"]
 
 log = logging.getLogger("compactory.writer")
 
 _MOST = 1000  # operations of one transaction
 _HOLD_OFF = 1.0  # seconds after it was fenced in which a process leaves the ownership to the other one
 _LOOK = 0.02  # seconds between two looks at who the owner is
+_QUICK = 3.0  # seconds for the look at topics before a load
 _RECORD_BYTES = 1_000_000  # the client's own limit
 _OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
 _OWNER = "owner"  # key of the record that names the owner
@@ -108,15 +109,18 @@ class MasteredWriter:
         """The address of the owner as far as known here; None if there was none yet, or it has no address."""
         return self._noted().get("url")
 
-    def problems(self) -> list[str]:
-        """Return what is wrong with the topic, as far as Kafka tells. Raises Unreachable."""
-        found = self._kafka.topics([self._topic], self._timeout)
-        if not found:
-            return [f"topic {self._topic!r} does not exist: create it with cleanup.policy=compact"]
+    def problems(self, *, loading: bool = False) -> list[str]:
+        """Return what is wrong with the topic, as far as Kafka tells. Raises Unreachable.
+
+        ``loading``: the store has not started yet, and tells itself about a topic that does not exist.
+        """
+        timeout = _QUICK if loading else self._timeout
+        if not self._kafka.topics([self._topic], timeout):
+            return [] if loading else [f"topic {self._topic!r} does not exist: create it with cleanup.policy=compact"]
         topics = [self._topic, self._answers_topic]
-        configs = self._kafka.topic_configs(topics, self._timeout)
+        configs = self._kafka.topic_configs(topics, timeout)
         wrong = [problem for name in configs for problem in topic_problems(name, configs[name], self._rules)]
-        return [*wrong, *self._kafka.lacking_rights(topics, ["Write"], self._timeout)]
+        return [*wrong, *self._kafka.lacking_rights(topics, ["Write"], timeout)]
 
     def start(self) -> None:
         """Create the topic of answers if it is not there, read it, and take operations. See `start_writers`."""
@@ -351,10 +355,15 @@ class MasteredWriter:
         return {}
 
 
-def start_writers(writers: Sequence[MasteredWriter]) -> None:
-    """Check the topics of all directories, then start. Raises ConfigError with every problem at once, Unreachable."""
-    problems = [problem for writer in writers for problem in writer.problems()]
+def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) -> None:
+    """Raise ConfigError with all that is wrong with the topics of these directories; Unreachable."""
+    problems = [problem for writer in writers for problem in writer.problems(loading=loading)]
     if problems:
         raise ConfigError(problems)
+
+
+def start_writers(writers: Sequence[MasteredWriter]) -> None:
+    """Check the topics of all directories, then start. Raises ConfigError with every problem at once, Unreachable."""
+    check_topics(writers)
     for writer in writers:
         writer.start()

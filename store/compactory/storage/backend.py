@@ -193,6 +193,10 @@ class TopicStorage(Protocol):
 class Backend(Protocol):
     """Lends topic storages. `open`, `fresh` and `promote` are called by one thread at a time."""
 
+    def available(self, topics: Iterable[str], /) -> bool:
+        """Say whether `open` may be called: another process may have to make these topics complete first."""
+        ...
+
     def open(self, topic: str) -> TopicStorage:
         """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         ...

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from pydantic import BaseModel, ConfigDict, PositiveInt
 
 from compactory import (
@@ -25,6 +25,9 @@ from compactory import (
     WriteRules,
     Written,
 )
+from compactory.errors import LeaseLost
+from compactory.kafka.client import Kafka
+from compactory.mastered.fenced_producer import FencedProducer
 from compactory.mastered.writer import start_writers
 from tests.store.topics import Topics
 
@@ -188,6 +191,24 @@ def test_a_repeat_gets_the_first_answer_from_any_process(kafka: str, topic: str,
     with pytest.raises(WriteRefused, match="another request"):
         two.put("t1", {"email": "c@x"}, idempotency_key="k")
     assert len(log_of(kafka, topic)) == 2
+
+
+class FencedWithin:
+    """A producer that is fenced within `flush`: the client then calls back with the exception already set."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+    def flush(self, _timeout: float) -> None:
+        raise SystemError("returned a result with an exception set") from KafkaException(KafkaError(KafkaError._FENCED))
+
+
+def test_a_fence_is_seen_whatever_the_client_makes_of_it() -> None:
+    """Nothing was written then: the write goes to the new owner, and its outcome is not unknown."""
+    producer = FencedProducer(Kafka("127.0.0.1:1"), "tenants", 1.0, 1000)
+    producer._producer = FencedWithin()  # type: ignore[assignment]
+    with pytest.raises(LeaseLost), producer.transaction():
+        producer.send([("tenants", b"t1", b"{}")])
 
 
 def test_repeats_within_one_transaction_are_one_write(kafka: str, topic: str, start: Start) -> None:

@@ -1,1 +1,1 @@
-"""What was seen of a table, as pure values."""
+"""The offset of a table: what was seen of it, and why rows are due again. Pure values."""

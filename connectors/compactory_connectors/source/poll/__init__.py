@@ -1,1 +1,1 @@
-"""One poll of a table becomes batches of records."""
+"""One poll of a table: the rows that are due become batches of records."""

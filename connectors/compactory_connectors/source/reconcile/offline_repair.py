@@ -22,7 +22,7 @@ from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets
 from .checker import Finding
 from .outcome import Outcome
-from .resend_keys import ResentRows, resend_rows
+from .repair_keys import ResentRows, resend_rows
 
 __all__ = ["MOST_REPAIRS", "refuse_repair", "repair"]
 

@@ -18,13 +18,13 @@ from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import Edit, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
-from compactory_connectors.source.offsets.connect_offsets import (
+from compactory_connectors.source.offset_editing.connect_offsets import (
     connect_keys,
     connect_value,
     connector_offsets,
     find_offset,
 )
-from compactory_connectors.source.offsets.java_map import read_byte_map
+from compactory_connectors.source.offset_editing.java_map import read_byte_map
 
 STANDALONE = Path(__file__).with_name("standalone.offsets")
 HORIZON = SeenSnapshot(Snapshot(5, 9, (6, 7)), frozenset({6}))

@@ -12,8 +12,8 @@ from compactory.errors import CompactoryError, LeaseLost
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-from compactory_connectors.source.offsets.offset_edit import Change, edit_offsets, signed
+from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+from compactory_connectors.source.offset_editing.offset_edit import Change, edit_offsets, signed
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, stored_values
 from tests.source.conftest import Bench

@@ -14,16 +14,16 @@ from confluent_kafka import Producer
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.source.control.removal import FEW
 from compactory_connectors.source.cursor.cursor import Cursor
-from compactory_connectors.source.offsets.connect_offsets import (
+from compactory_connectors.source.offset_editing.connect_offsets import (
     connector_offsets,
     find_offset,
     live_workers,
     read_file,
     read_topic,
 )
-from compactory_connectors.source.offsets.java_map import read_byte_map
-from compactory_connectors.source.offsets.offset_admin import OffsetAdmin
-from compactory_connectors.source.offsets.offset_edit import signed
+from compactory_connectors.source.offset_editing.java_map import read_byte_map
+from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+from compactory_connectors.source.offset_editing.offset_edit import signed
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.run.preview import preview
 from tests.source.conftest import Bench

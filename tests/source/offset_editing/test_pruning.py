@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from compactory.errors import CompactoryError
-from compactory_connectors.source.offsets.pruning import prune
+from compactory_connectors.source.offset_editing.pruning import prune
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.stored_offsets import read_offsets
 from tests.source.conftest import Bench

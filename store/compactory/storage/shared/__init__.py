@@ -1,0 +1,1 @@
+"""Entries that several processes of one machine share: one process writes them, in LMDB."""
