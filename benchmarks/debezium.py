@@ -71,7 +71,11 @@ def running(
             yield process
         finally:
             process.terminate()
-            process.wait(60)
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:  # its REST server now and then waits for its own threads for ever
+                process.kill()
+                process.wait()
 
 
 def _written(path: Path, properties: Mapping[str, object]) -> str:
