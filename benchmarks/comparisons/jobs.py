@@ -9,7 +9,7 @@ from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside, plain
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 
 JOBS = 30_000
-"""Jobs of a run; procrastinate, and four threads, run a tenth of them."""
+"""Jobs of a run; procrastinate runs a tenth of them, few threads half."""
 
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:
@@ -39,7 +39,7 @@ def _groups(stage: Stage) -> Measured:
 
     Of few threads it is the same threads without a database: they sleep most of the time.
     """
-    sizes = {"": JOBS, "-4": JOBS // 5, "-8": JOBS // 5}
+    sizes = {"": JOBS, "-4": JOBS // 2, "-8": JOBS // 2}
     programs: dict[str, list[str]] = {}
     for suffix, jobs in sizes.items():
         programs |= {

@@ -4,9 +4,9 @@
 with 30 threads, or with as many as follow a hyphen; *backlog* has a million jobs waiting for their time and a million
 finished beside them, *held* a snapshot under which three times as many jobs were run before, and then a thousand a
 second until it was SECONDS old; *freed* the same just after that snapshot has ended. *restart* measures five seconds,
-kills and starts Postgres, and measures five seconds from the tenth after that on; JOBS must last for it. *retention* runs
-as many again and again, keeps finished jobs for three seconds and says how large their table is after nine and after 27
-seconds, with autovacuum looking every second.
+kills and starts Postgres, and measures five seconds from the tenth after that on; JOBS must last for it. *retention*
+runs as many again and again, keeps finished jobs for three seconds and says how large their table is after nine and
+after 27 seconds, with autovacuum looking every second.
 *procrastinate* is its worker with 30 at a time. *enqueue* enqueues by 1,000 a statement, beside COPY of the same rows
 into a plain table; *latency* is from commit to handler.
 """

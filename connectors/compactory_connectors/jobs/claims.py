@@ -93,12 +93,10 @@ class Claims:
         room = max(0, ahead - len(self._tokens))
         return 0 if room < ahead // 4 else room
 
-    def spare(self) -> float:
-        """Seconds in which no thread runs out of jobs. A round costs as much for one end as for some dozens."""
+    def spare(self) -> int:
+        """How many chains may be begun before the next round: it costs as much for one end as for some dozens."""
         waiting = self._attempts.waiting
-        if waiting < 2 * self._concurrency or self.stopping or self._back:
-            return 0.0
-        return waiting / 2 / max(self._rate, 1.0)
+        return 0 if waiting < 2 * self._concurrency or self.stopping or self._back else waiting // 2
 
     def measure(self, jobs: int, seconds: float) -> None:
         """So many jobs ended within so many seconds."""

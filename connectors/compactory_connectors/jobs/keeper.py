@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -65,7 +66,7 @@ class Keeper:
         self.hurry = threading.Event()  # attempts are to be ended
         self._finished = threading.Event()
         self._wakeup: Wakeup | None = None
-        self._waits = False  # and is to be poked
+        self._poked_below = 0.0  # so many chains that wait for a thread
         self._ending: deque[Ended] = deque()
         self._left: list[Ended] = []  # whose sessions have not ended yet
         self._executor: int | None = None
@@ -101,7 +102,7 @@ class Keeper:
     def ended(self, item: Ended) -> None:
         """The first job of a chain has ended."""
         self._ending.append(item)
-        if self._waits:
+        if self._attempts.waiting < self._poked_below:
             self.poke()
 
     def _run(self) -> None:
@@ -172,8 +173,10 @@ class Keeper:
 
     def _round(self, table: JobTable, connection: WatchedConnection, wakeup: Wakeup) -> None:
         began = time.monotonic()
-        if pause := self._claims.spare():
-            wakeup.wait(min(_GATHER, pause))
+        if spare := self._claims.spare():
+            self._poked_below = self._attempts.waiting - spare
+            wakeup.wait(_GATHER)
+            self._poked_below = 0.0
         self._keep_up(table, connection)
         if self._executor is None:
             raise Unreachable("Postgres", "this executor was taken for dead, and registers again")
@@ -297,11 +300,11 @@ class Keeper:
             return
         if room and not wakeup.asleep and wakeup.sleep():
             return  # and look once more: writers that committed before did not notify
-        self._waits = True
+        self._poked_below = math.inf
         if not self._ending:
             wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
             self._pause = min(_IDLE, self._pause * 2)
-        self._waits = False
+        self._poked_below = 0.0
 
 
 def _name(connection: WatchedConnection, session: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -52,7 +51,7 @@ class Board:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards all of the following
-        self._ended: dict[str, Counter[str]] = {}
+        self._ended: dict[str, dict[str, int]] = {}
         self._seconds: dict[str, float] = {}
         self._counts = {"lost": 0, "rescued": 0}
         self._facts: dict[str, Any] = {
@@ -62,7 +61,8 @@ class Board:
     def ended(self, type_: str, outcome: str, seconds: float) -> None:
         """An attempt has ended."""
         with self._lock:
-            self._ended.setdefault(type_, Counter())[outcome] += 1
+            outcomes = self._ended.setdefault(type_, {})
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
             self._seconds[type_] = self._seconds.get(type_, 0.0) + seconds
 
     def count(self, what: Literal["lost", "rescued"], number: int = 1) -> None:

@@ -166,7 +166,7 @@ class JobTable:
             ended = self._connection.execute(query("jobs/finish"), outcomes_json(outcomes))
             if any(outcome.state == "scheduled" and not outcome.delay for outcome in outcomes):
                 self._connection.execute(query("jobs/notify"))
-        return frozenset(row[0] for row in ended)
+        return frozenset(itertools.chain.from_iterable(ended.fetchall()))
 
     def claim(self, request: Request, assigned: Assigned, position: Position) -> Batch:
         """Find jobs that have come due and claim jobs, in one transaction and one round trip."""
