@@ -32,6 +32,7 @@ CLOCKS = (-600.0, 0.0, 600.0)
 ORDERED = [f"g{n}" for n in range(8)]
 PASSED = [f"s{n}" for n in range(4)]
 BURST = 50  # slow jobs, so that executors have claimed some that they have not begun
+MANY = 600  # slow jobs: two seconds of work for each of three executors
 FEW = 8  # jobs that leave threads free: one that is ended wrongly begins again at once, beside itself
 _LEFT = 'SELECT state, "group", executor, position, rescues, count(*) FROM compactory.jobs_live GROUP BY 1, 2, 3, 4, 5'
 _NEXT = 'UPDATE versions SET version = version + 1 WHERE "group" = %s RETURNING version'
@@ -88,11 +89,14 @@ class Fleet:
         """Something happens to one of them; each kind comes as often as the others.
 
         Where stale attempts can end jobs, only answers are lost: the fence stops the stale attempts of the other kinds.
+        Where jobs are not handed over, executors always have more claimed than they can begin before a turn.
         """
         if not self._next:
             self._next = [self._kill, self._freeze, self._freeze_until_rescued, self._end, self._lose]
             if self._without == "token":
                 self._next = [self._lose]
+            elif self._without == "hand-over":
+                self._next = [self._overload]
             self._random.shuffle(self._next)
         self._next.pop()(self._random.choice(self._slots), wait)
         for each in self._slots:
@@ -146,6 +150,11 @@ class Fleet:
         wait(0.8 + self._random.random() * TTL / 4)
         slot.network.watch = None
         slot.network.thaw()
+
+    def _overload(self, _slot: _Slot, wait: Callable[[float], object]) -> None:
+        with self._bench.sql.transaction():
+            self._jobs.enqueue_many(self._bench.sql, [NewJob(type="slow", origin=f"{n}") for n in range(MANY)])
+        wait(TURN)
 
 
 def history(

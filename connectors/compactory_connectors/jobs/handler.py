@@ -11,8 +11,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from compactory.errors import WriteRefused
+from compactory_connectors.retry import Retry
 
-from .job import Job, Retry
+from .job import Job
 
 __all__ = ["Handler", "OnFailure", "PayloadType"]
 

@@ -13,11 +13,12 @@ from psycopg.rows import scalar_row
 
 from compactory.errors import WriteRefused
 from compactory_connectors.database.caller import Remedies, async_driver, driver, is_async
+from compactory_connectors.retry import Retry
 from compactory_connectors.source.publish.partitioner import murmur2
 from compactory_sql import query
 
 from .handler import Handler, OnFailure, PayloadType
-from .job import TENANT, NewJob, Retry
+from .job import TENANT, NewJob
 from .periodic import Periodic
 from .trace import trace_headers
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from compactory.codec.decoding import decoder
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory_connectors.jobs.job import Retry
+from compactory_connectors.retry import Retry
 
 from .event import Event, Failed, Output, Refused
 

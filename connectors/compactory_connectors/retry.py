@@ -1,0 +1,45 @@
+"""How attempts of a handler follow each other. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+__all__ = ["Retry"]
+
+_RANDOM = random.Random()  # noqa: S311 - of its own, as a test that seeds the global one must not seed pauses too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How often a job is tried, and the seconds between: ``first``, then ``factor`` times as many, up to ``limit``.
+
+    Each pause is lengthened or shortened by up to ``jitter`` of it. ``give_up`` are exceptions after which no further
+    attempt is made.
+    """
+
+    max_attempts: int = 25
+    first: float = 1.0
+    factor: float = 2.0
+    limit: float = 3600.0
+    jitter: float = 0.25
+    give_up: tuple[type[Exception], ...] = ()
+
+    def pause(self, attempt: int) -> float:
+        """Seconds from the end of this attempt to the next."""
+        pause = min(self.limit, self.first * self.factor ** min(attempt - 1, 64))
+        return pause * _RANDOM.uniform(1 - self.jitter, 1 + self.jitter)
+
+    def ends(self, attempt: int, error: Exception) -> bool:
+        """Whether this attempt was the last."""
+        return attempt >= self.max_attempts or isinstance(error, self.give_up)
+
+    def problems(self) -> Iterator[str]:
+        """What is set wrongly."""
+        if self.max_attempts < 1:
+            yield "retry: max_attempts must be at least 1"
+        if self.first < 0 or self.limit < 0 or self.factor < 1:
+            yield "retry: first and limit must not be negative, factor not below 1"
+        if not 0 <= self.jitter <= 1:
+            yield "retry: jitter must be between 0 and 1"
