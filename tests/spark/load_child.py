@@ -24,7 +24,7 @@ def main(url: str, rows: int, moment: str) -> None:
 
 
 def load(spark: SparkSession, url: str, rows: int, moment: str) -> None:
-    target = PostgresTarget(spark=spark, connection=parse_url(url), table="tariffs", load_id="killed")
+    target = PostgresTarget(connection=parse_url(url), table="tariffs", load_id="killed")
     _ = target.columns
 
     def dawdling(batches: Iterator[Any]) -> Iterator[Any]:

@@ -405,7 +405,7 @@ def load(spark: SparkSession, database: str, tmp_path: Path) -> Loader:
 
     def run(text: str, rules: str = "", **plan: Any) -> LoadReport:
         (tmp_path / "load.csv").write_text(text)
-        target = PostgresTarget(spark=spark, connection=parse_url(database), table="tariffs", active="active")
+        target = PostgresTarget(connection=parse_url(database), table="tariffs", active="active")
         report = LoadReport(load_id="x", directory="tariffs", target="", mode=plan.get("mode", Mode.UPSERT), source=())
         given = {
             "sources": [str(tmp_path / "load.csv")],

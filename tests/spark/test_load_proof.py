@@ -129,7 +129,7 @@ def test_a_million_rows_with_every_defect(spark: SparkSession, database: str, tm
             " day date, moment timestamp, active bool NOT NULL, country char(2), owner text, changed date)"
         )
     owners = spark.createDataFrame([(f"O{number}",) for number in range(7)], "value string")
-    target = PostgresTarget(spark=spark, connection=parse_url(database), table="big")
+    target = PostgresTarget(connection=parse_url(database), table="big")
     report = LoadReport(load_id="x", directory="big", target="", mode=Mode.UPSERT, source=())
     plan = Plan(
         sources=[str(tmp_path / "in")],

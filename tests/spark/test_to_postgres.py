@@ -53,7 +53,7 @@ class Loading:
         adopt(self.sql, Adoption(table=table, key=tuple(key), active=active))
 
     def target(self, table: str = "tariffs", url: str | None = None, **options: Any) -> PostgresTarget:
-        target = PostgresTarget(spark=self.spark, connection=parse_url(url or self.url), table=table, **options)
+        target = PostgresTarget(connection=parse_url(url or self.url), table=table, **options)
         self._targets.append(target)
         return target
 

@@ -38,7 +38,7 @@ duplicates: [rate desc]
 
 def load(spark: SparkSession, dsn: str, table: str, file: str) -> LoadReport:
     """Load one file and return what came of it."""
-    target = PostgresTarget(spark=spark, connection=parse_url(dsn), table=table)
+    target = PostgresTarget(connection=parse_url(dsn), table=table)
     plan = Plan(sources=[file], rules=parse_rules(RULES, "rules"))
     report = LoadReport(load_id=file, directory=table, target=table, mode=Mode.UPSERT, source=[file])
     try:

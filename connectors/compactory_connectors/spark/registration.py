@@ -11,7 +11,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read.format("compactory")`` and ``spark.readStream.format("compactory")`` known to this session.
+    """Make ``spark.read``, ``spark.readStream`` and ``df.write`` know ``format("compactory")`` in this session.
 
     Turns on the filters that Spark hands to Python data sources. Raises ConfigError for a Spark older than 4.2, and for
     Spark Connect, which has no such sessions.

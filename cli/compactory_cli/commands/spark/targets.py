@@ -50,9 +50,8 @@ class TableAim:
 
     def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> PostgresTarget:
         """The table; nothing is asked yet."""
-        del dry_run
+        del spark, dry_run
         return PostgresTarget(
-            spark=spark,
             connection=self.connection,
             table=self.table,
             key=self.key or None,

@@ -1,4 +1,4 @@
-"""Spark's Python Data Source API: names what reads, and imports it when it is asked for.
+"""Spark's Python Data Source API: names what reads and writes, and imports it when it is asked for.
 
 Spark asks in processes of their own, several for a query, and most of them need the name alone.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructField, StructType
@@ -18,7 +18,7 @@ __all__ = ["CompactorySource"]
 
 
 class CompactorySource(DataSource):
-    """What ``spark.read.format("compactory")`` makes; `ReadOptions` says which options there are."""
+    """What ``spark.read.format("compactory")`` makes; `ReadOptions` and `table_writer` say which options there are."""
 
     @classmethod
     def name(cls) -> str:
@@ -56,6 +56,12 @@ class CompactorySource(DataSource):
         from .stream import StreamReader
 
         return StreamReader(self._options("stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of ``df.write``. Raises ConfigError, Unreachable."""
+        from .table_writer import table_writer
+
+        return table_writer(self.options, schema, overwrite)
 
     def _options(self, use: Use = "any") -> ReadOptions:
         from .options import ReadOptions

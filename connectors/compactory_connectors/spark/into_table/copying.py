@@ -16,7 +16,7 @@ from psycopg import sql
 
 from ..record_batch import Batches, of_rows
 
-__all__ = ["RESULT", "Copying"]
+__all__ = ["RESULT", "Copying", "Done"]
 
 RESULT: Final = "xid bigint, copied bigint, rejected bigint, filled array<bigint>, refused string"
 """What a task says of itself, as Spark's DDL: its transaction, how many rows it copied and left out, how many of those
@@ -53,7 +53,7 @@ _LOST: Final = ("08", "53", "57", "58")
 
 
 @dataclass(slots=True, kw_only=True)
-class _Done:
+class Done:
     """A row of :data:`RESULT`."""
 
     xid: int = 0
@@ -75,8 +75,12 @@ class Copying:
     columns: tuple[str, ...]
 
     def __call__(self, batches: Batches) -> Batches:
+        """Copy one partition, as a task of ``mapInArrow``. Raises what :meth:`copy` does."""
+        yield of_rows([astuple(self.copy(batches))], _SCHEMA)
+
+    def copy(self, batches: Batches) -> Done:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
-        done = _Done(filled=[0] * len(self.columns))
+        done = Done(filled=[0] * len(self.columns))
         try:
             with psycopg.connect(**{**_CONNECTION, **self.conninfo}) as connection:
                 self._copy(connection, batches, done)
@@ -86,9 +90,9 @@ class Copying:
             from compactory_connectors.database.postgres_errors import refusal  # workers are spared it else
 
             done.refused = refusal(error) + _column(error)
-        yield of_rows([astuple(done)], _SCHEMA)
+        return done
 
-    def _copy(self, connection: psycopg.Connection[Any], batches: Batches, done: _Done) -> None:
+    def _copy(self, connection: psycopg.Connection[Any], batches: Batches, done: Done) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier("compactory_staging", self.staged), names

@@ -21,7 +21,7 @@ from compactory_sql import LOAD_LOCK_CLASS, query
 
 from ..identifier import quoted
 from ..target import REJECTED, Received
-from .copying import RESULT, Copying
+from .copying import RESULT, Copying, Done
 from .load_sql import LoadSql, staging_table
 from .loaded_table import LoadedTable
 
@@ -59,10 +59,11 @@ class RowRefused(CompactoryError):
 class Staging:
     """The staging tables of one load. Owned by one thread, as the connection is."""
 
-    def __init__(self, connection: psycopg.Connection[Any], table: LoadedTable) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], table: LoadedTable, stem: str | None = None) -> None:
         self._connection = connection
         self._table = table
-        self._stem = f"load_{table.oid}_{token_hex(4)}"
+        self.stem = stem or f"load_{table.oid}_{token_hex(4)}"
+        """What its tables' names begin with; another connection goes on with what was staged under it."""
         self._locked = False
 
     def claim(self, wait: float) -> None:
@@ -103,11 +104,15 @@ class Staging:
         if self._connection.closed or not self._locked:
             return
         self.forget()
+        self.leave()
+
+    def leave(self) -> None:
+        """Let the next load begin, which drops the tables."""
         self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
         self._locked = False
 
     def _name(self, part: str) -> str:
-        return f"{self._stem}_{part}"
+        return f"{self.stem}_{part}"
 
     def _statements(self, part: str, columns: Sequence[str]) -> LoadSql:
         staged, changes = self._name(part), self._name("changes")
@@ -117,15 +122,16 @@ class Staging:
         """Drop what was staged: other rows are to be."""
         self._drop([self._name(part) for part in _PARTS])
 
-    def _copy(self, rows: DataFrame, statements: LoadSql) -> Received:
-        """Every row into a table of its own, once, however often tasks are tried."""
+    def open(self, statements: LoadSql) -> Copying:
+        """Make the table; what tasks do to copy into it."""
         self._connection.execute(statements.render("stage"))
-        columns = statements.given
-        copying = Copying(conninfo=workers_conninfo(self._connection), staged=statements.staged, columns=columns)
-        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
-        sent = rows.select(*map(quoted, columns), *(name for name in rows.columns if name == REJECTED))
-        with _failures():
-            results = sent.coalesce(tasks).mapInArrow(copying, RESULT).collect()
+        return Copying(conninfo=workers_conninfo(self._connection), staged=statements.staged, columns=statements.given)
+
+    def received(self, statements: LoadSql, results: Sequence[Done]) -> Received:
+        """Let nobody write any more; what the tasks have copied that Spark took, by their results.
+
+        Raises RowRefused, CompactoryError where Postgres refuses all of them.
+        """
         refused = next((result.refused for result in results if result.refused is not None), None)
         if refused is not None:
             said = f"{self._table.label} takes not every row: {refused}"
@@ -135,11 +141,22 @@ class Staging:
         counted = {result.xid: result.copied for result in results if result.copied}
         self._seal(statements, counted)
         filled = [sum(each) for each in zip(*(result.filled for result in results), strict=True)]
+        columns = statements.given
         return Received(
             rows=sum(counted.values()),
             rejected=sum(result.rejected for result in results),
             filled=dict(zip(columns, filled or [0] * len(columns), strict=True)),
         )
+
+    def _copy(self, rows: DataFrame, statements: LoadSql) -> Received:
+        """Every row into a table of its own, once, however often tasks are tried."""
+        copying = self.open(statements)
+        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
+        columns = map(quoted, statements.given)
+        sent = rows.select(*columns, *(name for name in rows.columns if name == REJECTED))
+        with _failures():
+            results = sent.coalesce(tasks).mapInArrow(copying, RESULT).collect()
+        return self.received(statements, [Done(**row.asDict()) for row in results])
 
     def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
         """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""
@@ -154,7 +171,7 @@ class Staging:
     def _drop_leftovers(self) -> None:
         found = self._connection.execute(query("load/leftovers")).fetchall()
         for oid in sorted({oid for _, oid in found}):
-            names = [name for name, its in found if its == oid and not name.startswith(self._stem)]
+            names = [name for name, its in found if its == oid and not name.startswith(self.stem)]
             if oid == self._table.oid:
                 self._drop(names)
             elif self._try_lock(oid):

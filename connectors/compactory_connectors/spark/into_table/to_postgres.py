@@ -23,13 +23,14 @@ from compactory_connectors.database.watched_connection import FORMATS, LIMITS, W
 from compactory_sql import query
 
 from ..target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written
+from .copying import Copying, Done
 from .load_sql import LoadSql
 from .loaded_table import LoadedTable, look_at
 from .merging import Compared, compare, merge, refuse_same, same_key
 from .staging import RowRefused, Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from compactory_connectors.database.jdbc_url import Connection
 
@@ -60,7 +61,6 @@ class PostgresTarget:
     def __init__(
         self,
         *,
-        spark: SparkSession,
         connection: Connection,
         table: str,
         key: Sequence[str] | None = None,
@@ -69,7 +69,6 @@ class PostgresTarget:
         wait: float = 30.0,
         lock_timeout: float = 30.0,
     ) -> None:
-        self._spark = spark
         self._place = connection
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())
@@ -129,6 +128,31 @@ class PostgresTarget:
             self._compared = compare(self._connection, statements, mode, received.rows)
         return self._compared.differences
 
+    def open(self, names: Sequence[str]) -> tuple[str, Copying]:
+        """Make a staging table for rows with these columns; its stem, for :meth:`take_up`, and what tasks do.
+
+        Until then the table is no load's: one that begins drops it. Raises ConfigError where the columns do not fit.
+        """
+        with self._errors():
+            copying = self._staging.open(self._staging.statements(self._given(names, Mode.UPSERT)))
+            self._staging.leave()
+            return self._staging.stem, copying
+
+    def take_up(self, stem: str, names: Sequence[str], results: Sequence[Done]) -> Differences:
+        """Go on, in any process, with what tasks have staged; what it changes. Raises what :meth:`compare` does."""
+        with self._errors():
+            staging = self.__dict__["_staging"] = Staging(self._connection, self._table, stem)
+            staging.claim(self._wait)
+            statements = staging.statements(self._given(names, Mode.UPSERT))
+            try:
+                received = staging.received(statements, results)
+            except psycopg.errors.UndefinedTable:
+                text = "another load began meanwhile, and dropped what was staged; nothing was changed: write again"
+                raise CompactoryError(f"{self._table.label}: {text}") from None
+            refuse_same(self._connection, statements)
+            self._compared = compare(self._connection, statements, Mode.UPSERT, received.rows)
+        return self._compared.differences
+
     def write(self) -> Written:
         """Merge what was found, in one transaction. Raises CompactoryError where a row breaks a rule of the table."""
         assert self._compared is not None, "compare comes first"
@@ -157,7 +181,7 @@ class PostgresTarget:
             connection.close()
 
     def _stage(self, rows: DataFrame, mode: Mode) -> tuple[LoadSql, Received]:
-        given = self._given(rows, mode)
+        given = self._given(rows.columns, mode)
         with self._errors():
             statements = self._staging.statements(given)
             return statements, self._staging.stage(rows, statements)
@@ -188,9 +212,9 @@ class PostgresTarget:
         with self._errors():
             return look_at(self._connection, self._name, self._key, self._active)
 
-    def _given(self, rows: DataFrame, mode: Mode) -> list[str]:
+    def _given(self, names: Sequence[str], mode: Mode) -> list[str]:
         """The columns of the load, in the table's order."""
-        table, named = self._table, set(rows.columns)
+        table, named = self._table, set(names)
         problems = [
             f"{table.label} has no column {name} that a load may fill"
             for name in named - {c.name for c in table.targets} - {REJECTED}

@@ -1,0 +1,117 @@
+"""What ``df.write.format("compactory")`` does: tasks stage their rows beside a table, and the commit merges them.
+
+Spark calls `writer`, `write` and `commit` in processes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from pyspark.sql import types as t
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from compactory.errors import ConfigError
+from compactory.nearest import nearest
+from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.source.config.files import load_connectors
+
+from ..into_table.copying import Copying, Done
+from ..into_table.to_postgres import PostgresTarget
+
+__all__ = ["TableWriter", "table_writer"]
+
+_NAMES: Final = ("table", "connector", "url", "user", "password", "key", "active", "loadId", "wait", "lockTimeout")
+_NESTED: Final = (t.StructType, t.ArrayType, t.MapType, t.VariantType)
+
+
+@dataclass
+class _Copied(WriterCommitMessage):
+    """What a task says of itself."""
+
+    done: Done
+
+
+class TableWriter(DataSourceArrowWriter):
+    """Upserts the rows of a DataFrame into a table, all of them or none. Made by :func:`table_writer`."""
+
+    def __init__(self, target: Mapping[str, Any], names: Sequence[str], stem: str, copying: Copying) -> None:
+        self._target = target
+        self._names = names
+        self._stem = stem
+        self._copying = copying
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage one partition. Raises psycopg.Error where another attempt may succeed."""
+        columns = list(self._copying.columns)
+        return _Copied(self._copying.copy(batch.select(columns) for batch in iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Merge in one transaction what the tasks that Spark counts have staged.
+
+        Raises CompactoryError, ConfigError, Unreachable; nothing was changed then.
+        """
+        with closing(PostgresTarget(**self._target)) as target:
+            if target.repeated() is None:
+                copied = [cast("_Copied", message).done for message in messages]
+                target.take_up(self._stem, self._names, copied)
+                target.write()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Leave what was staged to the next load, which drops it."""
+
+
+def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bool) -> TableWriter:
+    """Check everything and make the staging table. Raises ConfigError with every problem, Unreachable."""
+    given = {name.lower(): value for name, value in options.items()}
+    names = schema.fieldNames()
+    problems = [
+        f"there is no option {name!r} for writing{nearest(name, _NAMES)}"
+        for name in options
+        if name.lower() not in {known.lower() for known in _NAMES}
+    ]
+    if not given.get("table"):
+        problems.append("option table is missing: the table that rows are upserted into")
+    if ("url" in given) == ("connector" in given):
+        problems.append("give option url, or connector with the file of a connector")
+    if overwrite:
+        problems.append('mode overwrite would remove rows: use mode("append"), or compactory spark load --mode replace')
+    problems += [
+        f"column {field.name} is nested: write it as text, by to_json"
+        for field in schema.fields
+        if isinstance(field.dataType, _NESTED)
+    ]
+    for name in ("wait", "lockTimeout"):
+        seconds = given.get(name.lower(), "1")
+        if not seconds.isascii() or not seconds.replace(".", "", 1).isdigit():
+            problems.append(f"option {name} must be a number of seconds, not {seconds!r}")
+    if problems:
+        raise ConfigError(problems)
+    described: dict[str, Any] = {
+        "connection": _connection(given),
+        "table": given["table"],
+        "key": [name.strip() for name in given["key"].split(",")] if "key" in given else None,
+        "active": given.get("active"),
+        "load_id": given.get("loadid"),
+        "wait": float(given.get("wait", 30)),
+        "lock_timeout": float(given.get("locktimeout", 30)),
+    }
+    with closing(PostgresTarget(**described)) as target:
+        stem, copying = target.open(names)
+    return TableWriter(described, names, stem, copying)
+
+
+def _connection(given: Mapping[str, str]) -> Connection:
+    if "connector" in given:
+        connectors = load_connectors(Path(given["connector"]))
+        if len(connectors) != 1:
+            raise ConfigError(f"{given['connector']} holds {len(connectors)} connectors, and one is expected")
+        return connectors[0].connection
+    try:
+        return parse_url(given["url"], given.get("user"), given.get("password"))
+    except ValueError as error:
+        raise ConfigError(f"option url: {line}" for line in str(error).splitlines()) from None
