@@ -73,7 +73,7 @@ def test_rows_are_upserted_once(spark: SparkSession, sql: psycopg.Connection[Any
 
 def test_types_come_as_they_are(spark: SparkSession, sql: psycopg.Connection[Any], write: Write) -> None:
     frame = spark.sql(
-        "SELECT 'ä\"\\n,' AS code, unhex('00ff') AS raw, timestamp '2024-02-29 12:00:00.123456Z' AS since, 1.5BD AS rate"
+        "SELECT 'ä\"\\n,' AS code, unhex('00ff') AS raw, timestamp '2024-02-29 12:00:00.123456Z' AS since, 1.5BD rate"
     )
     write(frame).save()
     assert sql.execute("SELECT code, raw, (since AT TIME ZONE 'UTC')::text, rate::text FROM tariffs").fetchall() == [
