@@ -126,15 +126,15 @@ found AS MATERIALIZED (
        AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
      ORDER BY position LIMIT %(limit)s),
 free AS MATERIALIZED (
-    SELECT j.id, suspect FROM found JOIN compactory.jobs_live AS j ON j.id = found.id
+    SELECT j.id, suspect FROM found JOIN compactory.jobs_live AS j ON j.id = ANY (ARRAY[found.id])
      WHERE found."group" IS NULL AND j.state = 'scheduled'
        AND (NOT suspect OR %(suspect)s AND j.id = (SELECT min(id) FROM found WHERE suspect))
-     ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+     ORDER BY found.id FOR UPDATE OF j SKIP LOCKED),
 taken AS (
     UPDATE compactory.jobs_live AS j
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
            started_at = clock_timestamp()
-      FROM free WHERE j.id = free.id
+      FROM free WHERE j.id = ANY (ARRAY[free.id])
     RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
               j.payload::text AS payload, j.headers, j.run_at, j.created_at)
 SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
@@ -195,7 +195,7 @@ taken AS (
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
            started_at = clock_timestamp()
       FROM heads AS h
-     WHERE j.id = h.id AND j.state = 'scheduled'
+     WHERE j.id = ANY (ARRAY[h.id]) AND j.state = 'scheduled'
        AND (h.ready OR %(suspect)s AND current_setting('compactory.suspects') = '0' AND j.id = (SELECT min(id) FROM heads WHERE suspect))
     RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
               j.payload::text AS payload, j.headers, j.run_at, j.created_at),
@@ -217,12 +217,13 @@ SELECT pg_notify('compactory_jobs', '');
 -- name: jobs/finish
 -- End attempts, each by its token, which only a running job has; the ids of those that were still theirs. What was to be
 -- cancelled is, however it ended. The state is not asked for: the planner would take the index of running jobs, dead ones included.
+-- "= ANY (ARRAY[id])" can only be looked up: for a plain "=" the planner walks all of jobs_live_pkey where rows are few and dead ones many.
 WITH o AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(outcomes)s::json)
         AS o (id int8, token int8, state text, delay float8, error text, holds boolean, refund int)),
 gone AS (
     DELETE FROM compactory.jobs_live AS j USING o
-     WHERE j.id = o.id AND j.token = o.token
+     WHERE j.id = ANY (ARRAY[o.id]) AND j.token = o.token
        AND (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
     RETURNING j.*, CASE o.state WHEN 'succeeded' THEN o.state ELSE 'cancelled' END AS outcome, o.error),
 kept AS (
@@ -231,7 +232,7 @@ kept AS (
            attempt = j.attempt - o.refund, executor = NULL, token = NULL, holds = o.holds AND j.holds,
            last_error = coalesce(o.error, j.last_error), finished_at = CASE o.state WHEN 'failed' THEN clock_timestamp() END
       FROM o
-     WHERE j.id = o.id AND j.token = o.token
+     WHERE j.id = ANY (ARRAY[o.id]) AND j.token = o.token
        AND NOT (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
     RETURNING j.id),
 moved AS (
