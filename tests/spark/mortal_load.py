@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterable
 
 from compactory import Directory
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.source.publish.publisher import Publisher, Record
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode
@@ -21,11 +22,14 @@ TYPES = {"id": "bigint", "name": "text"}
 
 
 def main(bootstrap: str, topic: str, rows: int) -> None:
-    def end(publisher: Publisher) -> None:
-        publisher._producer.flush()
+    enqueue = Publisher._enqueue
+
+    def enqueue_and_die(publisher: Publisher, topic: str, records: Iterable[Record]) -> None:
+        enqueue(publisher, topic, records)
+        publisher.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Publisher._end = end  # type: ignore[method-assign]
+    Publisher._enqueue = enqueue_and_die  # type: ignore[method-assign]
     directory = Directory(topic)
     with session("mortal", OPTIONS) as spark:
         target = KafkaTarget(
