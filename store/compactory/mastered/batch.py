@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from compactory.errors import CompactoryError, WriteFailed, WriteRefused
-from compactory.mastered.answers import Answers
 from compactory.mastered.current_state import CurrentState, Held
 from compactory.mastered.fenced_producer import FencedProducer
+from compactory.mastered.idempotency import Answers
 from compactory.mastered.operation import Operation, Written
 
 __all__ = ["Decision", "Item", "Ownership", "Repeat", "Write", "failure"]

@@ -18,12 +18,12 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
-from compactory.mastered.answers import Answers
 from compactory.mastered.batch import Decision, Item, Ownership, Repeat, Write, failure
 from compactory.mastered.checking import Checker, Unchanged
 from compactory.mastered.current_state import CurrentState, Held
 from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown, Record
 from compactory.mastered.fitness import rule_problems, topic_problems
+from compactory.mastered.idempotency import Answers
 from compactory.mastered.operation import Operation, Written
 from compactory.records import StoreState
 from compactory.store import GlobalStore
