@@ -24,7 +24,7 @@ def main(kafka: str, topic: str, port: int, breakage: str) -> None:
 
 def _break(what: str) -> None:
     """Take one of the parts away on which the guarantees stand; ``slow`` only has the store read late."""
-    from compactory.mastered import answers, fenced_producer, writer
+    from compactory.mastered import fenced_producer, idempotency, writer
 
     if what == "fence":
         import itertools
@@ -38,7 +38,7 @@ def _break(what: str) -> None:
     elif what == "reading":
         writer.MasteredWriter._read_to_the_end = lambda self: None  # type: ignore[method-assign]
     elif what == "answers":
-        answers.Answers.find = lambda self, operation: None  # type: ignore[method-assign]
+        idempotency.Answers.find = lambda self, operation: None  # type: ignore[method-assign]
     elif what != "slow":
         raise ValueError(what)
 

@@ -183,6 +183,9 @@ def test_a_client_has_a_scope_on_each_directory(shared: Serving, caplog: pytest.
         "stranger": (401, 401, 401),
     }
     assert "by client billing at 127.0.0.1" in caplog.text
+    refused = write(shared, "PUT", "t1", {"email": "b@x"}, by("audit"))
+    assert refused.json["type"] == "urn:compactory:problem:forbidden"
+    assert "client audit may not write directory 'tenants'" in refused.json["detail"]
 
 
 def test_no_route_of_a_directory_is_open_to_a_client_without_a_scope_on_it(shared: Serving) -> None:

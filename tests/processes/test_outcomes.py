@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from compactory import ConfigError, Directory, WriteRules
-from compactory.client import Client
+from compactory.client import AsyncClient, Client, Outcome
 from compactory_api.protocol.access import Access, Scope
 from compactory_connectors.processes import ProcessRunner
 from tests.api.conftest import serve  # noqa: F401 (a fixture)
@@ -51,6 +52,14 @@ def test_a_write_is_answered_with_its_outcome_or_where_to_ask_for_it(
             written = entries.put("c", {"n": 2})
             outcome = entries.outcome(written, wait=30)
             assert (outcome.pending, outcome.state, outcome.value["registered"]) == (False, "good", True)
+
+        async def outcome_of(key: str) -> Outcome:
+            async with AsyncClient(f"http://127.0.0.1:{serving.port}", wait=0.2) as client:
+                entries = client.directory("tenants")
+                return await entries.outcome(await entries.put(key, {"n": 4}), wait=30)
+
+        outcome = asyncio.run(outcome_of("d"))
+        assert (outcome.pending, outcome.state, outcome.value["n"]) == (False, "good", 4)
     with Client(f"http://127.0.0.1:{serving.port}", wait=0.2) as client:
         entries = client.directory("tenants")
         assert entries.outcome(entries.put("c", {"n": 3}), wait=0.5).pending

@@ -1,0 +1,74 @@
+"""Requests with an Idempotency-Key: their repeats get the first answer, until it is forgotten."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from compactory import MasteredWriter, Operation, WriteRefused, Written
+from tests.store.mastered.conftest import Start, log_of, tenants
+
+
+def test_a_repeat_gets_the_first_answer_from_any_process(kafka: str, topic: str, start: Start) -> None:
+    """Guarantee 17: a repeat with its Idempotency-Key writes nothing, in another process and after a restart."""
+    one, two = start(tenants(topic)), start(tenants(topic))
+    first = one.put("t1", {"email": "a@x"}, idempotency_key="k")
+    one.put("t1", {"email": "b@x"})
+
+    def repeated(writer: MasteredWriter) -> Written:
+        return writer.put("t1", {"email": "a@x"}, idempotency_key="k")
+
+    for writer in (one, two, start(tenants(topic))):
+        again = repeated(writer)
+        assert (again.etag, again.content, again.status, again.repeated) == (first.etag, first.content, "created", True)
+    with pytest.raises(WriteRefused, match="another request"):
+        two.put("t1", {"email": "c@x"}, idempotency_key="k")
+    assert len(log_of(kafka, topic)) == 2
+
+
+def test_repeats_within_one_transaction_are_one_write(kafka: str, topic: str, start: Start) -> None:
+    writer = start(tenants(topic))
+    operation = Operation(kind="put", key="t1", value={"email": "a@x"}, idempotency_key="k")
+    futures = [writer.submit([operation, operation]) for _ in range(10)]
+    etags = {result.etag for future in futures for result in future.result(30) if isinstance(result, Written)}
+    assert len(etags) == 1
+    assert len(log_of(kafka, topic)) == 1
+
+
+def test_a_value_that_can_not_be_compared_with_the_first_one_is_refused_alone(topic: str, start: Start) -> None:
+    writer = start(tenants(topic))
+    writer.put("t1", {"email": "a@x"}, idempotency_key="k")
+    deep: dict[str, Any] = {}
+    for _ in range(500):  # more than is written, less than is read
+        deep = {"email": deep}
+    repeat = Operation(kind="put", key="t1", value=deep, idempotency_key="k")
+    other = Operation(kind="put", key="t2", value={"email": "b@x"})
+    refused, written = writer.submit([repeat, other]).result(30)
+    assert isinstance(refused, WriteRefused)
+    assert isinstance(written, Written)
+
+
+def test_answers_are_forgotten_in_time_and_by_number(kafka: str, topic: str, start: Start) -> None:
+    writer = start(tenants(topic, remember_at_most=3))
+    for number in range(6):
+        writer.put("t1", {"email": "a@x", "n": number}, idempotency_key=f"k{number}")
+    owned = writer._owned
+    assert owned is not None
+    assert len(owned.answers) <= 4
+    gone = {key for key, value in log_of(kafka, f"{topic}-writes") if value is None}
+    assert {"answer:k0", "answer:k1"} <= gone
+
+
+def test_an_answer_is_forgotten_by_age(kafka: str, topic: str, start: Start) -> None:
+    writer = start(tenants(topic, remember=0.2))
+    first = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
+    deadline, again = time.monotonic() + 20, first
+    while again.token == first.token and time.monotonic() < deadline:
+        writer.put("t2", {"email": "b@x"})  # each write forgets what is outdated by then
+        again = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
+    assert (again.repeated, again.status) == (False, "replaced")
+    assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
+    assert writer._owned is not None
+    assert len(writer._owned.answers) == 1
