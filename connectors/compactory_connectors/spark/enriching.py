@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from compactory.nearest import nearest
 
 from .datasource.columns import RECORD
 from .registration import register
+from .servers import servers
 from .topic.validity import with_validity
 
 if TYPE_CHECKING:
@@ -54,7 +54,14 @@ def enrich(
     Raises ConfigError where ``df`` has no such column, or columns of the directory's names; Unreachable.
     """
     _check(df, on, as_of)
-    entries = _entries(df.sparkSession, directory, schema, _servers(kafka), options, versions=as_of is not None)
+    entries = _entries(
+        df.sparkSession,
+        directory,
+        schema,
+        {f"kafka.{name}": value for name, value in servers(kafka, "enrich").items()},
+        options,
+        versions=as_of is not None,
+    )
     fields = [name for name in entries.columns if name not in ("_key", _FIRST, _LAST)]
     if taken := sorted({name.lower() for name in df.columns} & {*map(str.lower, fields), "_key", _FOUND}):
         raise ConfigError(f"the rows have columns {', '.join(taken)}, as the entries have: rename them before")
@@ -74,15 +81,6 @@ def _check(df: DataFrame, on: str, as_of: str | None) -> None:
             raise ConfigError(f"the rows have no column {name!r}{nearest(name, df.columns)}")
     if as_of is not None and (kind := df.schema[as_of].dataType.simpleString()) != "timestamp":
         raise ConfigError(f"column {as_of!r} is {kind}; as_of needs a timestamp")
-
-
-def _servers(kafka: str | Mapping[str, str] | None) -> dict[str, str]:
-    """Kafka's properties as options of the format."""
-    given = os.environ.get("COMPACTORY_KAFKA") if kafka is None else kafka
-    if not given:
-        raise ConfigError("which Kafka? give enrich(…, kafka='HOST:PORT') or set COMPACTORY_KAFKA")
-    properties = {"bootstrap.servers": given} if isinstance(given, str) else given
-    return {f"kafka.{name}": value for name, value in properties.items()}
 
 
 def _entries(

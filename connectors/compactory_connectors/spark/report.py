@@ -9,6 +9,7 @@ from typing import Any
 
 from .checking.checks import Reason
 from .checking.rejects import Rejected
+from .html import report_html
 from .target import Change, Mode, Sample
 
 __all__ = ["LoadReport", "Outcome"]
@@ -84,3 +85,11 @@ class LoadReport:
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
             "notes": list(self.notes),
         }
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        rows = [("read", self.read), ("rejected", self.rejected), ("duplicates left out", self.duplicates)]
+        rows += [("accepted", self.accepted), *((change.value, count) for change, count in self.changes.items())]
+        reasons = [f"{count:,} rejected: {reason}" for reason, count in self.reasons.items()]
+        why = [self.why] if self.why is not None else []
+        return report_html(f"{self.target}: {self.outcome.value}", rows, [*why, *reasons, *self.notes])

@@ -17,6 +17,8 @@ from compactory.errors import ConfigError
 from compactory.lookup.digest import VERSION as DIGEST_VERSION
 from compactory.lookup.digest import DirectoryDigest, RangeDigest
 
+from ..html import report_html
+
 __all__ = ["MANIFEST", "VERSION", "Counts", "Export", "ExportFile", "Manifest", "Place", "read_manifest"]
 
 MANIFEST: Final = "_manifest.json"
@@ -106,6 +108,13 @@ class Manifest:
         for name in ("starts", "ends"):
             found[name] = {str(number): offset for number, offset in sorted(getattr(self, name).items())}
         return orjson.dumps({"version": VERSION, **found}, option=orjson.OPT_INDENT_2) + b"\n"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        left_out = [f"fields without a column: {', '.join(self.left_out)}"] if self.left_out else []
+        bad = [f"bad record: partition {bad.partition}, offset {bad.offset}: {bad.error}" for bad in self.bad_records]
+        counts = [(name, count) for name, count in asdict(self.counts).items() if count or name == "rows"]
+        return report_html(f"{self.export.value} export of topic {self.topic}", counts, [*left_out, *bad[:10]])
 
 
 def read_manifest(content: bytes, where: str) -> Manifest:

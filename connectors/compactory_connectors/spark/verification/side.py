@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from compactory_connectors.source.reconcile.checker import Finding
 
+from ..html import report_html
+
 __all__ = ["Differing", "SideOutcome"]
 
 
@@ -63,3 +65,11 @@ class SideOutcome:
     def equal(self) -> bool:
         """Whether it holds what the topic has."""
         return self.failure is None and not self.different and not self.open
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        told = "equal" if self.equal else self.failure or f"{self.different:,} keys differ, {self.open:,} are open"
+        rows = [("records of the topic", self.expected), ("records there", self.stored), ("bad records", self.bad)]
+        rows += [(finding.value, count) for finding, count in self.findings.items()]
+        keys = [f"{each.finding.value}: {each.key.decode(errors='replace')}" for each in self.differences]
+        return report_html(f"{self.kind} {self.place}: {told}", rows, [*keys, *self.notes])

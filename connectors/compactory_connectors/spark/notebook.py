@@ -1,0 +1,166 @@
+"""Loads, exports and comparisons in a session of one's own, as in a notebook.
+
+They do what ``compactory spark load``, ``spark export`` and ``verify --export`` do. Their reports show themselves as
+tables in a notebook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from compactory.directory import Directory
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka
+from compactory.nearest import nearest
+from compactory_connectors.database.jdbc_url import checked_url
+
+from .export.job import ExportOptions
+from .export.job import export as run_export
+from .failures import spark_failures
+from .into_table.to_postgres import PostgresTarget
+from .load import Load, Plan
+from .report import LoadReport
+from .rules.limit import Limit
+from .rules.rules import Reference, Rules
+from .rules.rules_file import read_rules
+from .servers import servers
+from .target import Mode
+from .verification.export_side import compare_export
+from .verification.topic_states import TopicStates
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .export.manifest import Manifest
+    from .verification.side import SideOutcome
+
+__all__ = ["export", "load", "verify"]
+
+_ZONE: Final = "spark.sql.session.timeZone"
+
+
+def load(
+    spark: SparkSession,
+    sources: str | Sequence[str],
+    table: str,
+    postgres: str,
+    *,
+    rules: str | Path | None = None,
+    references: Mapping[str, DataFrame] | None = None,
+    key: Sequence[str] | None = None,
+    active: str | None = None,
+    mode: str = "upsert",
+    dry_run: bool = False,
+    rejects: str | None = None,
+    max_rejects: str | None = None,
+    max_deactivate: str | None = None,
+    load_id: str | None = None,
+) -> LoadReport:
+    """Load files into a table; the report says what was done, or why a limit refused it.
+
+    ``sources``: files, globs or folders. ``postgres``: the database's URL. ``rules``: a file of rules. ``references``:
+    for each directory that the rules refer to a DataFrame with the column that they name, else with the key as its
+    first. ``key`` and ``active`` are for a table that is not adopted. The others are the options of
+    ``compactory spark load``.
+
+    Raises ConfigError for wrong arguments, Unreachable, CompactoryError; nothing was written then.
+    """
+    _check_zone(spark)
+    found = read_rules(Path(rules)) if rules is not None else Rules()
+    known = references or {}
+    lacking = {rule.reference.directory for rule in found.columns.values() if rule.reference} - known.keys()
+    if lacking:
+        raise ConfigError(f"the rules refer to {', '.join(sorted(lacking))}: give references={{NAME: DataFrame}}")
+    if mode not in {each.value for each in Mode}:
+        raise ConfigError(f"mode must be upsert or replace, not {mode!r}{nearest(mode, [*Mode])}")
+    report = LoadReport(
+        load_id=load_id or str(uuid4()),
+        directory=table,
+        target=f"table {table}",
+        mode=Mode(mode),
+        source=[sources] if isinstance(sources, str) else [*sources],
+    )
+    target = PostgresTarget(
+        connection=checked_url(postgres), table=table, key=key, active=active, load_id=report.load_id
+    )
+    plan = Plan(
+        sources=report.source,
+        rules=found,
+        references=lambda _column, reference: _allowed(known[reference.directory], reference),
+        repeated=None if dry_run else target.repeated,
+        mode=report.mode,
+        dry_run=dry_run,
+        rejects=rejects,
+        max_rejects=Limit.parse(max_rejects, "max_rejects") if max_rejects is not None else None,
+    )
+    if max_deactivate is not None:
+        plan = replace(plan, max_deactivate=Limit.parse(max_deactivate, "max_deactivate"))
+    with spark_failures(), closing(target):
+        Load(spark, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
+    return report
+
+
+def export(
+    spark: SparkSession,
+    directory: str | Directory[Any],
+    path: str,
+    *,
+    kafka: str | Mapping[str, str] | None = None,
+    **options: Any,
+) -> Manifest:
+    """Export the newest records of a directory's topic to files in a folder; its manifest is written last.
+
+    ``kafka``: the servers, or the client's properties; default: the variable ``COMPACTORY_KAFKA``. ``options`` are
+    those of `ExportOptions`: ``format``, ``since``, ``history``, ``columns``, ``overwrite``, ``wait``, ``task_memory``.
+
+    Raises ConfigError, Unreachable, TopicChanged; then there is no export.
+    """
+    _check_zone(spark)
+    names = [*ExportOptions.__dataclass_fields__]
+    if unknown := [name for name in options if name not in names]:
+        raise ConfigError(f"there is no option {name!r}{nearest(name, names)}" for name in unknown)
+    with closing(Kafka(servers(kafka, "export"))) as client, spark_failures():
+        return run_export(spark, client, _directory(directory), path, ExportOptions(**options))
+
+
+def verify(
+    spark: SparkSession,
+    directory: str | Directory[Any],
+    path: str,
+    *,
+    kafka: str | Mapping[str, str] | None = None,
+    limit: int = 20,
+) -> SideOutcome:
+    """Compare an export with its topic up to the offsets of its manifest; ``limit`` differing keys are listed.
+
+    Raises ConfigError, Unreachable; an export that can't be compared is in the outcome.
+    """
+    _check_zone(spark)
+    with (
+        closing(Kafka(servers(kafka, "verify"))) as client,
+        TopicStates(spark, client, _directory(directory).topic) as topic,
+    ):
+        return compare_export(topic, client, path, most=limit)
+
+
+def _directory(directory: str | Directory[Any]) -> Directory[Any]:
+    return Directory(directory) if isinstance(directory, str) else directory
+
+
+def _allowed(frame: DataFrame, reference: Reference) -> DataFrame:
+    """The values that a reference allows, as text in ``value``, each once. Raises ConfigError."""
+    name = reference.column or frame.columns[0]
+    if name not in frame.columns:
+        raise ConfigError(f"references: the DataFrame of {reference.directory} has no column {name}")
+    return frame.select(frame[name].cast("string").alias("value")).where("value IS NOT NULL").distinct()
+
+
+def _check_zone(spark: SparkSession) -> None:
+    zone = spark.conf.get(_ZONE, None)
+    if zone != "UTC":
+        raise ConfigError(f"times are in UTC, and this session is in {zone}: spark.conf.set('{_ZONE}', 'UTC')")
