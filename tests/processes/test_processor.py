@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ from compactory_connectors.processes import (
 )
 from tests.processes.harness import QUICK, Provider, committed, registration
 from tests.processes.mortal import STEPS
+from tests.source.proof import LONG
 from tests.store.topics import Topics, eventually
 
 
@@ -174,6 +178,30 @@ def test_a_frozen_process_writes_nothing_when_it_wakes(bench: Bench) -> None:
         zombie.send_signal(signal.SIGCONT)
         bench.tenants(**{f"u{n}": {} for n in range(40)})
         eventually(lambda: len(bench.outcomes()) == 120)
+    bench.once()
+
+
+@pytest.mark.parametrize("seconds", [LONG])
+def test_long_histories_of_members_that_die_and_freeze(bench: Bench, seeded: random.Random, seconds: float) -> None:
+    """Guarantee 19: of three members one is killed, ended, or frozen until the group has gone on, again and again."""
+    written, until = 0, time.monotonic() + seconds
+
+    def alive() -> list[subprocess.Popen[bytes]]:
+        return [each for each in bench.mortals if each.poll() is None]
+
+    while time.monotonic() < until:
+        while len(alive()) < 3:
+            bench.mortal(seeded.choice(STEPS), seeded.choice(["SIGKILL", "SIGSTOP"]))
+        bench.tenants(**{f"t{written + n}": {"flaky": seeded.randrange(3)} for n in range(50)})
+        written += 50
+        seeded.choice(alive()).send_signal(seeded.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]))
+        goal = len(bench.outcomes()) + 25
+        with suppress(AssertionError):  # all of them may be frozen
+            eventually(partial(lambda wanted: len(bench.outcomes()) >= wanted, goal), 10.0)
+        for each in alive():
+            each.send_signal(signal.SIGCONT)
+    with bench.runner():
+        eventually(lambda: len(bench.outcomes()) == written)
     bench.once()
 
 
