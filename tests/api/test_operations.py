@@ -164,9 +164,9 @@ def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(s
     document = serving.ask("/openapi.json").json
     lookup = document["paths"]["/v1/directories/{directory}/entries/{key}"]
     assert set(lookup) == {"get", "head", "put", "patch", "delete"}
-    assert {"200", "304", "400", "401", "404", "412", "421", "502", "503"} == set(lookup["get"]["responses"])
+    assert {"200", "304", "400", "401", "404", "410", "412", "421", "502", "503"} == set(lookup["get"]["responses"])
     assert {parameter["name"] for parameter in lookup["get"]["parameters"]} == {
-        "directory", "key", "If-None-Match", "Cache-Control", "Compactory-Min-Offset", "Prefer",
+        "directory", "key", "version", "If-None-Match", "Cache-Control", "Compactory-Min-Offset", "Prefer",
     }  # fmt: skip
     for path in ("/livez", "/readyz", "/metrics", "/v1/status", "/v1/errors", "/v1/directories"):
         assert path in document["paths"]

@@ -17,7 +17,7 @@ from tests.docs.pages import ROOT, Block, blocks
 from tests.security.secured_kafka import CLIENT_SECRET, KEY_PASSWORD, PASSWORD, SecuredKafka
 
 PAGE = ROOT / "docs" / "security.md"
-SETTINGS = [block for block in blocks("toml") if block.page == PAGE]
+SETTINGS = [block for block in blocks("toml") if block.page == PAGE and "[kafka" in block.text]
 PORTS = {"9093": "TLS", "9094": "MTLS", "9095": "SASL", "9096": "OIDC"}
 SECRETS = {
     "SSL_KEY_PASSWORD": KEY_PASSWORD,

@@ -76,7 +76,19 @@ def test_it_has_the_names_of_the_store_and_its_parameters() -> None:
     assert of_asyncio - names == {"of", "watch"}
     names &= of_asyncio
     waiting = {name for name in names if inspect.iscoroutinefunction(getattr(AsyncGlobalStore, name))}
-    asked = {"start", "close", "barrier", "wait_for", "end_offsets", "snapshot", "holding", "retry", "skip", "save"}
+    asked = {
+        "start",
+        "close",
+        "barrier",
+        "wait_for",
+        "end_offsets",
+        "snapshot",
+        "holding",
+        "retry",
+        "skip",
+        "save",
+        "at",
+    }
     assert waiting == asked
     for name in ("__init__", *names):
         one, other = getattr(GlobalStore, name), getattr(AsyncGlobalStore, name)

@@ -108,12 +108,13 @@ def test_histories(feed: Callable[..., Fed], seeded: random.Random) -> None:
 
     write(30)
     fed.store.start()
+    kept = set(fed.store.quarantine()) if fed.store.bad_records == 0 else set()  # a copy that was there had them
     for step in range(8):
         for model in models:
             model.rows = rows
             compare(fed.store[model.directory.name], model)
         fed.store.wait_for(write(seeded.randrange(1, 10)), timeout=20)
-        assert fed.store.bad_records >= len(fed.store.quarantine()), step
+        assert fed.store.bad_records >= len(set(fed.store.quarantine()) - kept), step
 
 
 def test_reads(feed: Callable[..., Fed]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import compactory
 from compactory import errors
 
-SEAMS = ("Backend", "Memory", "RocksDB")  # what they lend is for the engine
+SEAMS = ("Backend", "Memory", "RocksDB", "Shared")  # what they lend is for the engine
 HEAVY = ("psycopg", "fastapi", "rocksdict", "pyspark", "prometheus_client", "typer", "rich", "structlog", "uvicorn")
 
 

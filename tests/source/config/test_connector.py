@@ -183,7 +183,7 @@ def test_all_problems_at_once() -> None:
             "did you mean com.github.jcustenborder.kafka.connect.transform.common.ChangeCase$Value?"
         ),
         "transforms.b.field: unknown option of ValueToKey; did you mean fields?",
-        "transforms.b.fields: missing; fields of the value that the key is made of",
+        "transforms.b.fields: missing; fields of the value that make the key",
         "topic.prefix: missing; the topic of a table is this and the table's name",
     ]
 
@@ -358,7 +358,7 @@ def test_all_problems_at_once() -> None:
         (
             {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Cast$Value"},
             (
-                "transforms.a.spec: missing; field:type pairs, or one type for the whole half; types: int8, int16, "
+                "transforms.a.spec: missing; field:type pairs, or one type for the whole key or value; types: int8, int16, "
                 "int32, int64, float32, float64, boolean, string"
             ),
         ),
