@@ -358,8 +358,8 @@ def test_all_problems_at_once() -> None:
         (
             {"transforms": "a", "transforms.a.type": "org.apache.kafka.connect.transforms.Cast$Value"},
             (
-                "transforms.a.spec: missing; field:type pairs, or one type for the whole key or value; types: int8, int16, "
-                "int32, int64, float32, float64, boolean, string"
+                "transforms.a.spec: missing; field:type pairs, or one type for the whole key or value; types: int8, "
+                "int16, int32, int64, float32, float64, boolean, string"
             ),
         ),
         ({"config.x": {"a": 1}}, "config.x: must be text, a number, true or false"),
