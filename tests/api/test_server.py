@@ -203,8 +203,9 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
     assert len(first) == 2
     eventually(answers)
     for _ in range(2):  # the owner is one of them
-        os.kill(min(workers() & first), signal.SIGKILL)
-        eventually(lambda: len(workers()) == 2)
+        killed = min(workers() & first)
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: killed not in workers() and len(workers()) == 2)
         [token] = topics.produce(topic, ("a", '{"v":2}'))
         fresh = {"Compactory-Min-Offset": str(token), "Prefer": "wait=20"}
         eventually(answers)

@@ -259,7 +259,11 @@ class RemovalHistory:
         self._lookups = None
 
     def _foreign(self) -> None:
-        """Somebody else writes keys of rows, and such as no row has, wherever it likes, by clocks of its own."""
+        """Somebody else writes keys of rows, and such as no row has, wherever it likes, by clocks of its own.
+
+        A record in the key's partition, but older than a tombstone in another, hides its row: operators repair that.
+        """
+        before = self._found()
         producer = Producer({"bootstrap.servers": self._bench.kafka.bootstrap})  # one that knows of new partitions
         rows = [key for keys in self._rows() for key in sorted(keys)]
         for key in [*self._random.sample(rows, min(3, len(rows))), b"nobody's"]:
@@ -270,6 +274,9 @@ class RemovalHistory:
             self._note(f"foreign record {key!r} in partition {partition} at {stamp}")
             producer.produce(self._bench.topic, b"{}", key, partition=partition, timestamp=stamp)
         assert producer.flush(30) == 0
+        if hidden := sorted(before - self._found()):
+            self._note(f"repair hidden {hidden}")
+            self._control.resend(TABLE, hidden)
 
     def _repair(self) -> None:
         rows = [key for keys in self._rows() for key in sorted(keys)]
