@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO
@@ -195,6 +196,9 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
         pid = serving.process.pid
         return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()))
 
+    def replaced(killed: int) -> bool:
+        return killed not in workers() and len(workers()) == 2
+
     def answers() -> bool:
         found = [ask(serving.port, f"/v1/directories/{topic}/entries/a") for _ in range(8)]
         return all(answer.status == 200 for answer in found)
@@ -203,9 +207,8 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
     assert len(first) == 2
     eventually(answers)
     for _ in range(2):  # the owner is one of them
-        killed = min(workers() & first)
-        os.kill(killed, signal.SIGKILL)
-        eventually(lambda: killed not in workers() and len(workers()) == 2)
+        os.kill(killed := min(workers() & first), signal.SIGKILL)
+        eventually(partial(replaced, killed))
         [token] = topics.produce(topic, ("a", '{"v":2}'))
         fresh = {"Compactory-Min-Offset": str(token), "Prefer": "wait=20"}
         eventually(answers)
