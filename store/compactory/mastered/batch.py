@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
-from compactory.errors import CompactoryError, WriteFailed, WriteRefused
+from compactory.errors import CompactoryError, WriteFailed
 from compactory.mastered.current_state import CurrentState, Held
 from compactory.mastered.fenced_producer import FencedProducer
 from compactory.mastered.idempotency import Answers
 from compactory.mastered.operation import Operation, Written
+from compactory.token import Token
 
-__all__ = ["Decision", "Item", "Ownership", "Repeat", "Write", "failure"]
+__all__ = ["Decision", "Item", "Ownership", "Write", "failure"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,30 +26,18 @@ class Item:
     future: Future[list[Written | CompactoryError]] = field(default_factory=Future)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Write:
-    """An operation that is allowed. ``name`` is the record's key; None where the record is there already."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Write(Held):
+    """The record of an operation that is allowed. ``name`` is its key; None where the record is there already."""
 
     operation: Operation
     key: str
     status: Literal["created", "replaced", "deleted"]
-    held: Held
     name: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Repeat:
-    """The repeat of an operation: its first answer, or the write of the same transaction that makes it."""
-
-    first: Written | Write
-
-    def written(self, answer: Callable[[Write], Written]) -> Written:
-        """Return the first answer."""
-        first = self.first if isinstance(self.first, Written) else answer(self.first)
-        return replace(first, repeated=True)
-
-
-Decision = Write | Repeat | CompactoryError
+Decision = Write | Written | CompactoryError
+"""A write of this transaction, the answer of an earlier one, or the refusal."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,17 +49,19 @@ class Ownership:
     answers: Answers
     topic_id: str | None
     announced: bool = False  # whether others can read who the owner is
-    keyed: dict[str, Write] = field(default_factory=dict)  # writes of this transaction by Idempotency-Key
+    last: Sequence[Token] = ()  # of the last transaction: its last record of each partition
+    writes: list[Write] = field(default_factory=list)  # records of this transaction
+    keyed: dict[str, Write] = field(default_factory=dict)  # and what was decided in it, by Idempotency-Key
 
-    def repeated(self, operation: Operation) -> Repeat | None:
-        """Return the repeat that an operation is, None for a first one. Raises WriteRefused for a key used twice."""
-        under_way = self.keyed.get(operation.idempotency_key or "")
+    def first(self, operation: Operation) -> Write | Written | None:
+        """Return what the operation is a repeat of, None if it is a first one. Raises WriteRefused for another one."""
+        if operation.idempotency_key is None:
+            return None
+        under_way = self.keyed.get(operation.idempotency_key)
         if under_way is None:
-            first = self.answers.find(operation)
-            return None if first is None else Repeat(first)
-        if under_way.operation.fingerprint() != operation.fingerprint():
-            raise WriteRefused("the Idempotency-Key was used for another request; choose a new one for each")
-        return Repeat(under_way)
+            return self.answers.find(operation)
+        operation.check_repeat(under_way.operation.fingerprint())
+        return under_way
 
 
 def failure(topic: str, operation: Operation, error: Exception, *, unknown: bool) -> WriteFailed:

@@ -17,19 +17,10 @@ from compactory.mastered.current_state import CurrentState, Held, Terms
 from compactory.mastered.operation import Operation, merged
 from compactory.write_rules import WriteRules
 
-__all__ = ["Checker", "Unchanged"]
+__all__ = ["Checker"]
 
 _DEEPEST = 64  # levels of nesting in a value
 _LISTED = 20  # problems of one value
-
-
-class Unchanged(Exception):
-    """A ``post`` of exactly the entry that is there: the repeat of an earlier one."""
-
-    def __init__(self, key: str, held: Held) -> None:
-        super().__init__(key)
-        self.key = key
-        self.held = held
 
 
 class Checker:
@@ -72,10 +63,11 @@ class Checker:
 
     def record(
         self, operation: Operation, key: str, held: Held | None, etag: Callable[[Held], str], state: CurrentState
-    ) -> tuple[bytes, bytes | None, Terms]:
+    ) -> tuple[bytes, bytes | None, Terms] | None:
         """Return the record's key, its value (None for a tombstone) and the document's unique values.
 
-        Raises EntryMissing, PreconditionFailed, Conflict, WriteRefused, Unchanged.
+        None for a ``post`` of exactly the entry that is there: the repeat of an earlier one. Raises EntryMissing,
+        PreconditionFailed, Conflict, WriteRefused.
         """
         if operation.if_match is not None or operation.if_none_match is not None:
             _check_conditions(operation, key, etag(held) if held is not None else None)
@@ -89,7 +81,7 @@ class Checker:
             raise WriteRefused(f"the entry takes {len(name) + len(data)} bytes; the topic takes {self.largest}")
         if operation.kind == "post" and held is not None:
             if held.document == document:
-                raise Unchanged(key, held)
+                return None
             raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
         terms = self._terms(document, state)
         taken = state.other_with_unique_value(key, document, terms) if terms else None

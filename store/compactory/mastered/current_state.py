@@ -52,7 +52,7 @@ class CurrentState:
             (index, [path(name) for name in index.fields]) for index in indexes if index is not None
         ]
         self._recent: dict[str, Held] = {}  # written, and not certainly read by the store
-        self._keys: dict[tuple[str, Any], set[str]] = {}  # index and unique value → keys of _recent that have it
+        self._keys: dict[tuple[str, Any], str] = {}  # index and unique value → key of _recent that has it
 
     def entry(self, key: str) -> Held | None:
         """Return the entry of a key, None if there is none."""
@@ -77,27 +77,25 @@ class CurrentState:
                 found.append((index.name, filed))
         return tuple(found)
 
-    def write(self, key: str, data: bytes | None, terms: Terms) -> Held:
+    def write(self, key: str, held: Held) -> None:
         """Take down a record that is about to be written."""
         if key in self._recent:
             self._forget(key)
-        held = self._recent[key] = Held(data, -1, -1, terms)
-        for filed in terms:
-            self._keys.setdefault(filed, set()).add(key)
-        return held
+        self._recent[key] = held
+        for filed in held.terms:
+            self._keys[filed] = key
 
     def other_with_unique_value(self, key: str, document: dict[str, Any], terms: Terms) -> tuple[str, ...] | None:
         """Return the fields of a unique value of the document that another entry has, None if there is none."""
-        for name, value in terms:
-            sharing = self._keys.get((name, value))
-            indexed = self._view.may_have(name, value)
-            if not sharing and not indexed:
+        own = [key.encode()]
+        for filed in terms:
+            sharing = self._keys.get(filed, key)
+            indexed = self._view.may_have(*filed)
+            if sharing == key and (not indexed or indexed == own):
                 continue
-            index, readers = next(each for each in self._unique if each[0].name == name)
-            if sharing and sharing - {key}:
+            index, readers = next(each for each in self._unique if each[0].name == filed[0])
+            if sharing != key:
                 return index.fields
-            if not set(indexed) - {key.encode()}:
-                continue
             values = [read(document) for read in readers]
             found = self._view.find_entries(**dict(zip(index.fields, values, strict=True)))
             if any(entry.key != key and entry.key not in self._recent for entry in found):
@@ -116,7 +114,4 @@ class CurrentState:
 
     def _forget(self, key: str) -> None:
         for filed in self._recent.pop(key).terms:
-            keys = self._keys[filed]
-            keys.discard(key)
-            if not keys:
-                del self._keys[filed]
+            del self._keys[filed]

@@ -9,7 +9,6 @@ from typing import Any
 
 import orjson
 
-from compactory.errors import WriteRefused
 from compactory.mastered.operation import Operation, Written
 from compactory.token import Token
 
@@ -44,8 +43,7 @@ class Answers:
         if known is None:
             return None
         answer = orjson.loads(known)
-        if answer["fingerprint"] != operation.fingerprint():
-            raise WriteRefused("the Idempotency-Key was used for another request; choose a new one for each")
+        operation.check_repeat(answer["fingerprint"])
         content = answer["content"]
         return Written(
             status=answer["status"], key=answer["key"], content=None if content is None else orjson.dumps(content),

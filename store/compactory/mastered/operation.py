@@ -44,6 +44,11 @@ class Operation:
         except TypeError as error:
             raise WriteRefused("the value is not JSON, or is nested too deeply") from error
 
+    def check_repeat(self, fingerprint: str) -> None:
+        """Raise WriteRefused unless this is the operation that its Idempotency-Key was used for."""
+        if fingerprint != self.fingerprint():
+            raise WriteRefused("the Idempotency-Key was used for another request; choose a new one for each")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:

@@ -18,8 +18,8 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
-from compactory.mastered.batch import Decision, Item, Ownership, Repeat, Write, failure
-from compactory.mastered.checking import Checker, Unchanged
+from compactory.mastered.batch import Decision, Item, Ownership, Write, failure
+from compactory.mastered.checking import Checker
 from compactory.mastered.current_state import CurrentState, Held
 from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown, Record
 from compactory.mastered.fitness import rule_problems, topic_problems
@@ -37,6 +37,7 @@ log = logging.getLogger("compactory.writer")
 _MOST = 1000  # operations of one transaction
 _HOLD_OFF = 1.0  # seconds after it was fenced in which a process leaves the ownership to the other one
 _LOOK = 0.02  # seconds between two looks at who the owner is
+_PAUSE = 0.02  # seconds that the client waits itself before it begins a transaction again
 _QUICK = 3.0  # seconds for the look at topics before a load
 _RECORD_BYTES = 1_000_000  # the client's own limit
 _OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
@@ -198,6 +199,7 @@ class MasteredWriter:
         stopping = False
         while not stopping:
             first = self._queue.get()
+            self._await_markers()
             batch = [] if first is None else [first]
             stopping = first is _STOP
             with suppress(queue.Empty):
@@ -209,14 +211,24 @@ class MasteredWriter:
             self._answer(batch)
         self._drop()
 
+    def _await_markers(self) -> None:
+        """Wait until the store has read the last transaction; meanwhile more operations come for the next one.
+
+        Kafka takes no records before it has marked the end of a transaction, and the client would pause for 20 ms.
+        """
+        if self._owned is not None:
+            with suppress(CompactoryError):
+                self._store.wait_for(*self._owned.last, timeout=_PAUSE)
+
     def _answer(self, batch: Sequence[Item]) -> None:
         """Write a batch and answer each of its operations, whatever happens."""
         try:
             owned = self._own(take_over=any(item.take_over for item in batch))
             with collector_paused():
-                decided = [self._decided(owned, operation) for item in batch for operation in item.operations]
+                operations = [operation for item in batch for operation in item.operations]
+                decided = [self._decided(owned, operation) for operation in operations]
                 self._commit(owned, decided)
-                results = map(self._result, decided)
+                results = map(self._result, operations, decided)
                 answers = [list(islice(results, len(item.operations))) for item in batch]
         except Exception as error:  # noqa: BLE001 (each caller gets it)
             self._fail(batch, error)
@@ -286,41 +298,46 @@ class MasteredWriter:
 
     def _decided(self, owned: Ownership, operation: Operation) -> Decision:
         try:
-            repeat = owned.repeated(operation) if operation.idempotency_key is not None else None
-            if repeat is not None:
-                return repeat
+            first = owned.first(operation)
+            if first is not None:
+                return first
             key = self._checker.key_of(operation)
             held = owned.state.entry(key)
-            name, data, terms = self._checker.record(operation, key, held, self._etag, owned.state)
-        except Unchanged as same:
-            return Write(operation, same.key, "created", same.held)
+            record = self._checker.record(operation, key, held, self._etag, owned.state)
         except CompactoryError as error:
             return error
+        if record is None:
+            assert held is not None
+            return Write(held.data, held.partition, held.offset, operation=operation, key=key, status="created")
+        name, data, terms = record
         status: Any = "deleted" if data is None else "created" if held is None else "replaced"
-        write = Write(operation, key, status, owned.state.write(key, data, terms), name)
+        write = Write(data, terms=terms, operation=operation, key=key, status=status, name=name)
+        owned.state.write(key, write)
+        owned.writes.append(write)
         if operation.idempotency_key is not None:
             owned.keyed[operation.idempotency_key] = write
         return write
 
     def _commit(self, owned: Ownership, decided: Sequence[Decision]) -> None:
         """Write in one transaction: entries, answers to keep, and who the owner is."""
-        owned.keyed.clear()
-        writes = [decision for decision in decided if isinstance(decision, Write) and decision.name is not None]
-        if all(isinstance(decision, Repeat) for decision in decided):
+        if all(isinstance(decision, Written) for decision in decided):
             return
-        records: list[Record] = [(self._topic, write.name or b"", write.held.data) for write in writes]
+        writes, owned.writes = owned.writes, []
+        owned.keyed.clear()
+        records: list[Record] = [(self._topic, write.name or b"", write.data) for write in writes]
         if not owned.announced or not records:  # a refusal, too, must know that nobody has taken over
             records.append((self._answers_topic, _OWNER.encode(), orjson.dumps({"url": self.url})))
         with owned.producer.transaction():
             places = owned.producer.send(records)
             for write, place in zip(writes, places, strict=False):
-                write.held.partition, write.held.offset = place
+                write.partition, write.offset = place
             kept = self._kept(owned, writes)
             gone = [(self._answers_topic, key, None) for key in owned.answers.outdated()]
             notes = [*((self._answers_topic, *record) for record in kept.values()), *gone]
             if notes:
                 owned.producer.send(notes)
         owned.announced = True
+        owned.last = [Token(self._topic, *place) for place in dict(places[: len(writes)]).items()]
         for key, (_, value) in kept.items():
             owned.answers.keep(key, value)
 
@@ -332,18 +349,17 @@ class MasteredWriter:
             if write.operation.idempotency_key is not None
         }
 
-    def _result(self, decision: Decision) -> Written | CompactoryError:
-        if isinstance(decision, CompactoryError):
+    def _result(self, operation: Operation, decision: Decision) -> Written | CompactoryError:
+        if not isinstance(decision, Write):
             return decision
-        return self._written(decision) if isinstance(decision, Write) else decision.written(self._written)
+        return self._written(decision, repeated=decision.name is None or decision.operation is not operation)
 
-    def _written(self, write: Write) -> Written:
-        held = write.held
-        content = held.data
+    def _written(self, write: Write, *, repeated: bool = False) -> Written:
+        content = write.data
         if content is not None and self._rules.internal:
-            content = orjson.dumps(self._rules.shown(held.document))
-        token = Token(self._topic, held.partition, held.offset, self._store.topic_id(self._topic))
-        return Written(status=write.status, key=write.key, content=content, token=token, repeated=write.name is None)
+            content = orjson.dumps(self._rules.shown(write.document))
+        token = Token(self._topic, write.partition, write.offset, self._store.topic_id(self._topic))
+        return Written(status=write.status, key=write.key, content=content, token=token, repeated=repeated)
 
     def _etag(self, held: Held) -> str:
         return str(Version(self._store.topic_id(self._topic) or self._topic, held.partition, held.offset))
