@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import compress, groupby, repeat
+from itertools import compress, groupby
 from operator import itemgetter
 
 from compactory.kafka.client import Message
@@ -66,7 +66,7 @@ def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collectio
         return
     topics = {partition.topic for partition in read}
     numbers = map(_partition, messages)
-    places = numbers if len(topics) == 1 else zip(map(_topic, messages), numbers)
+    places = numbers if len(topics) == 1 else zip(map(_topic, messages), numbers, strict=True)
     start = 0
     for _, group in groupby(places):
         end = start + len(list(group))
