@@ -52,6 +52,15 @@ def test_a_silent_writer_keeps_others_awake(sessions: list[psycopg.Connection[An
         assert (slept.asleep, slept.shared) == (set(), set())
 
 
+def test_a_wait_until_a_time_that_has_passed_ends_at_once(sessions: list[psycopg.Connection[Any]]) -> None:
+    with closing(Wakeup(sessions[0], "c", (CLASS, KEY))) as own:
+        began, late = time.monotonic(), threading.Timer(5.0, own.poke)
+        late.start()
+        assert own.wait(-0.001) == set()
+        assert time.monotonic() - began < 4
+        late.cancel()
+
+
 def test_a_wait_ends_with_a_notification_a_poke_or_its_time(sessions: list[psycopg.Connection[Any]]) -> None:
     with closing(Wakeup(sessions[0], "c", (CLASS, KEY))) as own:
         sessions[1].execute("SELECT pg_notify('c', '12'), pg_notify('c', '13')")

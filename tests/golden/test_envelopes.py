@@ -1,10 +1,11 @@
-"""What a store makes of records as the real Kafka Connect and Confluent's AvroData wrote them."""
+"""What a store makes of records as the real Kafka Connect, Debezium and Confluent's AvroData wrote them."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -27,6 +28,36 @@ def test_connects_envelope_holds_what_it_writes_without_schemas() -> None:
                 compared += 1
     assert compared > 50
     assert not list(wrapped.table.quarantine)
+
+
+@pytest.mark.parametrize("loading", [False, True])
+@pytest.mark.parametrize("schemas", [False, True])
+def test_debeziums_envelope_ends_with_the_rows_of_the_table(schemas: bool, loading: bool) -> None:
+    """Snapshot, insert, update, a primary key that changes, delete with its tombstone, an insert under the same key."""
+    directory = Directory("d", envelope="debezium", key="id", active="active", indexes=[Index("acquirer")])
+    log = Log(directory)
+    by_topic_key = Log(Directory("d", envelope="debezium"))
+    steps = [json.loads(line) for line in (GOLDEN.parent / "debezium.jsonl").read_text().splitlines()]
+    steps = [step for step in steps if step["schemas"] == schemas]
+    assert len(steps) == 6
+    for step in steps:
+        records = [(key.encode(), value and value.encode(), 1) for key, value in step["records"]]
+        for each in (log, by_topic_key):
+            if loading:
+                each.load(records)
+            else:
+                for key, value, _ in records:
+                    each.put(key, value)
+        rows = {str(number): (acquirer, active) for number, acquirer, active in step["table"]}
+        assert {key: row["acquirer"] for key, row in log.view.items()} == {
+            number: acquirer for number, (acquirer, active) in rows.items() if active
+        }
+        assert sorted(str(row["id"]) for row in log.view.find(acquirer="A")) == sorted(
+            number for number, (acquirer, active) in rows.items() if acquirer == "A" and active
+        )
+        found = {str(row["id"]): (row["acquirer"], row["active"]) for row in by_topic_key.view.values()}
+        assert found == rows
+    assert not list(log.table.quarantine)
 
 
 def test_avro_of_a_schema_registry() -> None:

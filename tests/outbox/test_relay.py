@@ -202,6 +202,18 @@ def test_a_relay_that_dies_or_freezes_is_taken_over(bench: Bench, impatient: Non
             assert mine == sorted(mine)
 
 
+def test_a_relay_that_freezes_as_it_takes_a_lock_keeps_nobody_waiting(bench: Bench) -> None:
+    """The lock is not committed: nobody sees a name that could be fenced."""
+    topic = bench.topic()
+    bench.publish(topic, "1")
+    connection, _ = table.open_outbox(checked_url(bench.url).conninfo, "frozen")
+    with closing(connection):
+        connection.execute("BEGIN")
+        assert table.OutboxTable(connection, "frozen").claim([table.Pending(topic)], {})
+        bench.relay()
+        wait_until(lambda: bench.left() == 0, what="the message")
+
+
 def sent_together(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The topics of each transaction from now on."""
     send, together = sender.Sender._send, list[set[str]]()

@@ -102,6 +102,7 @@ class Lookup:
         [version] = parse_qs(query.decode("latin-1")).get("version", [""])[:1]
         if not version:
             return None
+        version = version.replace(" ", "+")  # as it was, if the client did not escape it
         entry = await asyncio.to_thread(self._store.at, version, self.name)
         if entry.key != decode_segment(key):
             raise NoEntry(self.name, decode_segment(key))

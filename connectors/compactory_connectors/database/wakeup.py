@@ -99,7 +99,7 @@ class Wakeup:
 
     def wait(self, seconds: float) -> set[str]:
         """Return when something was notified or poked, or after ``seconds``: the payloads that came since the last."""
-        for descriptor, _ in [] if self._notified else self._poll.poll(seconds * 1000):
+        for descriptor, _ in [] if self._notified else self._poll.poll(max(0.0, seconds * 1000)):
             if descriptor == self._inner.fileno():
                 self._inner.recv(4096)
             else:

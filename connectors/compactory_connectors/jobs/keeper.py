@@ -302,7 +302,8 @@ class Keeper:
             return  # and look once more: writers that committed before did not notify
         self._poked_below = math.inf
         if not self._ending:
-            wakeup.wait(min(self._later or _IDLE, _IDLE if wakeup.asleep or not room else self._pause))
+            later = _IDLE if self._later is None else self._later
+            wakeup.wait(min(later, _IDLE if wakeup.asleep or not room else self._pause))
             self._pause = min(_IDLE, self._pause * 2)
         self._poked_below = 0.0
 

@@ -11,10 +11,11 @@ SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers:
 -- name: outbox/settings
 -- The settings of a relay's session. A message is read with its delete or its heartbeat in one transaction that is
 -- flushed: whatever was seen is durable before it is sent, and deleted for good before the next batch is. Tables that
--- are nearly empty and full of dead rows mislead the planner: the one index is always right.
+-- are nearly empty and full of dead rows mislead the planner: the one index is always right. A relay that froze while it took a
+-- lock that nobody sees yet keeps it for as long as others wait.
 SELECT set_config(name, value, false)
   FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
-               ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('work_mem', '64MB'), ('default_transaction_isolation', 'read committed'),
+               ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '5s'), ('work_mem', '64MB'), ('default_transaction_isolation', 'read committed'),
                ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on'
                                       ELSE current_setting('synchronous_commit') END)) AS s (name, value);
 

@@ -64,15 +64,15 @@ def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collectio
     if len(read) == 1:
         yield _run(next(iter(read)), messages, keys)
         return
-    read_topics = {partition.topic for partition in read}
-    partitions = list(map(_partition, messages))
-    topics: list[str | None] = list(read_topics) if len(read_topics) == 1 else list(map(_topic, messages))
-    if partitions.count(partitions[0]) == len(partitions) and topics.count(topics[0]) == len(topics):
-        yield _run(Partition(str(topics[0]), int(partitions[0] or 0)), messages, keys)
-        return
-    for (name, number), group in groupby(messages, key=lambda message: (message.topic(), message.partition())):
-        part = list(group)
-        yield _run(Partition(str(name), int(number or 0)), part, list(map(_key, part)))
+    topics = {partition.topic for partition in read}
+    numbers = map(_partition, messages)
+    places = numbers if len(topics) == 1 else zip(map(_topic, messages), numbers, strict=True)
+    start = 0
+    for _, group in groupby(places):
+        end = start + len(list(group))
+        first = messages[start]
+        yield _run(Partition(str(first.topic()), int(first.partition() or 0)), messages[start:end], keys[start:end])
+        start = end
 
 
 def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> Run:
