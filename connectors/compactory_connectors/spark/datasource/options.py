@@ -1,8 +1,8 @@
-"""The options of ``spark.read.format("compactory")`` and of ``readStream``, checked as a whole. Pure."""
+"""The options of ``format("compactory")``, checked as a whole. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
@@ -11,7 +11,7 @@ from compactory.directory import Directory, Envelope
 from compactory.errors import ConfigError
 from compactory.nearest import nearest
 
-__all__ = ["Keys", "ReadOptions", "Use"]
+__all__ = ["Keys", "ReadOptions", "Use", "write_problems"]
 
 Keys = Literal["auto", "java", "librdkafka", "single", "any"]
 """Which partitions hold a key: the one of a partitioner, a single one that nobody checks, or any."""
@@ -128,6 +128,24 @@ def _value_problems(written: Mapping[str, str]) -> Iterator[str]:
         value = written.get(name.lower(), "1")
         if not value.isascii() or not value.isdigit() or int(value) < 1:
             yield f"option {name} must be a whole number from 1 on, not {value!r}"
-    wait = written.get("wait", "1")
-    if not wait.isascii() or not wait.replace(".", "", 1).isdigit():
-        yield f"option wait must be a number of seconds, not {wait!r}"
+    yield from _number_problems(written, ("wait",))
+
+
+def _number_problems(written: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        seconds = written.get(name.lower(), "1")
+        if not seconds.isascii() or not seconds.replace(".", "", 1).isdigit():
+            yield f"option {name} must be a number of seconds, not {seconds!r}"
+
+
+def write_problems(
+    given: Mapping[str, str], names: Sequence[str], seconds: Sequence[str], overwrite: bool
+) -> list[str]:
+    """What is wrong with options of ``df.write``, of which ``names`` exist and ``seconds`` are numbers."""
+    known = {name.lower() for name in names}
+    problems = [
+        f"there is no option {name!r} for writing{nearest(name, names)}" for name in given if name.lower() not in known
+    ]
+    if overwrite:
+        problems.append('mode overwrite would remove rows: use mode("append")')
+    return problems + list(_number_problems({name.lower(): value for name, value in given.items()}, seconds))

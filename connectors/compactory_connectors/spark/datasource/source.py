@@ -18,7 +18,7 @@ __all__ = ["CompactorySource"]
 
 
 class CompactorySource(DataSource):
-    """What ``spark.read.format("compactory")`` makes; `ReadOptions` and `table_writer` say which options there are."""
+    """``format("compactory")``: `ReadOptions`, `table_writer` and `entry_writer` say which options there are."""
 
     @classmethod
     def name(cls) -> str:
@@ -59,6 +59,10 @@ class CompactorySource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """The writer of ``df.write``. Raises ConfigError, Unreachable."""
+        if any(name.lower() == "directory" for name in self.options):
+            from .entry_writer import entry_writer
+
+            return entry_writer(self.options, schema, overwrite)
         from .table_writer import table_writer
 
         return table_writer(self.options, schema, overwrite)

@@ -1,4 +1,4 @@
-"""What ``df.write.format("compactory")`` does: tasks stage their rows beside a table, and the commit merges them.
+"""What ``df.write.format("compactory")`` does with a table: tasks stage rows beside it, and the commit merges them.
 
 Spark calls `writer`, `write` and `commit` in processes of their own.
 """
@@ -16,12 +16,12 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from compactory.errors import ConfigError
-from compactory.nearest import nearest
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.source.config.files import load_connectors
 
 from ..into_table.copying import Copying, Done
 from ..into_table.to_postgres import PostgresTarget
+from .options import write_problems
 
 __all__ = ["TableWriter", "table_writer"]
 
@@ -69,26 +69,16 @@ def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
     """Check everything and make the staging table. Raises ConfigError with every problem, Unreachable."""
     given = {name.lower(): value for name, value in options.items()}
     names = schema.fieldNames()
-    problems = [
-        f"there is no option {name!r} for writing{nearest(name, _NAMES)}"
-        for name in options
-        if name.lower() not in {known.lower() for known in _NAMES}
-    ]
+    problems = write_problems(options, _NAMES, ("wait", "lockTimeout"), overwrite)
     if not given.get("table"):
         problems.append("option table is missing: the table that rows are upserted into")
     if ("url" in given) == ("connector" in given):
         problems.append("give option url, or connector with the file of a connector")
-    if overwrite:
-        problems.append('mode overwrite would remove rows: use mode("append"), or compactory spark load --mode replace')
     problems += [
         f"column {field.name} is nested: write it as text, by to_json"
         for field in schema.fields
         if isinstance(field.dataType, _NESTED)
     ]
-    for name in ("wait", "lockTimeout"):
-        seconds = given.get(name.lower(), "1")
-        if not seconds.isascii() or not seconds.replace(".", "", 1).isdigit():
-            problems.append(f"option {name} must be a number of seconds, not {seconds!r}")
     if problems:
         raise ConfigError(problems)
     described: dict[str, Any] = {

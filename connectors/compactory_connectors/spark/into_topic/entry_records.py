@@ -43,6 +43,8 @@ class EntryRecords:
     def of(cls, directory: Directory[Any], types: Mapping[str, str], key: Sequence[str]) -> Self:
         """Raises ConfigError where the directory can't be written, or no one column is its key."""
         name = f"directory {directory.name!r}"
+        if directory.rules is not None:
+            raise ConfigError(f'{name}: its servers write it (mastered = "kafka"); write a DataFrame through one')
         if not types:
             raise ConfigError(f"{name}: has no connector, so the rules have to say what its columns are")
         wanted = [directory.key] if directory.key is not None else list(key)
