@@ -13,49 +13,49 @@ from .document import Problem, RecordPlace
 from .freshness import LONGEST_WAIT
 from .problem import MEDIA_TYPE, PROBLEMS
 
-__all__ = ["FRESHNESS_HEADERS", "OPEN", "document", "problems", "schema_of"]
+__all__ = ["FRESHNESS_HEADERS", "KEY", "OPEN", "document", "parameter", "problems", "schema_of"]
 
 OPEN: dict[str, Any] = {"security": []}  # for routes that take no token
+
+
+def parameter(name: str, description: str, where: str = "header", **more: Any) -> dict[str, Any]:
+    """Return a parameter that is text."""
+    return {"name": name, "in": where, "description": description, "schema": {"type": "string"}, **more}
+
 
 _PROBLEM = {"$ref": "#/components/schemas/Problem"}
 
 FRESHNESS_HEADERS: list[dict[str, Any]] = [
-    {
-        "name": "Compactory-Min-Offset",
-        "in": "header",
-        "description": "Answer only once these records are visible: topic:partition:offset, several with commas."
+    parameter(
+        "Compactory-Min-Offset",
+        "Answer only once these records are visible: topic:partition:offset, several with commas."
         " A write's answer carries it as Compactory-Offset",
-        "schema": {"type": "string"},
-        "example": "terminal_acquirer:0:42",
-    },
-    {
-        "name": "Prefer",
-        "in": "header",
-        "description": f"wait=SECONDS: how long to wait for them; 1 by default, {LONGEST_WAIT:g} at most (RFC 7240)",
-        "schema": {"type": "string"},
-        "example": "wait=5",
-    },
+        example="terminal_acquirer:0:42",
+    ),
+    parameter(
+        "Prefer",
+        f"wait=SECONDS: how long to wait for them; 1 by default, {LONGEST_WAIT:g} at most (RFC 7240)",
+        example="wait=5",
+    ),
 ]
 
-_MAX_AGE = {
-    "name": "Cache-Control",
-    "in": "header",
-    "description": "max-age=SECONDS: the data must have been known to be complete so long ago at most, else 503 of kind"
+_MAX_AGE = parameter(
+    "Cache-Control",
+    "max-age=SECONDS: the data must have been known to be complete so long ago at most, else 503 of kind"
     " stale where the directory says on_stale=raise; 0 counts as 1 (RFC 9111)",
-    "schema": {"type": "string"},
-    "example": "max-age=60",
-}
+    example="max-age=60",
+)
 
+KEY = parameter(
+    "key",
+    "Percent-encoded once; it may be empty and may hold slashes. Clients that resolve . and .. in"
+    " paths can't send keys that look like that: batchGet and bulkWrite take them",
+    where="path",
+    required=True,
+)
 _PATH_PARAMETERS: list[dict[str, Any]] = [
     {"name": "directory", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}},
-    {
-        "name": "key",
-        "in": "path",
-        "required": True,
-        "description": "Percent-encoded once; it may be empty and may hold slashes. Clients that resolve . and .. in"
-        " paths can't ask for keys that look like that: use a batch",
-        "schema": {"type": "string"},
-    },
+    KEY,
 ]
 
 _LOOKUP_HEADERS: dict[str, Any] = {
@@ -109,11 +109,8 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _lookup(*, head: bool = False) -> dict[str, Any]:
-    version = {
-        "name": "version", "in": "query", "schema": {"type": "string"},
-        "description": "An ETag of this entry: the answer is its value of then, as long as the log has it",
-    }  # fmt: skip
-    condition = {"name": "If-None-Match", "in": "header", "description": "An ETag", "schema": {"type": "string"}}
+    told = "An ETag of this entry: the answer is its value of then, as long as the log has it"
+    version, condition = parameter("version", told, where="query"), parameter("If-None-Match", "An ETag")
     found: dict[str, Any] = {"description": "The value, as it is in the topic", "headers": _LOOKUP_HEADERS}
     if not head:
         found["content"] = {

@@ -10,6 +10,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import local
 from urllib.parse import urlsplit
 
+from compactory.errors import CompactoryError
+
 __all__ = ["FORWARDED", "OWNER", "Forwarding", "OwnerSilent", "OwnerUnreached"]
 
 FORWARDED = "compactory-forwarded"  # says that another server sent the request: it must not be handed on again
@@ -26,7 +28,7 @@ class OwnerUnreached(Exception):
     """Nobody answers at the owner's address: the request was not sent."""
 
 
-class OwnerSilent(Exception):
+class OwnerSilent(CompactoryError):
     """The request was sent, and no answer came."""
 
 
@@ -62,7 +64,7 @@ class Forwarding:
             content = answer.read()
         except (HTTPException, OSError) as error:
             connection.close()
-            raise OwnerSilent(type(error).__name__) from error
+            raise OwnerSilent("the server that writes this directory does not answer") from error
         if answer.getheader(OWNER) is None:
             raise OwnerUnreached("another program answers there")
         if connection.sock is not None:

@@ -18,7 +18,7 @@ from compactory.version import Version
 from ..protocol.document import Outcome
 from ..protocol.freshness import wait_of
 from ..protocol.http_errors import NoEntry, NoResource
-from ..protocol.openapi import problems
+from ..protocol.openapi import KEY, parameter, problems
 from ..protocol.path import decode_segment, raw_path
 from ..protocol.values import embedder
 
@@ -79,12 +79,7 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
         operation_id="get_outcome",
         summary="Tell what became of a write that processors finish",
         responses={200: {"model": Outcome}, **problems(400, 401, 404, 421, 502, 503)},
-        openapi_extra={
-            "parameters": [
-                {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
-                {"name": "Prefer", "in": "header", "description": "wait=SECONDS", "schema": {"type": "string"}},
-            ]
-        },
+        openapi_extra={"parameters": [KEY, parameter("Prefer", "wait=SECONDS")]},
     )
     async def outcome(directory: str, request: Request, event: str | None = None) -> Response:
         view, key = store[directory], decode_segment(raw_path(request.scope).partition(_PLACE)[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from itertools import repeat
+from itertools import repeat, starmap
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +13,8 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable, WriteFailed
+from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
+from compactory.mastered.batch import failure
 from compactory.mastered.operation import Kind, Operation, Written
 from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
 from compactory.store import GlobalStore
@@ -22,7 +23,7 @@ from .. import limits
 from ..protocol.access import GRANT, Scope
 from ..protocol.document import WriteAnswer, WriteLine
 from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
-from ..protocol.openapi import problems, schema_of
+from ..protocol.openapi import KEY, parameter, problems, schema_of
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
 from ..protocol.write_request import MERGE_PATCH, NDJSON, check_media, line_operation, operation_of, value_of
@@ -171,7 +172,7 @@ class Writes:
             except OwnerSilent as error:
                 self._gone[name] = owner
                 if not repeatable:
-                    raise _silent(writer) from error
+                    raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)
 
 
@@ -179,38 +180,29 @@ def write_routes(writes: Writes) -> APIRouter:
     """Return the routes. They raise the errors of `problem`'s table. `Application` answers most keyed writes itself."""
     routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
 
-    def route(kind: Kind, media: tuple[str, ...], summary: str) -> None:
+    def route(kind: Kind, statuses: tuple[int, ...], media: tuple[str, ...], summary: str) -> None:
+        keyed = kind != "post"
+
         async def endpoint(directory: str, request: Request) -> Response:
-            key = decode_segment(raw_path(request.scope).partition(ENTRIES)[2])
+            key = decode_segment(raw_path(request.scope).partition(ENTRIES)[2]) if keyed else None
             return _sent(await writes.single(kind, directory, key, request.scope, request.receive))
 
         routes.add_api_route(
-            "/entries/{key:path}",
+            "/entries/{key:path}" if keyed else "/entries",
             endpoint,
             methods=[kind.upper()],
             operation_id=f"{kind}_entry",
             summary=summary,
-            responses={**_stored(*((204,) if kind == "delete" else (200, 201, 202))), **_REFUSALS},
-            openapi_extra=_extra(media, key=True),
-            status_code=204 if kind == "delete" else 200,
+            status_code=statuses[0],
+            responses={**_stored(*statuses), **_REFUSALS},
+            openapi_extra=_extra(media, key=keyed),
             response_class=Response,
         )
 
-    route("put", (_JSON,), "Create or replace an entry")
-    route("patch", (MERGE_PATCH, _JSON), "Merge a patch into an entry (RFC 7396)")
-    route("delete", (), "Remove an entry")
-
-    @routes.post(
-        "/entries",
-        operation_id="post_entry",
-        summary="Create an entry whose key is derived from its fields",
-        status_code=201,
-        responses={**_stored(201, 202), **_REFUSALS},
-        openapi_extra=_extra((_JSON,), key=False),
-        response_class=Response,
-    )
-    async def post(directory: str, request: Request) -> Response:
-        return _sent(await writes.single("post", directory, None, request.scope, request.receive))
+    route("put", (200, 201, 202), (_JSON,), "Create or replace an entry")
+    route("patch", (200, 201, 202), (MERGE_PATCH, _JSON), "Merge a patch into an entry (RFC 7396)")
+    route("delete", (204,), (), "Remove an entry")
+    route("post", (201, 202), (_JSON,), "Create an entry whose key is derived from its fields")
 
     @routes.post(
         "/entries:bulkWrite",
@@ -313,17 +305,6 @@ def _caller(scope: Any) -> str:
     return f"{scope[GRANT].name} at {client[0] if client else '-'}"
 
 
-def _silent(writer: MasteredWriter) -> WriteFailed:
-    failed = WriteFailed(
-        "the server that writes this directory does not answer; whether it has written is not known;"
-        " the same request with an Idempotency-Key would tell",
-        topic=writer.directory.topic,
-        unknown=("",),
-    )
-    failed.retryable = True
-    return failed
-
-
 def _stored(*statuses: int) -> dict[int | str, dict[str, Any]]:
     content: dict[str, Any] = {_JSON: {"schema": {}}}
     return {
@@ -337,11 +318,6 @@ def _extra(media: tuple[str, ...], *, key: bool) -> dict[str, Any]:
              "If-None-Match": "*: the entry must not exist",
              "Idempotency-Key": "A repeat with the same key gets the first answer",
              "Prefer": "wait=SECONDS: for the outcome, where processors finish the write"}  # fmt: skip
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "header", "description": told, "schema": {"type": "string"}}
-        for name, told in names.items()
-    ]
-    if key:
-        parameters.append({"name": "key", "in": "path", "required": True, "schema": {"type": "string"}})
+    parameters = [*starmap(parameter, names.items()), *([KEY] if key else [])]
     body = {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in media}}
     return {"parameters": parameters} | ({"requestBody": body} if media else {})

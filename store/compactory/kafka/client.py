@@ -8,6 +8,7 @@ Apache Kafka 4.1.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
@@ -49,6 +50,7 @@ __all__ = [
     "Producer",
     "TopicPartition",
     "event_kind",
+    "hand_over",
     "kafka_errors",
     "take_transactional_id",
 ]
@@ -306,6 +308,22 @@ def take_transactional_id(producer: Producer, topic: str, timeout: float) -> Non
     producer.list_topics(topic, timeout)
     producer.list_topics(topic, timeout)
     producer.init_transactions(timeout)
+
+
+def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | None, key: Any, **options: Any) -> None:
+    """Have a record sent; wait while the queue is full, as Kafka is slow or the user made the queue small.
+
+    ``deadline`` is of the monotonic clock. Raises KafkaException once it has passed.
+    """
+    while True:
+        try:
+            producer.produce(topic, value, key, **options)
+        except BufferError:
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer's queue stays full")) from None  # noqa: SLF001
+            producer.poll(0.02)
+        else:
+            return
 
 
 def _topic_id(uuid: Any) -> str | None:

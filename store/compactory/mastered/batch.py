@@ -64,17 +64,17 @@ class Ownership:
         return under_way
 
 
-def failure(topic: str, operation: Operation, error: Exception, *, unknown: bool) -> WriteFailed:
-    """Return the error of an operation whose transaction failed."""
-    key = (operation.key or "",)
+def failure(topic: str, key: str | None, error: Exception, *, unknown: bool) -> WriteFailed:
+    """Return the error of an operation on a key whose transaction failed."""
+    keys = (key or "",)
     if unknown:
-        told = "whether it was written is not known; the same request with its Idempotency-Key tells"
+        told = "whether it was written is not known; the same request with an Idempotency-Key tells"
     else:
         told = "nothing was written"
     cause = error if isinstance(error, CompactoryError) else None
     failed = WriteFailed(
         f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {told}",
-        topic=topic, not_written=() if unknown else key, unknown=key if unknown else (), cause=cause,
+        topic=topic, not_written=() if unknown else keys, unknown=keys if unknown else (), cause=cause,
     )  # fmt: skip
     failed.retryable = True
     return failed

@@ -13,6 +13,7 @@ from compactory.kafka.client import (
     KafkaError,
     KafkaException,
     Message,
+    hand_over,
     kafka_errors,
     take_transactional_id,
 )
@@ -91,7 +92,7 @@ class FencedProducer:
         places: list[Place | None] = [None] * len(records)
         failures: list[KafkaError] = []
         for number, (topic, key, value) in enumerate(records):
-            self._produce(topic, key, value, _report(places, failures, number), deadline)
+            hand_over(self._producer, deadline, topic, value, key, on_delivery=_report(places, failures, number))
         try:
             self._producer.flush(max(0.0, deadline - time.monotonic()))
         except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
@@ -111,17 +112,6 @@ class FencedProducer:
         with suppress(KafkaException):
             self._producer.flush(0)
         del self._producer
-
-    def _produce(self, topic: str, key: bytes, value: bytes | None, report: Any, deadline: float) -> None:
-        while True:
-            try:
-                self._producer.produce(topic, value, key, on_delivery=report)
-            except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
-                if time.monotonic() > deadline:
-                    raise KafkaException(KafkaError(KafkaError._QUEUE_FULL, "the queue stays full")) from None  # noqa: SLF001
-                self._producer.poll(0.02)
-            else:
-                return
 
     def _commit(self) -> None:
         try:

@@ -171,7 +171,7 @@ class MasteredWriter:
                 [result] = self.submit([operation]).result()
             except LeaseLost as error:
                 if time.monotonic() > deadline:
-                    raise failure(self._topic, operation, error, unknown=False) from error
+                    raise failure(self._topic, operation.key, error, unknown=False) from error
                 time.sleep(_LOOK)
                 continue
             if isinstance(result, CompactoryError):
@@ -248,7 +248,9 @@ class MasteredWriter:
             if isinstance(error, LeaseLost):
                 item.future.set_exception(error)
             else:
-                item.future.set_result([failure(self._topic, each, error, unknown=unknown) for each in item.operations])
+                item.future.set_result(
+                    [failure(self._topic, each.key, error, unknown=unknown) for each in item.operations]
+                )
 
     def _own(self, *, take_over: bool) -> Ownership:
         owned = self._owned

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
-from compactory.kafka.client import Kafka, kafka_errors, take_transactional_id
+from compactory.kafka.client import Kafka, hand_over, kafka_errors, take_transactional_id
 
 from ..control.removal import Copy
 from ..plan.row_function import Headers
@@ -254,16 +254,9 @@ class Publisher:
         partition: int = -1,
         timestamp: int = 0,
     ) -> None:
-        deadline = time.monotonic() + self._timeout
         placed: dict[str, Any] = {"headers": headers, "partition": partition, "timestamp": timestamp}
-        while time.monotonic() < deadline:
-            try:
-                self._producer.produce(topic, value, key, on_delivery=self._delivered, **placed)
-            except BufferError:
-                self._producer.poll(0.1)
-                continue
-            return
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer's queue stays full"))  # noqa: SLF001
+        deadline = time.monotonic() + self._timeout
+        hand_over(self._producer, deadline, topic, value, key, on_delivery=self._delivered, **placed)
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None and self._failure is None:
