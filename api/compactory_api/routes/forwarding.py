@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from threading import local
 from urllib.parse import urlsplit
 
 from compactory.errors import CompactoryError
@@ -37,7 +37,7 @@ class Forwarding:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, "compactory-forward")
-        self._kept = local()
+        self._kept: list[tuple[str, HTTPConnection, float]] = []
 
     async def send(
         self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -49,8 +49,10 @@ class Forwarding:
         return await loop.run_in_executor(self._threads, self._ask, url, method, path, sent, body)
 
     def close(self) -> None:
-        """End the threads that wait for nothing."""
+        """End the threads that wait for nothing, and their connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        while self._kept:
+            self._kept.pop()[1].close()
 
     def _ask(
         self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
@@ -68,18 +70,17 @@ class Forwarding:
         if answer.getheader(OWNER) is None:
             raise OwnerUnreached("another program answers there")
         if connection.sock is not None:
-            self._kept.connection = (url, connection, time.monotonic())
+            self._kept.append((url, connection, time.monotonic()))
         found = {name: value for name in _RETURNED if (value := answer.getheader(name)) is not None}
         return answer.status, found, content
 
     def _connected(self, url: str) -> HTTPConnection:
-        """Return the thread's connection if it is still good, else a new one."""
-        kept = self._kept.__dict__.pop("connection", None)
-        if kept is not None:
-            if kept[0] == url and time.monotonic() - kept[2] < _IDLE:
-                found: HTTPConnection = kept[1]
-                return found
-            kept[1].close()
+        """Return a connection that is still good, else a new one."""
+        with suppress(IndexError):
+            kept, connection, since = self._kept.pop()
+            if kept == url and time.monotonic() - since < _IDLE:
+                return connection
+            connection.close()
         parts = urlsplit(url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
         connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
