@@ -16,6 +16,7 @@ from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 
+_BARE = "benchmarks.programs.bare.writes"
 _SETTINGS = """
 [directories.tenants]
 topic = "{topic}"
@@ -31,16 +32,17 @@ def comparisons(_terms: Terms) -> dict[str, Comparison]:
 
 
 def _writes(stage: Stage) -> Measured:
-    kafka, ours, bare = stage.kafka, free_port(), free_port()
+    kafka, ours, bare, fenced = stage.kafka, free_port(), free_port(), free_port()
     topic = f"bench-writes-{time.time_ns()}"
-    for name in (topic, f"{topic}-bare"):
+    for name in (topic, f"{topic}-bare", f"{topic}-fenced"):
         Kafka(kafka).create_topic(name, partitions=1, replication=1, config={"cleanup.policy": "compact"})
     with stage.folder() as folder:
         settings = folder / "compactory.toml"
         settings.write_text(_SETTINGS.format(topic=topic))
         options = ["--config", str(settings), "--kafka", kafka, "--listen", f"127.0.0.1:{ours}"]
         with (
-            server(bare, "/", "benchmarks.programs.bare.writes", str(bare), kafka, f"{topic}-bare"),
+            server(bare, "/", _BARE, str(bare), kafka, f"{topic}-bare"),
+            server(fenced, "/", _BARE, str(fenced), kafka, f"{topic}-fenced", f"{topic}-fenced"),
             server(ours, "/readyz", "compactory_cli", "serve", *options),
         ):
             _await_writers(ours)
@@ -48,6 +50,7 @@ def _writes(stage: Stage) -> Measured:
                 kind: python("write_load", ours, kind) for kind in ("put", "bulk", "visible", "lookups", "beside")
             }
             bares = {f"bare {kind}": python("write_load", bare, kind) for kind in ("put", "bulk")}
+            bares["fenced put"] = python("write_load", fenced, "put")
             taken = stage.alternate({**bares, **programs})
     rows = []
     for kind, what, least in (
@@ -58,6 +61,10 @@ def _writes(stage: Stage) -> Measured:
         beside = f"bare producer {taken.median(f'bare {kind}', 'rate'):,.0f}/s"
         rows.append(Row(what=what, figure=f"{taken.median(kind, 'rate'):,.0f}/s", beside=beside, ratio=ratio,
                         wanted=f"≥ {least:g}", met=ratio >= least))  # fmt: skip
+    ratio = taken.ratio("put", "fenced put")
+    rows.append(Row(what=f"PUT, {CLIENTS} clients", figure=f"{taken.median('put', 'rate'):,.0f}/s",
+                    beside=f"bare producer, in transactions {taken.median('fenced put', 'rate'):,.0f}/s",
+                    ratio=ratio))  # fmt: skip
     for quantile, most in (("p50_ms", 5), ("p99_ms", 30)):
         found = taken.median("visible", quantile)
         what = f"an answered PUT is visible to a GET with its token, {quantile[:3]}"
