@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.plots import PLOTS, draw
@@ -78,7 +79,7 @@ def _conditions(run: Mapping[str, Any], latest: Mapping[str, Mapping[str, Any]])
         f"- Machine: {machine}; load average {min(loads):.1f} to {max(loads):.1f} while measuring\n"
         f"- Versions: {versions}"
     )
-    if max(loads) > run["cores"] + 2:
+    if median(each["load"][0] for each in latest.values()) > run["cores"]:
         yield "**The machine was busy with other work: take these figures for the harness at work, not for results.**"
     yield (
         "A ratio of times or rates says how many times faster we are (above 1: we are); one of memory or latency is "

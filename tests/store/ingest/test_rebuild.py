@@ -20,7 +20,7 @@ from tests.store.topics import Topics, eventually, send
 Opener = Callable[..., GlobalStore]
 
 
-def recreate(topics: Topics, name: str, **config: str) -> None:
+def recreate(topics: Topics, name: str, **config: Any) -> None:
     """Delete a topic and create it again as soon as the cluster allows."""
     topics.delete(name)
     eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from compactory import Directory, GlobalStore, Index, Shared, StartTimeout, StoreClosed
-from compactory.storage.shared import database
+from compactory import BackendFailed, Directory, GlobalStore, Index, Shared, StartTimeout, StoreClosed
+from compactory.storage.shared import database, environment
 from tests.store.entries.test_history import SHAPES, compare, random_value
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.model import Model, Row
@@ -98,6 +98,34 @@ def test_a_reader_that_does_not_move_on_pins_one_file(tmp_path: Path, monkeypatc
     log.storage.close()
     with pytest.raises(StoreClosed):
         log.table.directory_storage.reading()
+
+
+def test_a_copy_that_goes_while_a_follower_opens_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = opened(tmp_path)
+    served = owner.open("t")
+    served.commit(read_to(1))
+    other = opened(tmp_path)
+    follower = Log(Directory("d"), storage=other.open("t"))
+    former = served.database.path
+
+    def gone(path: Path, *_: int, create: bool) -> None:
+        assert (path, create) == (former, False)
+        monkeypatch.undo()
+        owner.promote("t", owner.fresh("t"))
+        raise BackendFailed("No such file or directory", str(path))
+
+    monkeypatch.setattr(environment, "opened", gone)
+    follower.storage.flush()
+    assert not former.exists()
+
+    def broken(path: Path, *_: int, create: bool) -> None:
+        raise BackendFailed("Permission denied", str(path))
+
+    monkeypatch.setattr(environment, "opened", broken)
+    with pytest.raises(BackendFailed):  # it is there, and can't be opened
+        follower.storage.flush()
+    follower.storage.close()
+    owner.close()
 
 
 def test_a_copy_of_before_a_crash_of_the_machine_is_set_aside(tmp_path: Path) -> None:

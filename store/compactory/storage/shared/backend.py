@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from compactory.cleanup import in_forked_children
-from compactory.errors import BackendCorrupt, BackendLocked, ConfigError
+from compactory.errors import BackendCorrupt, BackendLocked, CompactoryError, ConfigError
 from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from compactory.storage.shared.database import SharedDatabase, SharedEntries, state_of
-from compactory.storage.shared.environment import Using, abandon, library, opened
+from compactory.storage.shared.environment import Using, abandon, copy_of, library
 
 __all__ = ["Shared"]
 
@@ -83,7 +83,12 @@ class Shared:
         folder = TopicFolder(self.path, topic)
         path = folder.current()
         if not self._owns:
-            return self._storage(folder, path, topic)
+            try:
+                return self._storage(folder, path, topic)
+            except CompactoryError:
+                if folder.current() == path:
+                    raise
+                return self.open(topic)  # its owner went on to another one meanwhile, and removed this one
         folder.tidy(path)
         if path is not None and not Using(path).is_sound():
             folder.set_aside(path, "the machine ended without closing it")
@@ -131,11 +136,9 @@ class Shared:
         return storage
 
     def _complete(self, folder: TopicFolder) -> bool:
-        path = folder.current()
-        if path is None or not Using(path).now():
-            return False
+        copy = copy_of(folder, self._map_bytes)
         try:
-            state = state_of(opened(path, self._map_bytes).begin().get)
+            state = state_of(copy[1].get) if copy is not None else None
         except ValueError:
             return False
         return state is not None and state.checkpoint is not None and state.checkpoint.complete

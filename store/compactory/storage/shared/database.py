@@ -12,7 +12,7 @@ from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.directory_storage import Entries
 from compactory.storage.rocksdb.folder import TopicFolder, remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.shared.environment import Using, failure_of, opened
+from compactory.storage.shared.environment import Using, copy_of, failure_of, opened
 from compactory.storage.shared.moment import Moment, long_item
 
 __all__ = ["Changes", "SharedDatabase", "SharedEntries", "state_of"]
@@ -154,7 +154,7 @@ class SharedDatabase:
 
     def _enter(self, path: Path | None) -> None:
         if path is not None:
-            self.path, self._environment = path, opened(path, self._map_bytes)
+            self.path, self._environment = path, opened(path, self._map_bytes, create=self._owned)
         if self._owned:
             Using(self.path).begin()
 
@@ -199,9 +199,9 @@ class SharedDatabase:
         mine = self.checkpoint()
         if self._next is not None or mine is None:
             return
-        path = self._folder.current()
-        if self._since is not None and path is not None and Using(path).now():
-            transaction = opened(path, self._map_bytes).begin()
+        copy = copy_of(self._folder, self._map_bytes) if self._since is not None else None
+        if copy is not None and self._since is not None:
+            path, transaction = copy
             theirs, ours = state_of(transaction.get), state_of(self.get)
             if theirs is not None and ours is not None and _continues(theirs, ours, self._since):
                 assert theirs.checkpoint is not None

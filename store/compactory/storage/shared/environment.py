@@ -11,8 +11,9 @@ from weakref import WeakValueDictionary
 from compactory.cleanup import keep_forever
 from compactory.clock import boot
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError, StoreClosed
+from compactory.storage.rocksdb.folder import TopicFolder
 
-__all__ = ["Using", "abandon", "failure_of", "opened"]
+__all__ = ["Using", "abandon", "copy_of", "failure_of", "opened"]
 
 log = logging.getLogger("compactory.store")
 
@@ -30,22 +31,36 @@ def library() -> Any:
     return lmdb
 
 
-def opened(path: Path, map_bytes: int) -> Any:
-    """Return the environment in a folder, which is created if it is missing. Raises BackendFailed, BackendCorrupt."""
+def opened(path: Path, map_bytes: int, *, create: bool) -> Any:
+    """Return the environment in a folder; ``create`` it if it is missing. Raises BackendFailed, BackendCorrupt."""
     with _opening:
         found = _environments.get(path)
         if found is None:
             try:
-                path.mkdir(parents=True, exist_ok=True)
+                if create:
+                    path.mkdir(parents=True, exist_ok=True)
                 # not synced: what a crash of the machine may have damaged is known by `Using`, and read anew
                 found = library().open(
                     str(path), map_size=map_bytes, max_readers=_READERS, sync=False, metasync=False, meminit=False,
-                    readahead=False,
+                    readahead=False, create=create,
                 )  # fmt: skip
             except Exception as error:
                 raise failure_of(error, path) from error
             _environments[path] = found
         return found
+
+
+def copy_of(folder: TopicFolder, map_bytes: int) -> tuple[Path, Any] | None:
+    """Return the folder of the copy that counts, and a transaction that reads it; None where there is none now."""
+    path = folder.current()
+    if path is None or not Using(path).now():
+        return None
+    try:
+        return path, opened(path, map_bytes, create=False).begin()
+    except CompactoryError:
+        if folder.current() == path:
+            raise
+        return None  # its owner went on to another one meanwhile, and removed this one
 
 
 def abandon() -> None:
