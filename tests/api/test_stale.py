@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compactory import Directory, StoreState
+import orjson
+
+from compactory import Directory, StaleData, StoreState
 from compactory_api.protocol.document import Status
+from compactory_api.protocol.problem import problem
 from tests.api.serving import Serving
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.topics import Topics, eventually, send
@@ -47,6 +50,10 @@ def test_guarantee_2_a_demand_of_freshness_fails_open_or_closed(serve: Serve, to
         assert serving.ask("/readyz").status == 200
         producer.commit_transaction(10)
     eventually(lambda: serving.entry("closed", "a", headers=fresh(5)).status == 200)
+
+
+def test_the_age_told_is_above_the_age_allowed() -> None:
+    assert orjson.loads(problem(StaleData("", 2.0001, 2.0)).body)["age_seconds"] == 2.001
 
 
 def test_what_is_no_demand_is_none(serve: Serve, topics: Topics) -> None:

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 from compactory.errors import Unreachable
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.process import Process
+from tests.stack.freezing import freeze
 from tests.stack.maven import alone, fetch
 
 __all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "missing"]
@@ -212,8 +213,8 @@ class ApacheKafka:
 
     def freeze(self) -> None:
         """The process stops, its connections stay."""
-        if self._process:
-            self._process.signal(signal.SIGSTOP)
+        if self.pid is not None:
+            freeze(self.pid)
 
     def thaw(self) -> None:
         if self._process:

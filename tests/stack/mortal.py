@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from pathlib import Path
+
+from tests.stack.freezing import freeze, frozen
 
 __all__ = ["Mortal"]
 
@@ -21,14 +22,14 @@ class Mortal:
 
     def stopped(self) -> bool:
         """Whether SIGSTOP has hit it."""
-        status = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return status.rpartition(")")[2].split()[0] == "T"
+        return frozen(self.process.pid)
 
     def ended(self) -> bool:
         return self.process.poll() is not None
 
     def freeze(self) -> None:
-        self.send(signal.SIGSTOP)
+        if not self.ended():
+            freeze(self.process.pid)
 
     def resume(self) -> None:
         self.send(signal.SIGCONT)

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.freezing import freeze
 from tests.store.topics import eventually
 
 
@@ -19,7 +20,7 @@ from tests.store.topics import eventually
 def paused(server: ApacheKafka) -> Iterator[None]:
     """Stop the broker from answering. Afterwards it is whole again: after a long pause it has to register anew."""
     assert server.pid is not None
-    os.kill(server.pid, signal.SIGSTOP)
+    freeze(server.pid)
     try:
         yield
     finally:

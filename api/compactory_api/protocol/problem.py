@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
 from typing import Any
 
 import orjson
@@ -78,7 +78,8 @@ def _gap(error: WaitTimeout) -> dict[str, Any]:
 
 
 def _age(error: StaleData) -> dict[str, Any]:
-    return {"age_seconds": round(error.age, 3) if isfinite(error.age) else None, "max_age_seconds": error.max_age}
+    age = ceil(error.age * 1000) / 1000 if isfinite(error.age) else None  # rounded up: it never looks young enough
+    return {"age_seconds": age, "max_age_seconds": error.max_age}
 
 
 def _cursor(error: WatchExpired) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from compactory_connectors.source.run.worker import SourceWorker
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.mortal import STEPS
 from tests.source.workload import wait_until
+from tests.stack.freezing import frozen
 
 TAKEOVER = 15.0  # seconds; 5 are promised to a source that gets the processor when it wants it
 """Seconds within which a standby has taken over."""
@@ -54,7 +55,7 @@ class Mortal:
     @property
     def frozen(self) -> bool:
         assert self.child.poll() is None, self.log.read_text()
-        return Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+        return frozen(self.child.pid)
 
     def says(self, text: str, times: int = 1) -> bool:
         assert self.child.poll() is None or text in self.log.read_text(), self.log.read_text()

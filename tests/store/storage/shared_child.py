@@ -6,7 +6,9 @@ The copy is looked at, and its file bounded, far more often than elsewhere.
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import signal
 import sys
 
 from compactory import Directory, GlobalStore, Index, Shared, Token
@@ -19,6 +21,7 @@ VALUES = range(4)
 def main(kafka: str, topic: str, folder: str) -> None:
     reader._FLUSH_EVERY = 0.02
     database._SPARE = 1 << 18
+    faulthandler.register(signal.SIGUSR1)
     directories = [Directory(topic, indexes=[Index("n")])]
     store = GlobalStore(kafka, directories, backend=Shared(folder), missing_topic="wait")
     store.start()

@@ -24,6 +24,7 @@ import pytest
 
 from compactory import Token
 from compactory.kafka.client import Kafka
+from tests.stack.freezing import freeze
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.storage.shared_child import VALUES
 from tests.store.topics import Topics
@@ -54,8 +55,12 @@ class Process:
             return None
         return dict(json.loads(self._child.stdout.readline()))
 
+    def show(self) -> None:
+        """Have it print where its threads are."""
+        self._child.send_signal(signal.SIGUSR1)
+
     def freeze(self) -> None:
-        self._child.send_signal(signal.SIGSTOP)
+        freeze(self._child.pid)
         self._frozen = True
 
     def resume(self) -> None:
@@ -115,6 +120,7 @@ class History:
         cut = process.told(10)
         if cut is None:  # one that was frozen within a system call of LMDB holds a lock of the file
             self.happened["held up"] += 1
+            process.show()
             for each in self._processes:
                 each.resume()
             cut = process.told(60)
