@@ -4,15 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
 from typing import Generic, Literal, TypeVar
 
 from compactory.codec.packed_record import METADATA_SIZE, unpack
 from compactory.cursor import Cursor
 from compactory.entries.change_log import AppliedChange
 
-__all__ = ["Change"]
+__all__ = ["Change", "changes_of"]
 
 T = TypeVar("T")
+
+
+def changes_of(
+    applied: list[AppliedChange], topic_id: str | None, before: Mapping[int, int], decoded: Callable[[str, bytes], T]
+) -> list[Change[T]]:
+    """Return changes that follow each other; ``before`` are the positions that a watch had before the first."""
+    batch = _Batch(topic_id, before, [change[3] for change in applied], decoded)
+    return [Change(change, batch, number) for number, change in enumerate(applied)]
+
+
+@dataclass(eq=False)
+class _Batch(Generic[T]):
+    """What changes that follow each other have in common. Their positions are worked out when one is asked for.
+
+    It does not hold the changes: whoever keeps one of them keeps 16 bytes of each other.
+    """
+
+    topic_id: str | None
+    before: Mapping[int, int]
+    metadata: list[bytes]
+    decoded: Callable[[str, bytes], T]
+
+    @cached_property
+    def positions(self) -> list[Mapping[int, int]]:
+        """For each change, partition → next offset of a watch that has seen it."""
+        now, each = self.before, []
+        for metadata, following in zip_longest(self.metadata, self.metadata[1:]):
+            if following != metadata:  # else the record makes another change
+                partition, offset, _ = unpack(metadata)
+                now = {**now, partition: max(offset + 1, now.get(partition, 0))}
+            each.append(now)
+        return each
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -23,9 +57,8 @@ class Change(Generic[T]):
     """
 
     _applied: AppliedChange
-    _topic_id: str | None
-    _positions: Mapping[int, int]
-    _decoded: Callable[[str, bytes], T]
+    _batch: _Batch[T]
+    _number: int
 
     def __repr__(self) -> str:
         return f"<Change {self.kind} {self.key!r} at {self.partition}:{self.offset}>"
@@ -53,7 +86,7 @@ class Change(Generic[T]):
     @property
     def cursor(self) -> Cursor:
         """Where a watch goes on that has seen this change. A projection's change knows of its own partition only."""
-        return Cursor(self._topic_id, self._positions)
+        return Cursor(self._batch.topic_id, self._batch.positions[self._number])
 
     @property
     def kind(self) -> Literal["put", "delete"]:
@@ -64,13 +97,13 @@ class Change(Generic[T]):
     def old(self) -> T | None:
         """The value before, decoded afresh; None where there was none. Raises DecodeError (``validate="read"``)."""
         old = self._applied[1]
-        return None if old is None else self._decoded(self.key, old)
+        return None if old is None else self._batch.decoded(self.key, old)
 
     @property
     def new(self) -> T | None:
         """The value now, decoded afresh; None for a delete. Raises DecodeError (``validate="read"``)."""
         new = self._applied[2]
-        return None if new is None else self._decoded(self.key, new)
+        return None if new is None else self._batch.decoded(self.key, new)
 
     @property
     def raw_old(self) -> bytes | None:

@@ -18,7 +18,7 @@ from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, p
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.bulk import Bulk
-from compactory.entries.change import Change
+from compactory.entries.change import changes_of
 from compactory.entries.change_log import ChangeLog
 from compactory.entries.key_owners import KeyOwners, Swap
 from compactory.entries.quarantine import Place, Quarantine
@@ -306,11 +306,10 @@ class Table:
     def _feed(self, metadata: bytes, *swaps: Swap) -> Exception | None:
         assert self.projection is not None
         partition, offset, _ = unpack(metadata)
-        cursor = {partition: offset + 1}
+        applied = [(name, old, new, metadata) for name, old, new in swaps if old != new]
         try:
-            for name, old, new in swaps:
-                if old != new:
-                    self.projection.apply(Change((name, old, new, metadata), self.topic_id, cursor, self._decoded))
+            for change in changes_of(applied, self.topic_id, {partition: offset}, self._decoded):
+                self.projection.apply(change)
         except Exception as error:  # noqa: BLE001 (the user's)
             return error
         return None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from itertools import zip_longest
 from typing import Generic, NoReturn, Self, TypeVar
 
 from compactory.codec.packed_record import unpack
 from compactory.cursor import Cursor
-from compactory.entries.change import Change
+from compactory.entries.change import Change, changes_of
 from compactory.entries.change_log import AppliedChange, ChangeLog, size_of
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, StoreClosed, StoreFailed, WatchExpired
@@ -45,14 +44,14 @@ class Watch(Iterator[Change[T]], Generic[T]):
         self._closed = False
         with self._log.changed:
             now = self._log.positions
-            self._positions = dict(now if since is None else since.positions)
+            self._positions: Mapping[int, int] = dict(now if since is None else since.positions)
             self._seen = {} if since is None else dict(since.positions)
             self._seen_ahead = {part: at for part, at in self._seen.items() if at > now.get(part, 0)}
             self._seen_until = self._log.end  # changes from this number on were seen only if the cursor was ahead
             if since is not None and (why := self._gap(since)):
                 self._expire(why)
             self._next = self._log.end if since is None else self._first_unseen()
-        self._cursor = Cursor(self._topic_id, self._positions)
+        self._returned: Change[T] | None = None  # what the iteration returned last
 
     def __enter__(self) -> Self:
         return self
@@ -67,14 +66,13 @@ class Watch(Iterator[Change[T]], Generic[T]):
             if self._closed:
                 raise StopIteration
             self._taken.extend(self.take())
-        change = self._taken.popleft()
-        self._cursor = change.cursor
+        self._returned = change = self._taken.popleft()
         return change
 
     @property
     def cursor(self) -> Cursor:
         """Where another watch sees everything that this one has not returned yet."""
-        return self._cursor
+        return self._returned.cursor if self._returned else Cursor(self._topic_id, self._positions)
 
     def take(self, most_bytes: int | None = None, until: Watch[T] | None = None) -> list[Change[T]]:
         """Return the changes that there are now, without waiting. Raises as the iteration does.
@@ -94,12 +92,14 @@ class Watch(Iterator[Change[T]], Generic[T]):
         self._next = number + len(applied)
         if self._seen_ahead or number < self._seen_until:
             applied = [change for at, change in enumerate(applied, number) if not self._was_seen(change, at)]
-        changes = self._changes(applied)
+        changes = changes_of(applied, self._topic_id, self._positions, self._decoded)
         if self._next == newest:
             seen = self._positions
             self._positions = {**seen, **{part: max(at, seen.get(part, 0)) for part, at in positions.items()}}
             self._seen_ahead = {p: at for p, at in self._seen_ahead.items() if at > positions.get(p, 0)}
-        self._cursor = Cursor(self._topic_id, self._positions)
+        elif changes:
+            self._positions = changes[-1].cursor.positions
+        self._returned = None
         return changes
 
     def in_step_with(self, other: Watch[T]) -> bool:
@@ -135,16 +135,6 @@ class Watch(Iterator[Change[T]], Generic[T]):
         partition, offset, _ = unpack(change[3])
         seen = self._seen if number < self._seen_until else self._seen_ahead
         return offset < seen.get(partition, 0) and number not in self._log.late
-
-    def _changes(self, applied: list[AppliedChange]) -> list[Change[T]]:
-        changes = []
-        for change, following in zip_longest(applied, applied[1:]):
-            if following is None or following[3] != change[3]:  # else the record makes another change
-                partition, offset, _ = unpack(change[3])
-                at = max(offset + 1, self._positions.get(partition, 0))
-                self._positions = {**self._positions, partition: at}
-            changes.append(Change(change, self._topic_id, self._positions, self._decoded))
-        return changes
 
     def _gap(self, since: Cursor) -> str:
         """Say why changes behind a cursor are not all there; empty where they are."""
