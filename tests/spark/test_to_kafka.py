@@ -36,6 +36,8 @@ from compactory_connectors.source.record.converters import ConverterSpec
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.column_types import parse_type
+from compactory_connectors.spark.into_topic import sending
+from compactory_connectors.spark.into_topic.sending import Sending
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.into_topic.topic_claim import owners
 from compactory_connectors.spark.target import Change, Differences, Mode, Sample, Written
@@ -77,6 +79,12 @@ def contents(cluster: Kafka, topic: str) -> dict[bytes, tuple[int, bytes | None,
     return {
         message.key(): (message.partition(), message.value(), message.headers()) for message in read(cluster, topic)
     }
+
+
+def living(cluster: Kafka, topic: str) -> set[tuple[bytes, int]]:
+    """The keys that have a value in a partition, each with that partition."""
+    newest = {(message.key(), message.partition()): message.value() for message in read(cluster, topic)}
+    return {where for where, value in newest.items() if value is not None}
 
 
 def load(
@@ -275,9 +283,7 @@ def test_copies_in_wrong_partitions_are_buried(
     producer.flush(10)
     found, _ = load(entries(), frame(spark, TERMINALS, [(1, "A", None, True), (2, "B", None, True)]), Mode.REPLACE)
     assert counted(found) == {"update": 2, "deactivate": 1}
-    newest = {(message.key(), message.partition()): message.value() for message in read(cluster, topic)}
-    living = {where for where, value in newest.items() if value is not None}
-    assert living == {(key, partition_of(key, 3)) for key in (b"1", b"2")}
+    assert living(cluster, topic) == {(key, partition_of(key, 3)) for key in (b"1", b"2")}
 
 
 # Whole or not at all
@@ -332,14 +338,14 @@ def test_what_others_write_while_it_is_sent(
     target = entries()
     topic = topic_name(target)
     target.compare(frame(spark, TERMINALS, [(1, "A", None, True), (2, "B", None, True)]), Mode.UPSERT)
-    made = KafkaTarget._record
+    made = Sending._record
     with DirectoryWriter(cluster.properties(), Directory(topic, writable=True)) as writer:
 
-        def record(self: KafkaTarget, outgoing: Any) -> Any:
+        def record(self: Sending, outgoing: Any) -> Any:
             writer.put(key, {"id": int(key), "mine": True})
             return made(self, outgoing)
 
-        monkeypatch.setattr(KafkaTarget, "_record", record)
+        monkeypatch.setattr(Sending, "_record", record)
         if key == "3":
             target.write()
         else:
@@ -378,6 +384,50 @@ def test_what_is_sent_is_what_was_compared(
         target.write()
     target.close()
     assert contents(cluster, topic_name(target)) == {}
+
+
+def test_a_load_beyond_one_transaction_takes_several(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is whole; somebody else's record between two of them ends the load, and the next run sends the rest."""
+    monkeypatch.setattr(sending, "_TOGETHER", 100)
+    rows = frame(spark, TERMINALS, [(number, "A", None, True) for number in range(250)])
+    target, committed = entries(), []
+    topic = topic_name(target)
+    publish = Publisher.publish
+
+    def publish_and_look(publisher: Publisher, *given: Any) -> None:
+        publish(publisher, *given)
+        committed.append(len(contents(cluster, topic)))
+        if len(committed) == 1:
+            writer.put("1000", {"id": 1000})
+
+    monkeypatch.setattr(Publisher, "publish", publish_and_look)
+    with DirectoryWriter(cluster.properties(), Directory(topic, writable=True)) as writer:
+        with pytest.raises(CompactoryError, match="while it was sent; 100 of 250 records were written; run it again"):
+            load(target, rows)
+        assert committed == [100]
+        assert len(contents(cluster, topic)) == 101
+        found, _ = load(entries(), rows)
+    assert committed == [100, 201, 251]
+    assert counted(found) == {"unchanged": 100, "insert": 150}
+    assert contents(cluster, topic).keys() == {b"%d" % number for number in (*range(250), 1000)}
+
+
+def test_several_transactions_count_copies_and_marks(
+    spark: SparkSession, cluster: Kafka, entries: Callable[..., KafkaTarget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "_TOGETHER", 3)
+    topic = topic_name(entries())
+    producer = cluster.producer({}, {}, print)
+    for number in range(10):
+        producer.produce(topic, b'{"id":%d}' % number, b"%d" % number, partition=number % 3)
+    producer.flush(10)
+    rows = frame(spark, TERMINALS, [(number, "A", None, True) for number in range(10)])
+    load(entries(), rows)
+    found, _ = load(entries(), rows)
+    assert counted(found) == {"unchanged": 10}
+    assert living(cluster, topic) == {(key, partition_of(key, 3)) for key in map(b"%d".__mod__, range(10))}
 
 
 @pytest.mark.proof
@@ -493,14 +543,14 @@ def test_a_load_that_lost_its_lease_writes_nothing(
     target = mastered()
     target.compare(frame(spark, LOADED, ROWS), Mode.UPSERT)
     others: list[Publisher] = []
-    records = KafkaTarget._records
+    records = Sending._records
 
     def overtaken(*given: Any) -> Iterator[Any]:
         yield from records(*given)
         others.append(Publisher.of(mastered.connector, cluster))
         others[0].open()
 
-    monkeypatch.setattr(KafkaTarget, "_records", overtaken)
+    monkeypatch.setattr(Sending, "_records", overtaken)
     with pytest.raises(LeaseLost, match="another load, or a source, took over while this load was sent; nothing"):
         target.write()
     target.close()

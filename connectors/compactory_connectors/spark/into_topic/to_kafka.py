@@ -1,41 +1,36 @@
 """A load into a topic: the records that a source or a writer would have sent, those that differ, in one transaction.
 
-Readers (read committed, as stores are) see all of it or none. Executors make the records and compare them; the driver
-sends, because a Kafka transaction belongs to one producer, and because the transactional id is what keeps everybody
-else out. Decision 0025 has the reasons.
+Readers (read committed, as stores are) see all of it or none; a load that one transaction can't bear takes several.
+Executors make the records and compare them; the driver sends, because a Kafka transaction belongs to one producer, and
+because the transactional id is what keeps everybody else out. Decision 0025 has the reasons.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from compactory.directory import Directory
-from compactory.errors import CompactoryError, ConfigError, LeaseLost
+from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
-from compactory.records import Partition
 from compactory.writing.destination import Destination
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.control.removal import Copy
-from compactory_connectors.source.poll.record_batch import Record
 from compactory_connectors.source.publish.partitioner import agrees
-from compactory_connectors.source.publish.publisher import TransactionTimedOut
 from compactory_connectors.source.publish.topics import ensure
 
-from ..target import Change, Differences, Mode, Received, TargetColumn, Written
-from ..topic.extent import Extent, TopicChanged
-from ..topic.frame import capture, copies, latest, records
+from ..target import Differences, Mode, Received, TargetColumn, Written
+from ..topic.extent import Extent
+from ..topic.frame import capture, copies, latest
 from .entry_records import EntryRecords
 from .record_maker import KEYS, MADE, make_keys, make_records
+from .sending import Found, Sending
 from .table_columns import described
 from .table_records import TableRecords
-from .topic_changes import CHANGES, COPIES, Judge, Outgoing, Tally, unpacked
+from .topic_changes import CHANGES, COPIES, Judge, Tally
 from .topic_claim import TopicClaim
 
 if TYPE_CHECKING:
@@ -45,31 +40,10 @@ __all__ = ["KafkaTarget"]
 
 log = structlog.get_logger("compactory.spark")
 
-_PACE: Final = 20_000
-"""Records a second at which a transaction of the broker's is measured, and never less than so many seconds:"""
-_LEAST: Final = 30.0
-_MOST: Final = 900.0
-"""Seconds: brokers take no longer transaction unless told (``transaction.max.timeout.ms``)."""
-_ANEW: Final = (
-    "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
-)
+_WAIT: Final = 30.0
+"""Seconds to wait for open transactions of others."""
 _QUEUE: Final = 256 << 10
 """KiB of records that may wait in the driver for Kafka."""
-_TAIL: Final = 1_000_000
-"""Offsets that others may have written while the load was compared; above it is compared anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What a comparison left: packed records, and the topic that they were compared with."""
-
-    changes: DataFrame
-    extent: Extent
-    tally: Tally
-
-    @property
-    def outgoing(self) -> int:
-        return sum(count for change, count in self.tally.changes().items() if change is not Change.UNCHANGED)
 
 
 class KafkaTarget:
@@ -98,7 +72,7 @@ class KafkaTarget:
         self._key = key
         self._dry = dry_run
         self._offset_key: bytes | None = None
-        self._found: _Found | None = None
+        self._found: Found | None = None
         self._properties: dict[str, Any] = {}
         self._kept = ExitStack()
 
@@ -150,13 +124,20 @@ class KafkaTarget:
         if extent.topic_id is not None:
             extent.check(self._kafka)
         self._refuse(tally, mode)
-        self._found = _Found(changes=changes, extent=extent, tally=tally)
+        self._found = Found(changes=changes, extent=extent, tally=tally)
+        if self._found.transactions > 1:
+            log.warning(
+                "the load takes several transactions: readers see each of them whole, and the load bit by bit",
+                transactions=self._found.transactions,
+                records=self._found.outgoing,
+            )
         return Differences(counts=tally.changes(), present=tally.present, samples=tally.sampled())
 
     def write(self) -> Written:
         """Send what differs in one transaction: readers see all of it or, where it fails, nothing.
 
-        Which of the two is not known after an Unreachable while it was committed; the next load finds out.
+        18 M records and more go in several transactions, one by one. Whether the last one was written is not known
+        after an Unreachable while it was committed; the next load finds out.
         Raises LeaseLost where somebody took over, TopicChanged where somebody wrote a key of the load since it was
         compared, ConfigError, Unreachable, CompactoryError. The same load may then be done again.
         """
@@ -164,7 +145,7 @@ class KafkaTarget:
         assert found is not None, "compare() comes first"
         assert not self._dry, "a dry run does not write"
         if found.outgoing:
-            self._send(found)
+            Sending(self._spark, self._kafka, self._claim, found).run(self._properties)
         return Written(counts=found.tally.changes())
 
     def close(self) -> None:
@@ -200,7 +181,7 @@ class KafkaTarget:
         topic = self._directory.topic
         if self._dry and self._connector is not None and not self._kafka.topics([topic]):
             return Extent(topic=topic, topic_id=None, starts={}, ends={})
-        return capture(self._kafka, topic, wait=_LEAST)
+        return capture(self._kafka, topic, wait=_WAIT)
 
     def _changes(self, rows: DataFrame, mode: Mode, extent: Extent, spared: DataFrame | None) -> DataFrame:
         """Packs of what has to be sent, and tallies. Sort-merge: equal keys have to follow each other."""
@@ -254,89 +235,3 @@ class KafkaTarget:
         if not tolerant or mode is Mode.REPLACE:
             raise CompactoryError(f"{self.label}: no record can be made of {tally.problems:,} rows: {reasons}")
         log.warning("rows left out, as errors.tolerance=all says", rows=tally.problems, reasons=reasons)
-
-    def _send(self, found: _Found) -> None:
-        longest = max(_LEAST, min(_MOST, found.outgoing / _PACE))
-        # a queue of 256 MiB takes a slow broker longer than a source's records may wait
-        patience = {"message.timeout.ms": int(longest * 800)}
-        publisher = self._claim.take(longest, {**patience, **self._properties})
-        moved = self._moved(found.extent)
-        strays: list[Copy] = []
-        try:
-            outgoing = self._records(found, moved, strays, publisher.flush)
-            publisher.publish(self._directory.topic, outgoing, None, strays)
-        except TransactionTimedOut as error:
-            raise CompactoryError(
-                f"{self.label}: {found.outgoing:,} records were not sent within {longest:g} s, so Kafka has ended their"
-                " transaction, and nothing was written; run the load again"
-            ) from error
-        except LeaseLost as error:
-            raise LeaseLost(
-                f"{self.label}: another load, or a source, took over while this load was sent; nothing was written"
-            ) from error
-        finally:
-            publisher.abort()
-
-    def _records(
-        self, found: _Found, moved: set[bytes], strays: list[Copy], flush: Callable[[], None]
-    ) -> Iterator[Record]:
-        """Everything to be sent; what is wrong by then ends the transaction."""
-        now, sent = int(time.time() * 1000) - 1, 0
-        config = self._kafka.topic_configs([self._directory.topic]).get(self._directory.topic, {})
-        stamped = config.get("message.timestamp.type") == "LogAppendTime"
-        for record in self._outgoing(found):
-            if record.key in moved:
-                raise self._changed("compared")
-            strays += [Copy(record.key, part, min(stamp, now)) for part, stamp in record.strays or ()]
-            if strays and stamped:
-                raise CompactoryError(f"{self.label}: keys live in several partitions; {_ANEW}")
-            yield self._record(record)
-            sent += 1
-        if sent != found.outgoing:  # Spark has made what it had lost anew, of a source that changed
-            raise CompactoryError(
-                f"{self.label}: {found.outgoing:,} records differed when they were compared, and {sent:,} now; nothing"
-                " was written; run it again"
-            )
-        self._claim.refuse_stored()
-        flush()
-        if self._written_beside(found, sent):
-            raise self._changed("sent")
-
-    def _outgoing(self, found: _Found) -> Iterator[Outgoing]:
-        packs = found.changes.where("records IS NOT NULL").select("records")
-        for row in packs.toLocalIterator(prefetchPartitions=True):
-            yield from unpacked(bytes(row[0]))
-
-    def _changed(self, when: str) -> TopicChanged:
-        return TopicChanged(
-            f"{self.label}: somebody wrote keys of this load while it was {when}; nothing was written; run it again"
-        )
-
-    def _written_beside(self, found: _Found, sent: int) -> bool:
-        """Whether others wrote keys of the load while it was sent. It is in the log itself by now, each key once."""
-        extent = found.extent
-        marks = self._kafka.high_watermarks(Partition(extent.topic, number) for number in extent.ends)
-        ends = {partition.partition: end for partition, end in marks.items()}
-        tail = replace(extent, starts=extent.ends, ends=ends)
-        if tail.offsets == sent:
-            return False
-        written = records(self._spark, self._kafka, tail, committed=False)
-        several = {bytes(row[0]) for row in written.groupBy("key").count().where("count > 1").select("key").collect()}
-        return bool(several) and any(record.key in several for record in self._outgoing(found))
-
-    def _record(self, record: Outgoing) -> Record:
-        if record.headers is None:
-            return record.key, record.value
-        return record.key, record.value, self._directory.topic, list(record.headers)
-
-    def _moved(self, extent: Extent) -> set[bytes]:
-        """Keys that others have written since the comparison. Raises TopicChanged where it is another topic now."""
-        now = capture(self._kafka, extent.topic, wait=_LEAST)
-        if now.topic_id != extent.topic_id or now.ends.keys() != extent.ends.keys():
-            raise TopicChanged(f"{self.label} is another one since it was compared: run the load again")
-        tail = replace(now, starts=extent.ends)
-        if tail.offsets > _TAIL:
-            raise TopicChanged(f"{self.label}: {tail.offsets:,} records came while the load was compared: run it again")
-        if not tail.offsets:
-            return set()
-        return {bytes(row[0]) for row in records(self._spark, self._kafka, tail).select("key").distinct().collect()}
