@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from compactory.client import Client
 from compactory_cli.stack.port import free_port
 from tests.processes.harness import committed
 from tests.store.topics import eventually
@@ -87,13 +88,14 @@ def test_every_command_of_the_readme_runs_and_each_tenant_has_one_account(exampl
     told = json.loads(said[3])
     assert (told["state"], told["value"]["error"]) == ("tenants_failed", "the provider wants to be paid")
     command = "compactory process run processor:register"
-    for number in range(3, 23):
-        tenant = json.dumps({"email": f"{number}@x", "plan": "large"})
-        example.shell("compactory", "put", "tenants", f"t{number}", tenant)
-        if number == 12:
-            example.started[command].kill()
-            example.started[command].wait()
-            example.start(command)
+    with Client(example.environment["COMPACTORY_URL"]) as client:
+        for number in range(3, 23):
+            client.directory("tenants").put(f"t{number}", {"email": f"{number}@x", "plan": "large"})
+            if number == 12:
+                eventually(lambda: len(committed(kafka, "welcome-mails")) >= 3)
+                example.started[command].kill()
+                example.started[command].wait()
+                example.start(command)
     eventually(lambda: len(committed(kafka, "welcome-mails")) == 21)
     booked = (example.folder / "accounts.book").read_text().splitlines()
     assert len({line.split()[1] for line in booked}) == len(booked) == 21

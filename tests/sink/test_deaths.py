@@ -57,6 +57,17 @@ def test_a_process_frozen_past_its_session_writes_nothing_when_it_wakes(bench: B
     bench.compare(keys)
 
 
+def test_the_protocol_in_which_the_broker_assigns(bench: Bench) -> None:
+    """Guarantee 16 with KIP-848, which refuses properties of the classic protocol."""
+    topic = bench.topic()
+    keys = produced(bench, topic)
+    for _ in range(2):
+        bench.sink(topic, properties={"group.protocol": "consumer"})
+        keys += produced(bench, topic)
+    bench.wait_for_end(topic)
+    bench.compare(keys)
+
+
 @pytest.mark.parametrize("successor", [1, 2])
 def test_parts_that_were_done_are_not_done_again(bench: Bench, successor: int) -> None:
     """Guarantee 16: killed after its parts and before the offset; another process finds how far each part was."""

@@ -20,17 +20,22 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-__all__ = ["DEFAULTS", "Fetched", "Group", "Locate"]
+__all__ = ["Fetched", "Group", "Locate"]
 
 log = structlog.get_logger("compactory.consumer")
 
-DEFAULTS: dict[str, Any] = {
-    "partition.assignment.strategy": "cooperative-sticky",
+_DEFAULTS: dict[str, Any] = {
     "topic.metadata.refresh.interval.ms": 10_000,  # finds new partitions, and topics that a pattern names
     "queued.max.messages.kbytes": 32_768,
     "fetch.queue.backoff.ms": 10,
     "fetch.wait.max.ms": 100,
 }
+
+_CLASSIC: dict[str, Any] = {
+    "partition.assignment.strategy": "cooperative-sticky",
+    "session.timeout.ms": 10_000,  # a killed process keeps its partitions for as long; the library's 45 s is an outage
+}
+"""Of the classic group protocol. With ``group.protocol=consumer`` (KIP-848) the broker decides both."""
 
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
@@ -73,11 +78,12 @@ class Group:
         stopped: type[CompactoryError] = CompactoryError,
     ) -> None:
         self._stopped = stopped
-        self._consumer: Consumer = kafka.member({**DEFAULTS, **properties, "group.id": group})
+        given = {**properties, **kafka.properties()}
+        classic = {} if given.get("group.protocol") == "consumer" else _CLASSIC
+        self._consumer: Consumer = kafka.member({**_DEFAULTS, **classic, **properties, "group.id": group})
         self._name = group
-        chosen = {**DEFAULTS, **properties, **kafka.properties()}
-        strategy = str(chosen["partition.assignment.strategy"])
-        self._incremental = "cooperative" in strategy or chosen.get("group.protocol") == "consumer"
+        strategy = {**classic, **given}.get("partition.assignment.strategy")
+        self._incremental = strategy is None or "cooperative" in str(strategy)
         self.positions: dict[Partition, Position | None] = {}
         self.ends: dict[Partition, int] = {}
         """Where the log ended when its end was last reached."""

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.spark.conftest import spark
 from tests.store.topics import Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["spark"]  # the fixture
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "spark" / "enrich" / "enrich.py"
 
