@@ -6,18 +6,18 @@ A record is key and value. Where transforms made headers or topics of their own,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..record.converters import Converter, Half, Render, SimpleHeaderConverter
-from ..record.record import Node, Record, RowError, null_test
+from ..record.record import Node, Record, RowError
+from ..record.row_value import Row, null_test
 from .branches import Case, Dropped, Failed, Fork, Leaf
 from .function_call import compile_call
 
 __all__ = ["Headers", "Row", "RowCompiler", "RowFunctions", "Written"]
 
-Row: TypeAlias = Sequence[bytes | None]
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """As the client takes them."""
 Written: TypeAlias = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, str, Headers]

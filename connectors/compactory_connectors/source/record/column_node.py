@@ -6,13 +6,14 @@ Postgres' own form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from .column import Column, ColumnOptions, ColumnTypes, Shape
 from .column_type import STRING, column_cell, truncates
 from .column_value import Parts, array_parts, composite_parts, hstore_items
-from .record import Cell, Java, Kind, Node, StructNode, java_of
+from .record import Cell, Java, Kind, Node, StructNode
+from .row_value import java_of
 from .schema import Field, Schema, Type
 
 __all__ = ["column_node", "column_warnings"]
@@ -97,7 +98,7 @@ def _through(pick: Callable[[bytes], bytes | None], decode: _Decode) -> _Decode:
 
 
 def _mapped(shape: Shape, options: ColumnOptions) -> tuple[Kind, Java, Schema, _Decode]:
-    """A value as the connector reads it; else by its parts, inside of which structs are tuples; else as text."""
+    """A value as the connector reads it; else by its parts, inside of which structs are dictionaries; else as text."""
     column = Column(
         name="", type=shape.type, type_schema=shape.schema, type_kind=shape.kind, typmod=shape.typmod, not_null=True
     )
@@ -106,7 +107,7 @@ def _mapped(shape: Shape, options: ColumnOptions) -> tuple[Kind, Java, Schema, _
     if shape.element is not None:
         schema, decode = _array(shape.element, shape.dimensions, options)
     elif shape.attributes:
-        schema, decode = _tuple(shape, options)
+        schema, decode = _composite(shape, options)
     elif shape.type == "hstore":
         schema, decode = _HSTORE, _hstore
     else:
@@ -132,15 +133,15 @@ def _array(element: Shape, dimensions: int, options: ColumnOptions) -> tuple[Sch
     return schema, lambda raw: read(array_parts(raw, dimensions, semicolons=semicolons))
 
 
-def _tuple(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
-    values = [_value(part, options) for _, part in shape.attributes]
-    names = (name for name, _ in shape.attributes)
-    fields = tuple(Field(name, schema) for name, (schema, _) in zip(names, values, strict=True))
-    decoders: Sequence[_Decode] = [decode for _, decode in values]
+def _composite(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
+    parts = [(name, *_value(part, options)) for name, part in shape.attributes]
+    fields = tuple(Field(name, schema) for name, schema, _ in parts)
 
-    def read(raw: bytes) -> tuple[Any, ...]:
-        parts = composite_parts(raw)
-        return tuple(None if part is None else decode(part) for part, decode in zip(parts, decoders, strict=True))
+    def read(raw: bytes) -> dict[str, Any]:
+        return {
+            name: None if part is None else decode(part)
+            for (name, _, decode), part in zip(parts, composite_parts(raw), strict=True)
+        }
 
     return Schema(type=Type.STRUCT, name=shape.type, fields=fields), read
 

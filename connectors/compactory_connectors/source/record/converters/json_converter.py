@@ -15,7 +15,8 @@ from typing import Any, ClassVar, TypeAlias, cast
 from ...javatext.java_number import double_text, float_text
 from ...setting import Setting, at_least, boolean, honoured
 from ..column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
-from ..record import Cell, Constant, Java, Kind, Node, StructNode, null_test, short_cut, writer_of
+from ..record import Cell, Constant, Java, Kind, Node, StructNode
+from ..row_value import null_test, short_cut, writer_of
 from ..schema import DECIMAL
 from .converter import Render, Topicless
 from .json_value import base64_of, finite, integer_bytes, json_string, scale_of, schema_json, value_writer
