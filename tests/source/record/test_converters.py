@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory_connectors.source.javatext.date_format import DateFormat
 from compactory_connectors.source.javatext.java_zone import read_zone
 from compactory_connectors.source.record.column import Column, ColumnOptions, Granularity
 from compactory_connectors.source.record.column_type import column_cell
@@ -289,9 +288,3 @@ def test_granularities_read_back(moment: datetime, granularity: Granularity) -> 
         timedelta(seconds=1) if moment < EPOCH and (moment - EPOCH) // timedelta(milliseconds=1) % 1000 else timedelta()
     )
     assert EPOCH + timedelta(microseconds=micros) == moment + late
-
-
-def test_the_week_of_the_month_that_lost_ten_days() -> None:
-    cutover = -141_427 * 86_400_000
-    assert DateFormat("u F D").format(cutover) == "5 1 278"
-    assert DateFormat("u F D").format(cutover - 1) == "4 1 277"
