@@ -13,8 +13,8 @@ from io import BytesIO
 from typing import Any, ClassVar
 
 from ...setting import Setting, boolean, honoured, one_of
-from ..record import Java, Node, RowError, StructNode
-from ..row_value import Row, plain_value, refuse_misfit, row_reader
+from ..record import Cell, Java, Kind, Node, RowError, StructNode
+from ..row_value import Row, plain_value, refuse_misfit, row_reader, writer_of
 from ..schema import Schema, Type
 from .avro_schema import AvroNames, avro_schema, record_name, without_logical_types
 from .converter import Render
@@ -66,7 +66,7 @@ class AvroConverter(RegistryConverter):
         schema = avro_schema(node.schema, self.names)
         named = record_name(node.schema, self.names)
         frame = self.frame(schema, "AVRO", lambda other: _alike(schema, other), named)
-        read = row_reader(node, positions, self._value, self._struct)
+        read = row_reader(node, positions, self._value, self._struct, _cell)
         # KafkaAvroSerializer writes bytes that stand alone and can't be null as they are, without their length
         write = bytes if node.schema.type is Type.BYTES and not node.schema.optional else _encoder(schema)
 
@@ -83,6 +83,14 @@ class AvroConverter(RegistryConverter):
     def _struct(self, node: StructNode) -> Callable[[Sequence[Any]], Any]:
         names = [self.names.name(field.name) for field in node.schema.fields]
         return lambda members: dict(zip(names, members, strict=True))
+
+
+_AS_DECODED = {Kind.BOOLEAN, Kind.INTEGER, Kind.FLOAT32, Kind.FLOAT64, Kind.TEXT}
+
+
+def _cell(cell: Cell, write: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    """What is decoded of these kinds is never refused, and Avro takes it as it is."""
+    return cell.decode if cell.kind in _AS_DECODED and not cell.steps else writer_of(cell, write, None)
 
 
 def _encoder(schema: str) -> Callable[[Any], bytes]:
