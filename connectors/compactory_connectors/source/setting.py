@@ -33,6 +33,7 @@ __all__ = [
     "refused",
     "rejected",
     "required_text",
+    "settings_of",
     "switch",
     "text",
     "whole_number",
@@ -187,10 +188,15 @@ def option(meaning: str, default: str | None = None, parse: Callable[[str], Any]
     return field(metadata={"setting": Setting(name=name, meaning=meaning, default=default, parse=parse)})
 
 
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """The keys that fill the fields of a dataclass, by the fields' names and in their order."""
+    made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
+    return {name: replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found}
+
+
 def options_of(kind: Any) -> tuple[Setting, ...]:
     """The keys that fill the fields of a dataclass, in their order."""
-    made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
-    return tuple(replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found)
+    return tuple(settings_of(kind).values())
 
 
 def read_options(
