@@ -18,7 +18,7 @@ from ..column_value import decode_bytea, decode_time, decode_timestamp, is_plain
 from ..record import Cell, Constant, Java, Kind, Node, StructNode
 from ..row_value import Row, null_test, short_cut, writer_of
 from ..schema import DECIMAL
-from .converter import Render, Topicless
+from .converter import Converter, Render
 from .json_value import base64_of, finite, integer_bytes, json_string, scale_of, schema_json, value_writer
 
 __all__ = ["DECIMAL_FORMAT", "JsonConverter", "json_string"]
@@ -44,7 +44,7 @@ DECIMAL_FORMAT = honoured(
 
 
 @dataclass(frozen=True, slots=True)
-class JsonConverter(Topicless):
+class JsonConverter(Converter):
     """Writes JSON, with the schema around it when ``schemas_enable``; Decimal as a number when ``numeric``."""
 
     options: ClassVar[tuple[Setting, ...]] = (

@@ -15,7 +15,7 @@ from ...setting import Setting
 from ..record import Java, Node, StructNode
 from ..row_value import row_reader
 from ..schema import Type
-from .converter import SCHEMAS_ENABLE, Render, Topicless
+from .converter import SCHEMAS_ENABLE, Converter, Render
 
 __all__ = ["PRIMITIVES", "PrimitiveConverter"]
 
@@ -23,7 +23,7 @@ _REMEDY = "choose another converter, or a transform that makes one value of it (
 
 
 @dataclass(frozen=True, slots=True)
-class PrimitiveConverter(Topicless):
+class PrimitiveConverter(Converter):
     """Writes values of ``java``; ``type`` is the type that the schema must have, None where Connect asks for none."""
 
     options: ClassVar[tuple[Setting, ...]] = (SCHEMAS_ENABLE,)

@@ -17,7 +17,7 @@ from typing import Any, Self
 from compactory.errors import ConfigError, Unreachable
 
 from ...setting import Setting, boolean, honoured, one_of
-from .converter import SCHEMAS_ENABLE, Half
+from .converter import SCHEMAS_ENABLE, Converter, Half
 
 __all__ = ["OPTIONS", "Registry", "RegistryConverter", "Subjects"]
 
@@ -194,7 +194,7 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryConverter:
+class RegistryConverter(Converter):
     """A converter whose schemas a registry keeps, by topic and half."""
 
     registry: Registry

@@ -14,13 +14,13 @@ from ..record import Cell, Constant, Java, Kind, Node, Step, StructNode, convert
 from ..row_value import java_of, row_reader, short_cut, writer_of
 from ..schema import Schema, Type
 from ..transforms.cast import caster
-from .converter import SCHEMAS_ENABLE, Render, Topicless
+from .converter import SCHEMAS_ENABLE, Converter, Render
 
 __all__ = ["SimpleHeaderConverter", "StringConverter"]
 
 
 @dataclass(frozen=True, slots=True)
-class StringConverter(Topicless):
+class StringConverter(Converter):
     """Writes ``toString()`` of keys and values as UTF-8.
 
     Null is no bytes at all, which for a value is a tombstone.
@@ -45,7 +45,7 @@ class StringConverter(Topicless):
 
 
 @dataclass(frozen=True, slots=True)
-class SimpleHeaderConverter(Topicless):
+class SimpleHeaderConverter(Converter):
     """Writes ``Values.convertToString``: numbers as Java does, times in ISO format, bytes in Base64."""
 
     options: ClassVar[tuple[Setting, ...]] = ()

@@ -11,7 +11,7 @@ from ..schema import Schema, Type
 from .transform import (
     Side,
     Sided,
-    Steady,
+    Transform,
     TransformError,
     absent,
     is_null_struct,
@@ -163,7 +163,7 @@ def _of_columns(struct: StructNode) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class HoistField(Steady):
+class HoistField(Transform):
     """Wraps the key or value as the only field of a struct without a name. Null becomes a null field."""
 
     side: Side
@@ -180,7 +180,7 @@ class HoistField(Steady):
 
 
 @dataclass(frozen=True, slots=True)
-class ValueToKey:
+class ValueToKey(Transform):
     """Copies ``fields`` of the value into a new key struct, in the order given."""
 
     fields: tuple[str, ...] = option("fields of the value that make the key", parse=non_empty_names)
@@ -211,7 +211,7 @@ def _version(written: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SetSchemaMetadata(Steady):
+class SetSchemaMetadata(Transform):
     """Only converters that write schemas show the difference. The key or value must be a struct, or missing."""
 
     side: Side

@@ -15,7 +15,7 @@ from ...javatext.java_calendar import MILLIS_PER_DAY
 from ...setting import one_of, option
 from ..record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
 from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
-from .transform import Side, Steady, TransformError, is_null_struct, no_defaults, struct_of, warned
+from .transform import Side, Transform, TransformError, is_null_struct, no_defaults, struct_of, warned
 
 __all__ = ["TimestampConverter"]
 
@@ -42,7 +42,7 @@ def _unit(written: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampConverter(Steady):
+class TimestampConverter(Transform):
     """Converts ``field`` of the struct, or the whole key or value if ``field`` is empty."""
 
     side: Side
