@@ -93,31 +93,22 @@ def switch(value: str) -> bool:
 
 def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
     """A whole number from ``least`` up, or exactly ``also``."""
+    rule = f"must be a whole number of at least {least}" + ("" if also is None else f", or {also}")
+    return _number(rule, lambda number: number >= least or number == also)
 
+
+def _number(rule: str, fits: Callable[[int], bool]) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        number = int(value) if _WHOLE.fullmatch(value.strip()) else None
-        if number is None or (number < least and number != also):
-            other = "" if also is None else f", or {also}"
-            raise ValueError(f"must be a whole number of at least {least}{other}")
-        return number
+        if not _WHOLE.fullmatch(value.strip()) or not fits(int(value)):
+            raise ValueError(rule)
+        return int(value)
 
     return parse
 
 
-def percentage(value: str) -> int:
-    """A whole number from 0 to 100."""
-    number = int(value) if _WHOLE.fullmatch(value.strip()) else -1
-    if not 0 <= number <= 100:
-        raise ValueError("must be a whole number from 0 to 100")
-    return number
-
-
-def whole_number(value: str) -> int:
-    """A whole number, negative ones included."""
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
+percentage = _number("must be a whole number from 0 to 100", lambda number: 0 <= number <= 100)
+whole_number = _number("must be a whole number", lambda _: True)
+"""Negative ones included."""
 
 
 def member_of(kind: type[Enum]) -> Callable[[str], Any]:
