@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from .column import Column, ColumnOptions, ColumnTypes, Shape
-from .column_type import STRING, column_cell, truncates
+from .column_type import STRING, Mapped, column_cell, connect_type, truncates
 from .column_value import Parts, array_parts, composite_parts, hstore_items
 from .record import Cell, Java, Kind, Node, StructNode
 from .row_value import java_of
@@ -29,13 +29,8 @@ def column_node(column: Column, options: ColumnOptions) -> Node | None:
     cell = column_cell(column, options)
     if cell is not None or options.types is ColumnTypes.CONNECTOR:
         return cell
-    shape = column.shape or Shape(
-        type=column.type, schema=column.type_schema, kind=column.type_kind, typmod=column.typmod
-    )
-    optional = not column.not_null
-    if shape.attributes:
-        return _struct(column.name, shape, options, _as_it_is, optional=optional)
-    return _cell(column.name, shape, options, _as_it_is, optional=optional)
+    make = _struct if column.whole_shape.attributes else _cell
+    return make(column.name, column.whole_shape, options, _as_it_is, optional=not column.not_null)
 
 
 def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
@@ -97,13 +92,10 @@ def _through(pick: Callable[[bytes], bytes | None], decode: _Decode) -> _Decode:
     return read
 
 
-def _mapped(shape: Shape, options: ColumnOptions) -> tuple[Kind, Java, Schema, _Decode]:
+def _mapped(shape: Shape, options: ColumnOptions) -> Mapped:
     """A value as the connector reads it; else by its parts, inside of which structs are dictionaries; else as text."""
-    column = Column(
-        name="", type=shape.type, type_schema=shape.schema, type_kind=shape.kind, typmod=shape.typmod, not_null=True
-    )
-    if (cell := column_cell(column, options)) is not None:
-        return cell.kind, cell.java, cell.schema, cell.decode
+    if (mapped := connect_type(shape, options)) is not None:
+        return mapped
     if shape.element is not None:
         schema, decode = _array(shape.element, shape.dimensions, options)
     elif shape.attributes:
