@@ -322,6 +322,12 @@ def test_values_that_connect_refuses() -> None:
             render([b"infinity"])
 
 
+def test_null_under_a_required_schema_is_a_row_that_cannot_be_converted() -> None:
+    render = converter(AVRO).at("null", "value").compile(record(), POSITIONS)
+    with pytest.raises(RowError, match="Avro can't write the row under its schema"):
+        render([None, *ROW[1:]])
+
+
 def test_a_source_writes_avro(bench: Bench) -> None:
     """Keys, values and tombstones through real Kafka, read by Confluent's client."""
     spec, _ = read_converter(AVRO, {"schema.registry.url": "mock://source"})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import call, itemgetter
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 from ...javatext.java_number import double_text, float_text
 from ...setting import Setting, at_least, boolean, honoured
@@ -25,6 +25,8 @@ __all__ = ["DECIMAL_FORMAT", "JsonConverter", "json_string"]
 
 _Write: TypeAlias = Callable[[Any], bytes]
 """The raw column, or None, to JSON."""
+
+_call = cast("Callable[[_Write, bytes | None], bytes]", call)
 
 _ROW = -1
 """In place of a column's position: the whole row."""
@@ -136,9 +138,9 @@ class _Template:
             return lambda row: template % writer(row[position])
         if positions == [*range(len(positions))]:
             # map() stops at the last writer, so the row may go on
-            return lambda row: template % tuple(map(call, writers, row))
+            return lambda row: template % tuple(map(_call, writers, row))
         pick = itemgetter(*positions)
-        return lambda row: template % tuple(map(call, writers, pick(row)))
+        return lambda row: template % tuple(map(_call, writers, pick(row)))
 
 
 def _text(raw: bytes | None) -> bytes:
