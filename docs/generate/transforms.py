@@ -54,8 +54,8 @@ _DIFFERENCES = """\
   It writes no structs.
 - `ReplaceField` refuses two fields that are renamed to one name. In Kafka Connect their hashes decide which one
   stays. `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, mean `include` and `exclude`.
-- `SimpleDateFormat` works in UTC and English, with the weeks of the United States. `F`, `u` and the letters for weeks
-  are for writing only. Of the zone names, only UTC and GMT can be read.
+- `SimpleDateFormat` works in UTC and English, with the letters `G y M d E a H h m s S z Z X`. The others, those for
+  weeks and days of the year among them, are refused. Of the zone names, only UTC and GMT can be read.
 - Regular expressions are Java's, as far as Python writes them in the same way. `\\Q…\\E`, `\\z`, `\\Z`, named groups,
   and `\\p{…}` of `Alpha`, `Lower`, `Upper`, `Digit` and `Alnum` work too. Refused: classes within classes, other
   `\\p{…}`, `\\h`, `\\R`, `\\G`, `\\X`, flags in the middle of a pattern, and look-behinds of variable length.

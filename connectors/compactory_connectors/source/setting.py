@@ -33,6 +33,7 @@ __all__ = [
     "refused",
     "rejected",
     "required_text",
+    "settings_of",
     "switch",
     "text",
     "whole_number",
@@ -92,31 +93,22 @@ def switch(value: str) -> bool:
 
 def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
     """A whole number from ``least`` up, or exactly ``also``."""
+    rule = f"must be a whole number of at least {least}" + ("" if also is None else f", or {also}")
+    return _number(rule, lambda number: number >= least or number == also)
 
+
+def _number(rule: str, fits: Callable[[int], bool]) -> Callable[[str], int]:
     def parse(value: str) -> int:
-        number = int(value) if _WHOLE.fullmatch(value.strip()) else None
-        if number is None or (number < least and number != also):
-            other = "" if also is None else f", or {also}"
-            raise ValueError(f"must be a whole number of at least {least}{other}")
-        return number
+        if not _WHOLE.fullmatch(value.strip()) or not fits(int(value)):
+            raise ValueError(rule)
+        return int(value)
 
     return parse
 
 
-def percentage(value: str) -> int:
-    """A whole number from 0 to 100."""
-    number = int(value) if _WHOLE.fullmatch(value.strip()) else -1
-    if not 0 <= number <= 100:
-        raise ValueError("must be a whole number from 0 to 100")
-    return number
-
-
-def whole_number(value: str) -> int:
-    """A whole number, negative ones included."""
-    try:
-        return int(value)
-    except ValueError:
-        raise ValueError("must be a whole number") from None
+percentage = _number("must be a whole number from 0 to 100", lambda number: 0 <= number <= 100)
+whole_number = _number("must be a whole number", lambda _: True)
+"""Negative ones included."""
 
 
 def member_of(kind: type[Enum]) -> Callable[[str], Any]:
@@ -187,10 +179,15 @@ def option(meaning: str, default: str | None = None, parse: Callable[[str], Any]
     return field(metadata={"setting": Setting(name=name, meaning=meaning, default=default, parse=parse)})
 
 
+def settings_of(kind: Any) -> dict[str, Setting]:
+    """The keys that fill the fields of a dataclass, by the fields' names and in their order."""
+    made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
+    return {name: replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found}
+
+
 def options_of(kind: Any) -> tuple[Setting, ...]:
     """The keys that fill the fields of a dataclass, in their order."""
-    made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
-    return tuple(replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found)
+    return tuple(settings_of(kind).values())
 
 
 def read_options(

@@ -6,11 +6,13 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from io import BytesIO
 from typing import Any
 
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from fastavro import parse_schema, schemaless_writer
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.connector import SoftDelete
@@ -26,7 +28,6 @@ from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.reconcile.offline_repair import repair
 from compactory_connectors.source.record.column import ColumnOptions
 from compactory_connectors.source.record.column_node import column_node
-from compactory_connectors.source.record.converters.avro_converter import avro_long
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, by_terminal, status
 from tests.source.poller import Poller
@@ -274,9 +275,15 @@ def test_columns_are_read_out_of_keys(database: str, changes: dict[str, Any], mo
 @pytest.mark.parametrize("union", [b"", b"\2"])
 def test_a_text_is_read_out_of_an_avro_key(database: str, text: str, union: bytes) -> None:
     frame = b"\0\0\0\0\7" + union
+    string = parse_schema("string")
+
+    def avro(text: bytes) -> bytes:
+        written = BytesIO()
+        schemaless_writer(written, string, text.decode())
+        return written.getvalue()
 
     def render(row: Sequence[bytes | None]) -> bytes | None:
-        return None if row[0] is None else frame + avro_long(len(row[0])) + row[0]
+        return None if row[0] is None else frame + avro(row[0])
 
     with psycopg.connect(database, autocommit=True) as sql:
         sql.execute("CREATE TABLE t (id text PRIMARY KEY, changed timestamp NOT NULL DEFAULT now())")

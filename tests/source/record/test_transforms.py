@@ -298,7 +298,7 @@ PATTERNS = [
 def test_what_a_pattern_writes_it_reads(moment: datetime, pattern: str) -> None:
     millis = (moment - EPOCH) // timedelta(milliseconds=1)
     date_format = DateFormat(pattern)
-    assert date_format.reader()(date_format.format(millis)) == millis
+    assert date_format.read(date_format.format(millis)) == millis
 
 
 @pytest.mark.parametrize(
@@ -319,40 +319,43 @@ def test_what_a_pattern_writes_it_reads(moment: datetime, pattern: str) -> None:
         ("X", "-08", 28800000),
         ("XX", "+0530", -19800000),
         ("XXX", "-03:30", 12600000),
-        ("yyyy-DDD", "2024-366", 1735603200000),
-        ("yyyy-DDD-MM", "2024-366-02", 1735603200000),
-        ("SSS", "20240101111111", -2079754937),
         ("yyyy", "\uff11\uff12\uff10\uff14", -24172041600000),
     ],
 )
 def test_lenient_reading(pattern: str, text: str, expected: int) -> None:
-    assert DateFormat(pattern).reader()(text) == expected
+    assert DateFormat(pattern).read(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("pattern", "millis", "expected"),
-    [
-        # printed by java.text.SimpleDateFormat, Java 25, in UTC
-        ("YYYY-'W'ww-u", 1704107471123, "2024-W01-1"),
-        ("YYYY-ww", 1735603200000, "2025-01"),
-        ("YYYY", -62135596800001, "0001"),
-        ("YYYY", -64473045107772, "-0074"),
-        ("YY w W", 1735603200000, "25 1 5"),
-        ("DDD", 1735603200000, "366"),
-    ],
-)
-def test_weeks_are_those_of_the_united_states(pattern: str, millis: int, expected: str) -> None:
-    assert DateFormat(pattern).format(millis) == expected
+@pytest.mark.parametrize("pattern", ["YYYY-'W'ww-u", "W", "DDD", "F", "LLLL", "kk", "KK"])
+def test_rare_letters_are_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match=r"must be a pattern of SimpleDateFormat: \w is not supported"):
+        DateFormat(pattern)
 
 
-MISMATCHES = [("yyyy", ""), ("yyyy", "x"), ("yyyy-MM", "2024/01"), ("MMM", "Foo"), ("X", "?"), ("z", "Z"), ("z", "+02")]
-MISMATCHES += [("z", "GMT-3"), ("Z", "+02:00"), ("X", "+2"), ("XX", "+02:00"), ("XXX", "+0200"), ("XXX", "+24:00")]
+MISMATCHES = [
+    ("yyyy", ""),
+    ("yyyy", "x"),
+    ("yyyy-MM", "2024/01"),
+    ("MMM", "Foo"),
+    ("X", "?"),
+    ("z", "Z"),
+    ("z", "+02"),
+]
+MISMATCHES += [
+    ("SSS", "20240101111111"),
+    ("z", "GMT-3"),
+    ("Z", "+02:00"),
+    ("X", "+2"),
+    ("XX", "+02:00"),
+    ("XXX", "+0200"),
+    ("XXX", "+24:00"),
+]
 
 
 @pytest.mark.parametrize(("pattern", "text"), MISMATCHES)
 def test_texts_that_do_not_match(pattern: str, text: str) -> None:
-    with pytest.raises(ValueError, match="the text does not match the pattern"):
-        DateFormat(pattern).reader()(text)
+    with pytest.raises(ValueError, match=r"the text .*does not match the pattern"):
+        DateFormat(pattern).read(text)
 
 
 @given(st.datetimes(GREGORIAN - timedelta(80_000), LAST), st.sampled_from([*PATTERNS, "yyyy", "ss.SSS", "dd HH"]))

@@ -21,6 +21,7 @@ KEY = (
     {"type": f"{KAFKA}ValueToKey", "fields": "terminal_id"},
     {"type": f"{KAFKA}ExtractField$Key", "field": "terminal_id"},
 )
+SKIP = ErrorPolicy(skip=True, log_each=False, name_rows=False)
 TOMBSTONES = {"none": {"type": f"{KAFKA}predicates.RecordIsTombstone"}}
 
 
@@ -91,7 +92,7 @@ def test_a_row_whose_key_is_not_known_holds_the_sweep(bench: Bench) -> None:
     run(bench, *number)
     bench.sql.execute("UPDATE terminal_acquirer SET terminal_id = 'two' WHERE terminal_id = '2'")
     with pytest.raises(CompactoryError, match="the key of a row is not known"):
-        run(bench, *number, name=f"{bench.prefix}2", errors=ErrorPolicy(skip=True))
+        run(bench, *number, name=f"{bench.prefix}2", errors=SKIP)
     assert {key for key, value in found(bench, bench.topic) if value is not None} == {b"1", b"2"}
     assert all(value is not None for _, value in found(bench, bench.topic))
 
@@ -115,5 +116,5 @@ def test_a_function_behind_the_transforms(bench: Bench) -> None:
         Exception, match=r"row id 3: .*test_transforms_kafka:shout raised KeyError \(in shout, line \d+\)"
     ):
         run(bench, keep, function=function)
-    run(bench, keep, function=function, errors=ErrorPolicy(skip=True))
+    run(bench, keep, function=function, errors=SKIP)
     assert found(bench, bench.topic) == [(b"T1", b'{"terminal_id":"T1","acquirer_id":"aa","seen":true}')]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -146,10 +146,7 @@ class _SinkReader(KeyReader):
         assert connection is not None
         assert key is not None
         assert value is not None
-        made = [item for item in fields(SinkConfig) if "setting" in item.metadata]
-        values = {
-            item.name: self._values[item.metadata["setting"].name or item.name.replace("_", ".")] for item in made
-        }
+        values = self._fields(SinkConfig)
         return SinkConfig(
             **{**values, "name": values["name"] or default_name, "topics": topics},
             connection=connection,

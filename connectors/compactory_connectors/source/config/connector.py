@@ -9,10 +9,22 @@ from enum import Enum
 from compactory_connectors.database.jdbc_url import Connection
 
 from ..record.column import ColumnOptions
-from ..record.converters import ConverterSpec, simple_headers
+from ..record.converters import ConverterSpec
 from ..record.transforms import TransformSpec
-from .selection import ColumnMapping, TableSelection
-from .topic_rules import TopicRules
+from ..setting import (
+    at_least,
+    boolean,
+    member_of,
+    names,
+    one_of,
+    option,
+    percentage,
+    required_text,
+    switch,
+    whole_number,
+)
+from .selection import ColumnMapping, TableSelection, column_mapping, columns_mapping
+from .topic_rules import TopicRules, topic_prefix
 
 __all__ = ["MAX_REMOVED_PERCENT", "ConnectorConfig", "CursorColumns", "ErrorPolicy", "Mode", "SoftDelete"]
 
@@ -51,68 +63,133 @@ class SoftDelete:
 class CursorColumns:
     """The columns by which changed rows are found: the same for all tables, or by table."""
 
-    incrementing: str = ""
-    """Empty: the column that numbers itself."""
-    timestamps: tuple[str, ...] = ()
-    incrementing_by_table: tuple[ColumnMapping, ...] = ()
-    timestamps_by_table: tuple[ColumnMapping, ...] = ()
-    validate_non_null: bool = True
-    initial: int | None = None
-    """``timestamp.initial`` in milliseconds since 1970; -1: now."""
-    delay_ms: int = 0
+    incrementing: str = option(
+        "column that grows with every new row; empty: one that numbers itself", "", name="incrementing.column.name"
+    )
+    timestamps: tuple[str, ...] = option(
+        "columns of the row's last change; the first that is not NULL counts", "", names, name="timestamp.column.name"
+    )
+    incrementing_by_table: tuple[ColumnMapping, ...] = option(
+        "incrementing column by table: regex:column,…", "", column_mapping, name="incrementing.column.mapping"
+    )
+    timestamps_by_table: tuple[ColumnMapping, ...] = option(
+        "timestamp columns by table: regex:[column|column],…", "", columns_mapping, name="timestamp.columns.mapping"
+    )
+    validate_non_null: bool = option("refuse nullable incrementing and timestamp columns", "true", boolean)
+    initial: int | None = option(
+        "milliseconds since 1970 from which on a first load takes rows; -1: now",
+        None,
+        whole_number,
+        name="timestamp.initial",
+    )
+    delay_ms: int = option(
+        "how long a row waits for earlier ones that commit late; only views and queries need it",
+        "0",
+        at_least(0),
+        name="timestamp.delay.interval.ms",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPolicy:
-    """A row that can't be converted stops its table; with ``skip`` it is left out and counted."""
+    """What happens to a row that can't be converted."""
 
-    skip: bool = False
-    log_each: bool = False
-    name_rows: bool = False
+    skip: bool = option(
+        "a row that can't be converted stops its table (none), or is skipped and counted (all)",
+        "none",
+        lambda value: one_of("none", "all")(value) == "all",
+        name="errors.tolerance",
+    )
+    log_each: bool = option(
+        "log every skipped row; else the first of a table and the count", "false", boolean, name="errors.log.enable"
+    )
+    name_rows: bool = option(
+        "name a row that is skipped, or stops its table, by its id in the log; values never appear",
+        "false",
+        boolean,
+        name="errors.log.include.messages",
+    )
+
+
+def _serializable(value: str) -> bool:
+    others = "DEFAULT", "READ_UNCOMMITTED", "READ_COMMITTED", "REPEATABLE_READ"
+    return one_of(*others, "SERIALIZABLE", otherwise="Postgres has no other")(value) == "SERIALIZABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorConfig:
-    """One connector. Immutable; made by ``files.load_connectors``."""
+    """One connector: the values of keys, then what is made of several. Immutable; made by ``files.load_connectors``."""
 
-    name: str
+    name: str = option(
+        "name of the connector: its offsets, lease and transactional id", "the file's stem", required_text
+    )
+    catalog: str = option("the database, which must be that of connection.url; empty: any", "", name="catalog.pattern")
+    serializable: bool = option(
+        "isolation of a poll: SERIALIZABLE, or REPEATABLE_READ for all weaker ones",
+        "DEFAULT",
+        _serializable,
+        name="transaction.isolation.mode",
+    )
+    suffix: str = option(
+        "text after the generated query; rows are then found by timestamp and id", "", str.strip, name="query.suffix"
+    )
+    mode: Mode = option("how changed rows are found", None, member_of(Mode))
+    poll_interval_ms: int = option("milliseconds between two polls of a table that changes", "5000", at_least(1))
+    table_poll_interval_ms: int = option("milliseconds between two searches for tables", "60000", at_least(1))
+    batch_max_rows: int = option(
+        "most rows of one Kafka transaction; at most 10,000 and about 8 MiB", "10000", at_least(1)
+    )
+    retry_attempts: int = option(
+        "number of consecutive failed polls after which a table stays FAILED; -1 or 0: no limit",
+        "-1",
+        at_least(0, also=-1),
+        name="query.retry.attempts",
+    )
+    bulk_deletes: bool = option(
+        "mode bulk: on removes keys that the table lacks from the topic after each poll",
+        "off",
+        switch,
+        name="compactory.bulk.deletes",
+    )
+    sweep_interval_ms: int = option(
+        "milliseconds between two sweeps, which remove keys of deleted rows; 0: off",
+        "0",
+        at_least(0),
+        name="compactory.sweep.interval.ms",
+    )
+    max_removed_percent: int = option(
+        "a removal of more of a directory's keys waits for compactory source approve; 100: no removal waits",
+        str(MAX_REMOVED_PERCENT),
+        percentage,
+        name="compactory.max.removed.percent",
+    )
+    heartbeat_interval_ms: int = option(
+        "milliseconds between two heartbeats (table compactory.heartbeats, topic compactory-heartbeats); 0: none",
+        "0",
+        at_least(1000, also=0),
+        name="compactory.heartbeat.interval.ms",
+    )
+    topic_prefix: str = option("the topic of a table is this and the table's name", None, topic_prefix)
+    transactions: bool = option(
+        "records and offset in one Kafka transaction; `off`: see below", "on", switch, name="compactory.transactions"
+    )
     connection: Connection
     selection: TableSelection
-    query: str | None = field(default=None, repr=False)
-    masked: bool = False
+    query: str | None = field(repr=False)
+    masked: bool
     """The query must not be shown."""
-    suffix: str = ""
-    catalog: str | None = None
-    """``catalog.pattern``: the database must be this one."""
-    mode: Mode
     cursor: CursorColumns
-    poll_interval_ms: int
-    table_poll_interval_ms: int = 60_000
-    batch_max_rows: int
-    retry_attempts: int = -1
-    serializable: bool = False
-    topic_prefix: str
-    columns: ColumnOptions = field(default_factory=ColumnOptions)
+    columns: ColumnOptions
     key_converter: ConverterSpec
     value_converter: ConverterSpec
-    header_converter: ConverterSpec = field(default_factory=simple_headers)
+    header_converter: ConverterSpec
     transforms: tuple[TransformSpec, ...]
-    errors: ErrorPolicy = field(default_factory=ErrorPolicy)
+    errors: ErrorPolicy
     topics: TopicRules
     producer: Mapping[str, str] = field(repr=False)
     """Properties of the producer by librdkafka's names; may hold credentials."""
     soft_delete: SoftDelete | None
-    sweep_interval_ms: int = 0
-    """Between two looks for keys that a table has lost; 0: only where something else makes it necessary."""
-    max_removed_percent: int = MAX_REMOVED_PERCENT
-    """More of a directory's keys are not removed at once without an operator."""
-    heartbeat_interval_ms: int = 0
-    """Between two heartbeats; 0: none."""
-    bulk_deletes: bool = False
-    """Mode bulk: after each poll, keys that the table has not are removed from the topic."""
-    transactions: bool
-    """Records and offset in one Kafka transaction; false: at least once."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...]
     """Keys that were given and have no effect here, each with the reason."""
 
     def topic(self, table: str) -> str:

@@ -57,10 +57,7 @@ def load_connector(
     path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
 ) -> ConnectorConfig:
     """Load the connector of a file that holds one. Raises ConfigError like :func:`load_connectors`, and for several."""
-    found = load_connectors(path, providers, environment)
-    if len(found) != 1:
-        raise ConfigError(f"{path}: holds {len(found)} connectors, and one is expected")
-    return found[0]
+    return _only(load_connectors(path, providers, environment), f"{path}: ")
 
 
 def parse_connectors(
@@ -74,20 +71,17 @@ def parse_connectors(
     return _connectors(_settings(text), default_name, providers, environment)
 
 
-def parse_connector(
-    text: str,
-    *,
-    default_name: str,
-    providers: Mapping[str, Path] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> ConnectorConfig:
+def parse_connector(text: str, **options: Any) -> ConnectorConfig:
     """The one connector of JSON text, bare or as Connect's REST API has it: ``{"name": …, "config": {…}}``.
 
-    Raises ConfigError with every problem found.
+    The options and errors are those of :func:`parse_connectors`.
     """
-    found = parse_connectors(text, default_name=default_name, providers=providers, environment=environment)
+    return _only(parse_connectors(text, **options))
+
+
+def _only(found: list[ConnectorConfig], place: str = "") -> ConnectorConfig:
     if len(found) != 1:
-        raise ConfigError(f"holds {len(found)} connectors, and one is expected")
+        raise ConfigError(f"{place}holds {len(found)} connectors, and one is expected")
     return found[0]
 
 
@@ -121,7 +115,9 @@ def _settings(text: str) -> list[dict[str, str]]:
     """
     document = _json(text)
     if isinstance(document, list):
-        return [_one(item) for item in document] or _nothing()
+        if not document:
+            raise ConfigError("the list of connectors is empty")
+        return [*map(_one, document)]
     if isinstance(document, dict) and document and all(_is_info(value) for value in document.values()):
         return [_one(value["info"]) for value in document.values()]
     return [_one(document)]
@@ -133,10 +129,6 @@ def _properties(text: str) -> dict[str, str]:
         return parse_properties(text)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def _nothing() -> list[dict[str, str]]:
-    raise ConfigError("the list of connectors is empty")
 
 
 def _is_info(value: Any) -> bool:

@@ -10,7 +10,7 @@ from compactory_connectors.database.jdbc_url import Connection, parse_url
 
 from ..record.converters import ConverterSpec, read_converter, read_header_converter
 from ..record.transforms import TransformSpec, read_transforms
-from ..setting import Setting, Status, nearest, rejected
+from ..setting import Setting, Status, nearest, rejected, settings_of
 from .keys import find_setting
 from .placeholder import Placeholders, has_placeholder
 
@@ -81,6 +81,10 @@ class KeyReader:
     def _given(self, key: str) -> bool:
         """Whether a key was given with something in it."""
         return bool(self._values[key]) or key in self._failed
+
+    def _fields(self, kind: Any) -> dict[str, Any]:
+        """The values of the fields of a dataclass that keys fill."""
+        return {name: self._values[item.name] for name, item in settings_of(kind).items()}
 
     def _connection(self) -> Connection | None:
         url = self._values["connection.url"]

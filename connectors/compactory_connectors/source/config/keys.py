@@ -20,23 +20,17 @@ from ..setting import (
     moot,
     names,
     one_of,
-    percentage,
+    options_of,
     refused,
     required_text,
-    switch,
     text,
-    whole_number,
 )
-from .connector import MAX_REMOVED_PERCENT, Mode
-from .selection import column_mapping, columns_mapping, patterns, table_types
-from .topic_rules import topic_prefix
+from .connector import ConnectorConfig, CursorColumns, ErrorPolicy
+from .selection import patterns, table_types
 
 __all__ = ["SETTINGS", "find_setting"]
 
 _CONNECTION: tuple[Setting, ...] = (
-    honoured(
-        "name", "name of the connector: its offsets, lease and transactional id", "the file's stem", required_text
-    ),
     honoured(
         "connector.class",
         "the connector that this one stands in for",
@@ -82,19 +76,6 @@ _CONNECTION: tuple[Setting, ...] = (
         "always",
         one_of("always", "ALWAYS", "never", "NEVER"),
     ),
-    honoured(
-        "transaction.isolation.mode",
-        "isolation of a poll: SERIALIZABLE, or REPEATABLE_READ for all weaker ones",
-        "DEFAULT",
-        one_of(
-            "DEFAULT",
-            "READ_UNCOMMITTED",
-            "READ_COMMITTED",
-            "REPEATABLE_READ",
-            "SERIALIZABLE",
-            otherwise="Postgres has no other",
-        ),
-    ),
     moot("config.action.reload", "action after placeholders change", "read at start", one_of("restart", "none")),
     honoured("config.providers", "names of the providers of placeholders", "", names),
     honoured("config.providers.*", "class and parameters of a provider"),
@@ -107,14 +88,12 @@ _TABLES: tuple[Setting, ...] = (
     honoured("table.include.list", "regular expressions of schema.table to poll", None, patterns),
     honoured("table.exclude.list", "regular expressions of included tables not to poll", None, patterns),
     honoured("schema.pattern", "schemas to look in, with the wildcards % and _ of LIKE; empty: all", None, text),
-    honoured("catalog.pattern", "the database, which must be that of connection.url", None, text),
     honoured(
         "table.types",
         "kinds of relation to poll: TABLE, PARTITIONED TABLE, VIEW, MATERIALIZED VIEW, FOREIGN TABLE",
         "TABLE",
         table_types,
     ),
-    honoured("table.poll.interval.ms", "milliseconds between two searches for tables", "60000", at_least(1)),
     moot(
         "table.monitoring.startup.polling.limit.ms",
         "how long to wait for the list of tables",
@@ -123,67 +102,12 @@ _TABLES: tuple[Setting, ...] = (
     ),
     honoured("query", "a SELECT in place of tables; the topic is topic.prefix alone", None, text),
     honoured("query.masked", "the same, never shown by validate", None, text, secret=True),
-    honoured("query.suffix", "text after the generated query; rows are then found by timestamp and id", "", text),
-    honoured("incrementing.column.mapping", "incrementing column by table: regex:column,…", None, column_mapping),
-    honoured("timestamp.columns.mapping", "timestamp columns by table: regex:[column|column],…", None, columns_mapping),
 )
 """Keys that say which tables are polled, or which query."""
 
 _POLLING: tuple[Setting, ...] = (
-    honoured("mode", "how changed rows are found", None, member_of(Mode)),
-    honoured("incrementing.column.name", "column that grows with every new row; empty: one that numbers itself", ""),
-    honoured(
-        "timestamp.column.name", "columns of the row's last change; the first that is not NULL counts", None, names
-    ),
-    honoured(
-        "timestamp.initial",
-        "milliseconds since 1970 from which on a first load takes rows; -1: now",
-        None,
-        whole_number,
-    ),
-    honoured(
-        "timestamp.delay.interval.ms",
-        "how long a row waits for earlier ones that commit late; only views and queries need it",
-        "0",
-        at_least(0),
-    ),
-    honoured("validate.non.null", "refuse nullable incrementing and timestamp columns", "true", boolean),
-    honoured("poll.interval.ms", "milliseconds between two polls of a table that changes", "5000", at_least(1)),
     moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
-    honoured(
-        "batch.max.rows", "most rows of one Kafka transaction; at most 10,000 and about 8 MiB", "10000", at_least(1)
-    ),
     moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page limit them", at_least(0)),
-    honoured(
-        "query.retry.attempts",
-        "number of consecutive failed polls after which a table stays FAILED; -1 or 0: no limit",
-        "-1",
-        at_least(0, also=-1),
-    ),
-    honoured(
-        "compactory.bulk.deletes",
-        "mode bulk: on removes keys that the table lacks from the topic after each poll",
-        "off",
-        switch,
-    ),
-    honoured(
-        "compactory.sweep.interval.ms",
-        "milliseconds between two sweeps, which remove keys of deleted rows; 0: off",
-        "0",
-        at_least(0),
-    ),
-    honoured(
-        "compactory.max.removed.percent",
-        "a removal of more of a directory's keys waits for compactory source approve; 100: no removal waits",
-        str(MAX_REMOVED_PERCENT),
-        percentage,
-    ),
-    honoured(
-        "compactory.heartbeat.interval.ms",
-        "milliseconds between two heartbeats (table compactory.heartbeats, topic compactory-heartbeats); 0: none",
-        "0",
-        at_least(1000, also=0),
-    ),
     honoured(
         "compactory.soft.delete.column", "boolean column; a row in which it is false is deleted", None, required_text
     ),
@@ -228,19 +152,6 @@ _RECORDS: tuple[Setting, ...] = (
     honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
     honoured("predicates.*", "class and options of a condition"),
     honoured("compactory.transform", "a Python function behind the transforms: module:function", None, required_text),
-    honoured(
-        "errors.tolerance",
-        "a row that can't be converted stops its table (none), or is skipped and counted (all)",
-        "none",
-        one_of("none", "all"),
-    ),
-    honoured("errors.log.enable", "log every skipped row; else the first of a table and the count", "false", boolean),
-    honoured(
-        "errors.log.include.messages",
-        "name a row that is skipped, or stops its table, by its id in the log; values never appear",
-        "false",
-        boolean,
-    ),
     moot(
         "errors.retry.timeout",
         "how long a failed operation is tried again",
@@ -253,7 +164,6 @@ _RECORDS: tuple[Setting, ...] = (
 """Keys that say what a row becomes: column types, converters, transforms, errors."""
 
 _TOPICS: tuple[Setting, ...] = (
-    honoured("topic.prefix", "the topic of a table is this and the table's name", None, topic_prefix),
     honoured("topic.creation.enable", "create topics that are missing", "true", boolean),
     honoured(
         "topic.creation.default.partitions",
@@ -291,11 +201,19 @@ _TOPICS: tuple[Setting, ...] = (
     refused(
         "offsets.storage.topic", "topic of this connector's offsets", "offsets are in compactory-offsets; leave it out"
     ),
-    honoured("compactory.transactions", "records and offset in one Kafka transaction; `off`: see below", "on", switch),
 )
 """Keys about topics, producers and transactions."""
 
-SETTINGS: tuple[Setting, ...] = (*_CONNECTION, *_TABLES, *_POLLING, *_RECORDS, *_TOPICS)
+SETTINGS: tuple[Setting, ...] = (
+    *options_of(ConnectorConfig),
+    *_CONNECTION,
+    *_TABLES,
+    *options_of(CursorColumns),
+    *_POLLING,
+    *_RECORDS,
+    *options_of(ErrorPolicy),
+    *_TOPICS,
+)
 
 
 def find_setting(key: str, settings: Sequence[Setting] = SETTINGS) -> Setting | None:

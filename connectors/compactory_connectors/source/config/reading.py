@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import Connection
@@ -54,37 +55,26 @@ class ConnectorReader(KeyReader):
         assert key is not None
         assert value is not None
         assert header is not None
-        assert mode is not None
         return ConnectorConfig(
-            name=self._values["name"] if "name" in self._written else default_name,
+            **self._fields(ConnectorConfig)
+            | {
+                "name": self._values["name"] if "name" in self._written else default_name,
+                "bulk_deletes": bulk_deletes,
+            },
             connection=connection,
             selection=selection,
             query=query,
             masked=bool(self._values["query.masked"]),
-            suffix=self._values["query.suffix"].strip(),
-            catalog=self._values["catalog.pattern"] or None,
-            mode=mode,
             cursor=cursor,
-            poll_interval_ms=self._values["poll.interval.ms"],
-            table_poll_interval_ms=self._values["table.poll.interval.ms"],
-            batch_max_rows=self._values["batch.max.rows"],
-            retry_attempts=self._values["query.retry.attempts"],
-            serializable=self._values["transaction.isolation.mode"] == "SERIALIZABLE",
-            topic_prefix=self._values["topic.prefix"],
             columns=self._columns(),
             key_converter=key,
             value_converter=value,
             header_converter=header,
             transforms=transforms,
-            errors=self._errors(),
+            errors=ErrorPolicy(**self._fields(ErrorPolicy)),
             topics=topics,
             producer=producer,
             soft_delete=soft_delete,
-            bulk_deletes=bulk_deletes,
-            heartbeat_interval_ms=self._values["compactory.heartbeat.interval.ms"],
-            sweep_interval_ms=self._values["compactory.sweep.interval.ms"],
-            max_removed_percent=self._values["compactory.max.removed.percent"],
-            transactions=transactions,
             notes=tuple(self._notes),
         )
 
@@ -166,25 +156,19 @@ class ConnectorReader(KeyReader):
         return mode
 
     def _cursor(self, mode: Mode | None, query: str | None) -> CursorColumns:
-        values = self._values
-        timestamps: tuple[str, ...] = values["timestamp.column.name"] or ()
         if mode is not None:
             self._check_cursor(mode, query)
-        return CursorColumns(
-            incrementing=self._folded(values["incrementing.column.name"].strip()),
-            timestamps=tuple(map(self._folded, timestamps)),
-            incrementing_by_table=self._mappings("incrementing.column.mapping"),
-            timestamps_by_table=self._mappings("timestamp.columns.mapping"),
-            validate_non_null=values["validate.non.null"],
-            initial=values["timestamp.initial"],
-            delay_ms=values["timestamp.delay.interval.ms"],
+        cursor = CursorColumns(**self._fields(CursorColumns))
+        return replace(
+            cursor,
+            incrementing=self._folded(cursor.incrementing.strip()),
+            timestamps=tuple(map(self._folded, cursor.timestamps)),
+            incrementing_by_table=self._folded_columns(cursor.incrementing_by_table),
+            timestamps_by_table=self._folded_columns(cursor.timestamps_by_table),
         )
 
-    def _mappings(self, key: str) -> tuple[ColumnMapping, ...]:
-        return tuple(
-            ColumnMapping(mapping.pattern, tuple(map(self._folded, mapping.columns)))
-            for mapping in self._values[key] or ()
-        )
+    def _folded_columns(self, mappings: tuple[ColumnMapping, ...]) -> tuple[ColumnMapping, ...]:
+        return tuple(replace(each, columns=tuple(map(self._folded, each.columns))) for each in mappings)
 
     def _check_cursor(self, mode: Mode, query: str | None) -> None:
         needs = {
@@ -223,18 +207,11 @@ class ConnectorReader(KeyReader):
             types=values["compactory.types"],
         )
 
-    def _errors(self) -> ErrorPolicy:
-        return ErrorPolicy(
-            skip=self._values["errors.tolerance"] == "all",
-            log_each=self._values["errors.log.enable"],
-            name_rows=self._values["errors.log.include.messages"],
-        )
-
     def _bulk_deletes(self, mode: Mode | None) -> bool:
         deletes: bool = self._values["compactory.bulk.deletes"]
         if deletes and mode is not Mode.BULK:
             self._notes.append("compactory.bulk.deletes: has no effect: it is for mode bulk")
-        if deletes and self._values["query.suffix"].strip():
+        if deletes and self._values["query.suffix"]:
             self._problems.append("compactory.bulk.deletes: a query.suffix may leave out rows that are there; drop one")
         return deletes and mode is Mode.BULK
 

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import traceback
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeAlias
+from typing import Any
 
-from ..javatext.java_calendar import MILLIS_PER_DAY
 from ..javatext.java_number import double_text_of
 from ..record.converters import Converter
 from ..record.converters.json_converter import JsonConverter
 from ..record.converters.json_value import finite, json_string, scale_of, value_writer
-from ..record.record import Constant, Java, Node, Record, RowError, StructNode, null_test, writer_of
-from ..record.schema import DATE, DECIMAL
+from ..record.record import Java, Node, Record, RowError, StructNode
+from ..record.row_value import Row, value_reader
+from ..record.schema import DECIMAL
 from ..record.transforms.function import FunctionTransform, SourceRecord
 
-__all__ = ["compile_call", "value_reader"]
-
-_Row: TypeAlias = Sequence[bytes | None]
+__all__ = ["compile_call"]
 
 
 def compile_call(
     record: Record, converter: Converter, positions: Mapping[str, int]
-) -> Callable[[_Row], tuple[bytes | None] | None]:
+) -> Callable[[Row], tuple[bytes | None] | None]:
     """The function from a raw row to the bytes of its value in a tuple; None where the user's function drops the row.
 
     It raises RowError where that function raises, changes topic or key, or returns a value that can't be written.
@@ -38,9 +36,9 @@ def compile_call(
     key = value_reader(record.key, positions) if record.key is not None else (lambda _: None)
     read, value = value_reader(record.value, positions), _Value(record.value, converter, positions)
 
-    def call(raw: _Row) -> tuple[bytes | None] | None:
-        own_key, before = key(raw), read(raw)  # the function may change its copies in place
-        after = _called(transform, SourceRecord(topic=record.topic, key=_copied(own_key), value=_copied(before)))
+    def call(raw: Row) -> tuple[bytes | None] | None:
+        own_key, before = key(raw), read(raw)
+        after = _called(transform, SourceRecord(topic=record.topic, key=key(raw), value=read(raw)))  # copies to change
         if after is None:
             return None
         if (after.topic, after.key) != (record.topic, own_key):
@@ -66,25 +64,6 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} (in {frame.name}, line {frame.lineno})"
 
 
-def value_reader(node: Node, positions: Mapping[str, int]) -> Callable[[_Row], Any]:
-    """The function from a raw row to the value that a user's function sees, or a sink."""
-    if isinstance(node, StructNode):
-        members = [(name, value_reader(member, positions)) for name, member in node.items()]
-        is_null = null_test(node.when, positions) if node.when else (lambda _: False)
-        return lambda raw: None if is_null(raw) else {name: read(raw) for name, read in members}
-    if isinstance(node, Constant):
-        return lambda _: node.value
-    unit = 1000 if node.java is Java.SQL_TIMESTAMP else MILLIS_PER_DAY if node.schema.name == DATE else None
-    position, read = positions[node.column], writer_of(node, lambda value: value // unit if unit else value, None)
-    return lambda raw: None if (text := raw[position]) is None else read(text)
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _copied(item) for name, item in value.items()}
-    return [*map(_copied, value)] if isinstance(value, list) else value
-
-
 class _Value:
     """A value of the chain's result, and what becomes of it when the user's function has seen it."""
 
@@ -94,7 +73,7 @@ class _Value:
         self._parts = {name: _Value(member, converter, positions) for name, member in members}
         self._decimal = _decimal(node, converter) if node.schema.name == DECIMAL else None
 
-    def written(self, after: Any, before: Any, raw: _Row) -> bytes:
+    def written(self, after: Any, before: Any, raw: Row) -> bytes:
         """JSON of ``after``, which was ``before`` in the row."""
         if self._parts and isinstance(after, dict):
             fields = ((name, self._field(name, value, before or {}, raw)) for name, value in after.items())
@@ -105,7 +84,7 @@ class _Value:
             return self._decimal(after)
         return _json(after)
 
-    def _field(self, name: Any, after: Any, before: Mapping[str, Any], raw: _Row) -> bytes:
+    def _field(self, name: Any, after: Any, before: Mapping[str, Any], raw: Row) -> bytes:
         part = self._parts.get(name)
         return _json(after) if part is None else part.written(after, before.get(name), raw)
 

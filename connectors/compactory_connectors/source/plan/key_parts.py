@@ -10,6 +10,8 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from io import BytesIO
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -128,21 +130,10 @@ def _readings(key: bytes) -> Iterator[Any]:
     if key[:1] == b"\0" and len(key) > 5:  # with the id of a schema in a registry, and of a union which of it
         with suppress(ValueError, RecursionError):
             yield json.loads(key[5:])
-        for body in (key[5:], key[6:]):
-            number, rest = _avro_long(body)
-            yield number
-            with suppress(ValueError):
-                yield rest.decode()
+        for body, kind in product((key[5:], key[6:]), ("long", "string")):
+            with suppress(ImportError, EOFError, ValueError):
+                from fastavro import schemaless_reader
+
+                yield schemaless_reader(BytesIO(body), kind, None)
     if len(key) in {2, 4, 8}:
         yield int.from_bytes(key, "big", signed=True)
-
-
-def _avro_long(body: bytes) -> tuple[int, bytes]:
-    """The number at the beginning in zigzag form, and the bytes behind it."""
-    number = shift = place = 0
-    for place, byte in enumerate(body[:10], 1):  # noqa: B007 - what is behind the last is the rest
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return (number >> 1) ^ -(number & 1), body[place:]

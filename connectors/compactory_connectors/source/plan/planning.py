@@ -139,7 +139,7 @@ def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
 
 
 def _catalog(server: Server, connector: ConnectorConfig) -> Iterator[str]:
-    if connector.catalog not in {None, "%", server.database}:
+    if connector.catalog not in {"", "%", server.database}:
         yield f"catalog.pattern: {connector.catalog} is not {server.database}, the database of connection.url"
 
 

@@ -6,18 +6,18 @@ A record is key and value. Where transforms made headers or topics of their own,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from ..record.converters import Converter, Half, Render, SimpleHeaderConverter
-from ..record.record import Node, Record, RowError, null_test
+from ..record.record import Node, Record, RowError
+from ..record.row_value import Row, null_test
 from .branches import Case, Dropped, Failed, Fork, Leaf
 from .function_call import compile_call
 
 __all__ = ["Headers", "Row", "RowCompiler", "RowFunctions", "Written"]
 
-Row: TypeAlias = Sequence[bytes | None]
 Headers: TypeAlias = list[tuple[str, str | bytes | None]]
 """As the client takes them."""
 Written: TypeAlias = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, str, Headers]
@@ -142,20 +142,16 @@ def _written(
     if headers is None and call is None:
         return RowFunctions(lambda raw: (key(raw), value(raw)), key, lambda raw: (key(raw), None))
     values = call or (lambda raw: (value(raw),))
-    if headers is None:
-
-        def called(raw: Row) -> Written | None:
-            found = values(raw)
-            return None if found is None else (key(raw), found[0])
-
-        return RowFunctions(called, key, lambda raw: (key(raw), None))
     topic, made = _topic(record), headers
 
-    def routed(raw: Row) -> Written | None:
-        found = values(raw)
-        return None if found is None else (key(raw), found[0], topic(), made(raw))
+    def behind(raw: Row) -> tuple[Any, ...]:
+        return () if made is None else (topic(), made(raw))
 
-    return RowFunctions(routed, key, lambda raw: (key(raw), None, topic(), made(raw)))
+    def written(raw: Row) -> Any:
+        found = values(raw)
+        return None if found is None else (key(raw), found[0], *behind(raw))
+
+    return RowFunctions(written, key, lambda raw: cast("Written", (key(raw), None, *behind(raw))))
 
 
 def _now() -> int:

@@ -59,6 +59,11 @@ class Column:
     shape: Shape | None = None
     """The parts of the type; None where the catalogue was not asked."""
 
+    @property
+    def whole_shape(self) -> Shape:
+        """Its shape, as a plain type where that is not known."""
+        return self.shape or Shape(type=self.type, schema=self.type_schema, kind=self.type_kind, typmod=self.typmod)
+
 
 class NumericMapping(Enum):
     """``numeric.mapping``: which NUMERIC columns become integers or doubles instead of Decimal."""

@@ -6,13 +6,14 @@ Postgres' own form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from .column import Column, ColumnOptions, ColumnTypes, Shape
-from .column_type import STRING, column_cell, truncates
+from .column_type import STRING, Mapped, column_cell, connect_type, truncates
 from .column_value import Parts, array_parts, composite_parts, hstore_items
-from .record import Cell, Java, Kind, Node, StructNode, java_of
+from .record import Cell, Java, Kind, Node, StructNode
+from .row_value import java_of
 from .schema import Field, Schema, Type
 
 __all__ = ["column_node", "column_warnings"]
@@ -28,13 +29,8 @@ def column_node(column: Column, options: ColumnOptions) -> Node | None:
     cell = column_cell(column, options)
     if cell is not None or options.types is ColumnTypes.CONNECTOR:
         return cell
-    shape = column.shape or Shape(
-        type=column.type, schema=column.type_schema, kind=column.type_kind, typmod=column.typmod
-    )
-    optional = not column.not_null
-    if shape.attributes:
-        return _struct(column.name, shape, options, _as_it_is, optional=optional)
-    return _cell(column.name, shape, options, _as_it_is, optional=optional)
+    make = _struct if column.whole_shape.attributes else _cell
+    return make(column.name, column.whole_shape, options, _as_it_is, optional=not column.not_null)
 
 
 def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
@@ -96,17 +92,14 @@ def _through(pick: Callable[[bytes], bytes | None], decode: _Decode) -> _Decode:
     return read
 
 
-def _mapped(shape: Shape, options: ColumnOptions) -> tuple[Kind, Java, Schema, _Decode]:
-    """A value as the connector reads it; else by its parts, inside of which structs are tuples; else as text."""
-    column = Column(
-        name="", type=shape.type, type_schema=shape.schema, type_kind=shape.kind, typmod=shape.typmod, not_null=True
-    )
-    if (cell := column_cell(column, options)) is not None:
-        return cell.kind, cell.java, cell.schema, cell.decode
+def _mapped(shape: Shape, options: ColumnOptions) -> Mapped:
+    """A value as the connector reads it; else by its parts, inside of which structs are dictionaries; else as text."""
+    if (mapped := connect_type(shape, options)) is not None:
+        return mapped
     if shape.element is not None:
         schema, decode = _array(shape.element, shape.dimensions, options)
     elif shape.attributes:
-        schema, decode = _tuple(shape, options)
+        schema, decode = _composite(shape, options)
     elif shape.type == "hstore":
         schema, decode = _HSTORE, _hstore
     else:
@@ -132,15 +125,15 @@ def _array(element: Shape, dimensions: int, options: ColumnOptions) -> tuple[Sch
     return schema, lambda raw: read(array_parts(raw, dimensions, semicolons=semicolons))
 
 
-def _tuple(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
-    values = [_value(part, options) for _, part in shape.attributes]
-    names = (name for name, _ in shape.attributes)
-    fields = tuple(Field(name, schema) for name, (schema, _) in zip(names, values, strict=True))
-    decoders: Sequence[_Decode] = [decode for _, decode in values]
+def _composite(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:
+    parts = [(name, *_value(part, options)) for name, part in shape.attributes]
+    fields = tuple(Field(name, schema) for name, schema, _ in parts)
 
-    def read(raw: bytes) -> tuple[Any, ...]:
-        parts = composite_parts(raw)
-        return tuple(None if part is None else decode(part) for part, decode in zip(parts, decoders, strict=True))
+    def read(raw: bytes) -> dict[str, Any]:
+        return {
+            name: None if part is None else decode(part)
+            for (name, _, decode), part in zip(parts, composite_parts(raw), strict=True)
+        }
 
     return Schema(type=Type.STRUCT, name=shape.type, fields=fields), read
 

@@ -106,23 +106,21 @@ def _wrapped(value: int) -> int:
     return (value + _INT64) % (2 * _INT64) - _INT64
 
 
-def _micros(micros: int) -> int:
-    return _wrapped(_bounded(_towards_1970(micros) * _MICROS) + micros % _MICROS)
+def _counted(unit: int, *, bounded: bool = True) -> Callable[[int], int]:
+    """Units of so many in a second."""
 
+    def count(micros: int) -> int:
+        whole, fraction = _towards_1970(micros) * unit, micros % _MICROS * (unit // _MICROS)
+        return _wrapped(_bounded(whole) + fraction) if bounded else whole + fraction
 
-def _nanos(micros: int) -> int:
-    return _wrapped(_bounded(_towards_1970(micros) * _NANOS) + micros % _MICROS * 1000)
-
-
-def _all_nanos(micros: int) -> int:
-    return _towards_1970(micros) * _NANOS + micros % _MICROS * 1000
+    return count
 
 
 _NUMBERS: Mapping[Granularity, Callable[[int], int]] = {
-    Granularity.MICROS_LONG: _micros,
-    Granularity.MICROS_STRING: _micros,
-    Granularity.NANOS_LONG: _nanos,
-    Granularity.NANOS_STRING: _all_nanos,
+    Granularity.MICROS_LONG: _counted(_MICROS),
+    Granularity.MICROS_STRING: _counted(_MICROS),
+    Granularity.NANOS_LONG: _counted(_NANOS),
+    Granularity.NANOS_STRING: _counted(_NANOS, bounded=False),
 }
 
 

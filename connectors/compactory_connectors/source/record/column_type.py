@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .column import Column, ColumnOptions, NumericMapping
+from .column import Column, ColumnOptions, NumericMapping, Shape
 from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
 from .column_value import (
     decode_byte_of_bits,
@@ -27,9 +27,9 @@ from .column_value import (
 from .record import Cell, Java, Kind
 from .schema import Schema, Type
 
-__all__ = ["STRING", "column_cell", "numeric_scale", "truncates"]
+__all__ = ["STRING", "Mapped", "column_cell", "connect_type", "numeric_scale", "truncates"]
 
-_Mapped = tuple[Kind, Java, Schema, Callable[[bytes], Any]]
+Mapped = tuple[Kind, Java, Schema, Callable[[bytes], Any]]
 
 _DEFAULT = ColumnOptions()
 _UNSET_SCALE = 127
@@ -42,7 +42,7 @@ def _text(raw: bytes) -> str:
     return raw.decode()
 
 
-_TYPES: Mapping[str, _Mapped] = {
+_TYPES: Mapping[str, Mapped] = {
     "bool": (Kind.BOOLEAN, Java.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"t"),
     "int2": (Kind.INTEGER, Java.SHORT, Schema(type=Type.INT16), int),
     "int4": (Kind.INTEGER, Java.INTEGER, Schema(type=Type.INT32), int),
@@ -59,7 +59,7 @@ _TYPES: Mapping[str, _Mapped] = {
     "timestamptz": (Kind.TIMESTAMPTZ, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
 }
 
-STRING: _Mapped = (Kind.TEXT, Java.STRING, Schema(type=Type.STRING), _text)
+STRING: Mapped = (Kind.TEXT, Java.STRING, Schema(type=Type.STRING), _text)
 """Text as Postgres writes it."""
 
 _STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"}
@@ -67,27 +67,27 @@ _STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb"
 
 def column_cell(column: Column, options: ColumnOptions = _DEFAULT) -> Cell | None:
     """The value of ``column`` as the connector reads it, or None for a type that it leaves out."""
-    mapped = _mapped(column, options)
+    mapped = connect_type(column.whole_shape, options)
     if mapped is None:
         return None
     kind, java, schema, decode = mapped
-    schema = schema.as_optional(not column.not_null)
-    return Cell(column=column.name, kind=kind, schema=schema, java=java, decode=decode)
+    return Cell(column=column.name, kind=kind, schema=schema.as_optional(not column.not_null), java=java, decode=decode)
 
 
-def _mapped(column: Column, options: ColumnOptions) -> _Mapped | None:
-    if column.type_kind == "e":
+def connect_type(shape: Shape, options: ColumnOptions) -> Mapped | None:
+    """The value of a type as the connector reads it, or None for a type that it leaves out."""
+    if shape.kind == "e":
         return STRING
-    if column.type_schema != "pg_catalog":
+    if shape.schema != "pg_catalog":
         return None
-    if column.type in _STRINGS:
+    if shape.type in _STRINGS:
         return STRING
-    if column.type == "numeric":
-        return _numeric(column.typmod, options.numeric_mapping)
-    if column.type == "bit":
-        return _bits(column.typmod)
-    mapped = _TYPES.get(column.type)
-    return mapped if mapped is None or options == _DEFAULT else _with_options(column.type, mapped, options)
+    if shape.type == "numeric":
+        return _numeric(shape.typmod, options.numeric_mapping)
+    if shape.type == "bit":
+        return _bits(shape.typmod)
+    mapped = _TYPES.get(shape.type)
+    return mapped if mapped is None or options == _DEFAULT else _with_options(shape.type, mapped, options)
 
 
 def numeric_scale(typmod: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def truncates(column: Column, options: ColumnOptions) -> bool:
     return bare and options.numeric_mapping is not NumericMapping.NONE
 
 
-def _numeric(typmod: int, mapping: NumericMapping) -> _Mapped:
+def _numeric(typmod: int, mapping: NumericMapping) -> Mapped:
     scale, precision = numeric_scale(typmod)
     declared = 0 if typmod == -1 else scale
     if mapping is not NumericMapping.NONE:
@@ -122,7 +122,7 @@ def _numeric(typmod: int, mapping: NumericMapping) -> _Mapped:
 _INTEGERS = ((9, Java.LONG, Type.INT64, 64), (4, Java.INTEGER, Type.INT32, 32), (2, Java.SHORT, Type.INT16, 16))
 
 
-def _integer(precision: int) -> _Mapped:
+def _integer(precision: int) -> Mapped:
     """``integerSchema``: the smallest integer that holds every number of so many digits."""
     for digits, java, kind, bits in _INTEGERS:
         if precision > digits:
@@ -130,7 +130,7 @@ def _integer(precision: int) -> _Mapped:
     return Kind.CONVERTED, Java.BYTE, Schema(type=Type.INT8), integer_decoder(8)
 
 
-def _with_options(name: str, mapped: _Mapped, options: ColumnOptions) -> _Mapped:
+def _with_options(name: str, mapped: Mapped, options: ColumnOptions) -> Mapped:
     """Times as the options have them; the short cuts of a kind hold only while they change nothing."""
     _, java, schema, decode = mapped
     if name == "date":
@@ -148,7 +148,7 @@ def _with_options(name: str, mapped: _Mapped, options: ColumnOptions) -> _Mapped
     return mapped if read is decode else (Kind.CONVERTED, java, schema, read)
 
 
-def _bits(length: int) -> _Mapped:
+def _bits(length: int) -> Mapped:
     """``bit(n)``: a boolean, a byte, or the text as bytes (pgjdbc's ``getBytes``), by its length."""
     if length <= 1:
         return Kind.BITS, Java.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"1"

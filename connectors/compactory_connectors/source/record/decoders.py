@@ -10,6 +10,7 @@ from itertools import repeat
 from typing import Any
 
 from .converters import ConverterSpec
+from .converters.avro_schema import without_logical_types
 from .decoding import Decoded, Decoder, Enveloped, decoded, loads
 from .record import RowError
 from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
@@ -105,14 +106,7 @@ class _RegistryDecoder:
             return text, _of_json_schema(text)
         from fastavro import parse_schema
 
-        return parse_schema(_stored(text)), _of_avro(text, {})
-
-
-def _stored(schema: Any) -> Any:
-    """Without logical types: fastavro knows no years beyond 1 to 9999, and no more digits than are declared."""
-    if isinstance(schema, dict):
-        return {name: _stored(item) for name, item in schema.items() if name != "logicalType"}
-    return [_stored(item) for item in schema] if isinstance(schema, list) else schema
+        return parse_schema(without_logical_types(text)), _of_avro(text, {})
 
 
 def _of_avro(found: Any, named: dict[str, Schema]) -> Schema:

@@ -7,13 +7,12 @@ renaming fields costs a row nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
-from ..javatext.java_calendar import MILLIS_PER_DAY
-from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from .schema import Schema
 
 __all__ = [
     "TIMES",
@@ -30,17 +29,7 @@ __all__ = [
     "StructNode",
     "cells",
     "converted",
-    "java_of",
-    "null_test",
-    "short_cut",
-    "time_number",
-    "writer_of",
 ]
-
-N = TypeVar("N")
-W = TypeVar("W")
-
-_INT32 = 1 << 31
 
 KeyParts: TypeAlias = tuple[bytes | None, ...]
 """The columns of a record's key, as Postgres writes them."""
@@ -83,7 +72,7 @@ class Java(Enum):
     BYTES = "byte[]"  # bytes
     LIST = "java.util.ArrayList"  # list of what its values are
     MAP = "java.util.HashMap"  # dict, keys and values likewise
-    STRUCT = "org.apache.kafka.connect.data.Struct"  # tuple of the fields' values, inside of a list only
+    STRUCT = "org.apache.kafka.connect.data.Struct"  # dict of the fields' values, inside of a list only
     DECIMAL = "java.math.BigDecimal"  # decimal.Decimal, its scale included
     SQL_DATE = "java.sql.Date"  # int, milliseconds since 1970-01-01T00:00Z
     SQL_TIME = "java.sql.Time"  # int, milliseconds since midnight
@@ -199,72 +188,6 @@ def converted(node: Cell | Constant, schema: Schema, java: Java, step: Step) -> 
     return replace(node, schema=schema, java=java, steps=(*node.steps, step))
 
 
-def time_number(schema: Schema, java: Java) -> Callable[[int], int] | None:
-    """The function from a date or time to the number that its logical type holds; None where there is no such type.
-
-    The function raises RowError for a value that the type does not take.
-    """
-    number = _TIME_NUMBERS.get(schema.name or "")
-    if number is None or java not in TIMES:
-        return None
-    return (lambda micros: number(micros // 1000)) if java is Java.SQL_TIMESTAMP else number
-
-
-def _days(millis: int) -> int:
-    """Days since the epoch as ``Date.fromLogical`` counts them, in 32 bits."""
-    days, rest = divmod(millis, MILLIS_PER_DAY)
-    if rest:
-        raise RowError("Connect's Date takes whole days only")
-    return (days + _INT32) % (2 * _INT32) - _INT32
-
-
-def _clock(millis: int) -> int:
-    """Milliseconds since midnight."""
-    if not 0 <= millis <= MILLIS_PER_DAY:
-        raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
-    return millis
-
-
-_TIME_NUMBERS: Mapping[str, Callable[[int], int]] = {DATE: _days, TIME: _clock, TIMESTAMP: int}
-
-
-def writer_of(cell: Cell, write: Callable[[Any], W], null: N) -> Callable[[bytes], W | N]:
-    """Raw bytes that are not null → decoded, converted by the steps, written; ``null`` where either gives None.
-
-    A RowError names the column.
-    """
-    decode, steps, column = cell.decode, tuple(step.apply for step in cell.steps), cell.column
-
-    def convert(raw: bytes) -> W | N:
-        try:
-            value = decode(raw)
-            for step in steps:
-                if value is None:
-                    return null
-                value = step(value)
-            return null if value is None else write(value)
-        except RowError as error:
-            raise RowError(f"column {column}: {error}") from None
-
-    return convert
-
-
-def null_test(cell: Cell, positions: Mapping[str, int]) -> Callable[[Sequence[bytes | None]], bool]:
-    """Whether the cell's value is null in a row; ``positions`` says where in a row each column stands."""
-    position, decode = positions[cell.column], cell.decode
-
-    def is_null(row: Sequence[bytes | None]) -> bool:
-        raw = row[position]
-        return raw is None or decode(raw) is None
-
-    return is_null
-
-
-def short_cut(cell: Cell) -> Callable[[bytes], bytes | None] | None:
-    """The text of the converted value straight from raw bytes, where its only step knows how; see ``Step.plain``."""
-    return cell.steps[0].plain.get(cell.kind) if len(cell.steps) == 1 else None
-
-
 def cells(node: Node | None) -> Iterator[Cell]:
     """Every cell under ``node``, in order."""
     if isinstance(node, Cell):
@@ -273,28 +196,3 @@ def cells(node: Node | None) -> Iterator[Cell]:
         yield from cells(node.when)
         for member in node.members:
             yield from cells(member)
-
-
-_CLASSES = {
-    DATE: Java.SQL_DATE,
-    DECIMAL: Java.DECIMAL,
-    TIME: Java.SQL_TIME,
-    TIMESTAMP: Java.SQL_TIMESTAMP,
-    Type.BOOLEAN: Java.BOOLEAN,
-    Type.INT8: Java.BYTE,
-    Type.INT16: Java.SHORT,
-    Type.INT32: Java.INTEGER,
-    Type.INT64: Java.LONG,
-    Type.FLOAT32: Java.FLOAT,
-    Type.FLOAT64: Java.DOUBLE,
-    Type.STRING: Java.STRING,
-    Type.BYTES: Java.BYTES,
-    Type.ARRAY: Java.LIST,
-    Type.MAP: Java.MAP,
-    Type.STRUCT: Java.STRUCT,
-}
-
-
-def java_of(schema: Schema) -> Java:
-    """The class of a value inside an array, a map or a struct: the same that a column of this schema has."""
-    return _CLASSES.get(schema.name or "") or _CLASSES[schema.type]

@@ -60,27 +60,27 @@ class Schema:
         return replace(self, optional=optional)
 
     @classmethod
-    def decimal(cls, scale: int, precision: int | None = None, *, optional: bool = False) -> Schema:
+    def decimal(cls, scale: int, precision: int | None = None) -> Schema:
         """``Decimal`` with its scale and, as the JDBC source connector adds it, the column's precision."""
         parameters: tuple[tuple[str, str], ...] = (("scale", str(scale)),)
         if precision is not None:
             parameters += (("connect.decimal.precision", str(precision)),)
-        return cls(type=Type.BYTES, optional=optional, name=DECIMAL, version=1, parameters=parameters)
+        return cls(type=Type.BYTES, name=DECIMAL, version=1, parameters=parameters)
 
     @classmethod
-    def date(cls, *, optional: bool = False) -> Schema:
+    def date(cls) -> Schema:
         """``Date``: days since 1970-01-01."""
-        return cls(type=Type.INT32, optional=optional, name=DATE, version=1)
+        return cls(type=Type.INT32, name=DATE, version=1)
 
     @classmethod
-    def time(cls, *, optional: bool = False) -> Schema:
+    def time(cls) -> Schema:
         """``Time``: milliseconds since midnight."""
-        return cls(type=Type.INT32, optional=optional, name=TIME, version=1)
+        return cls(type=Type.INT32, name=TIME, version=1)
 
     @classmethod
-    def timestamp(cls, *, optional: bool = False) -> Schema:
+    def timestamp(cls) -> Schema:
         """``Timestamp``: milliseconds since 1970-01-01T00:00Z."""
-        return cls(type=Type.INT64, optional=optional, name=TIMESTAMP, version=1)
+        return cls(type=Type.INT64, name=TIMESTAMP, version=1)
 
     @classmethod
     def array(cls, values: Schema, *, optional: bool = False) -> Schema:

@@ -23,7 +23,6 @@ __all__ = [
     "SimpleHeaderConverter",
     "read_converter",
     "read_header_converter",
-    "simple_headers",
 ]
 
 _SIMPLE_HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
@@ -54,15 +53,10 @@ class ConverterSpec:
         return ConverterSpec(self.class_name, self.converter.dry())
 
 
-def simple_headers() -> ConverterSpec:
-    """The default of ``header.converter``."""
-    return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter())
-
-
 def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
     """``read_converter`` for ``header.converter``, which has a class of its own and takes none with a registry."""
     if class_name in {_SIMPLE_HEADERS, "SimpleHeaderConverter"}:
-        return simple_headers(), []
+        return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter()), []
     if class_name.startswith("io.confluent."):
         return None, [f": {class_name} is no converter of headers; leave it out, or name {_SIMPLE_HEADERS}"]
     return read_converter(class_name, settings)

@@ -7,29 +7,21 @@ for the id at the first record of a table.
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from io import BytesIO
+from typing import Any, ClassVar
 
 from ...setting import Setting, boolean, honoured, one_of
-from ..record import Cell, Constant, Java, Kind, Node, RowError, StructNode, java_of, null_test, time_number, writer_of
-from ..schema import DECIMAL, Schema, Type
-from .avro_schema import AvroNames, avro_schema, record_name
+from ..record import Cell, Java, Kind, Node, RowError, StructNode
+from ..row_value import Row, plain_value, refuse_misfit, row_reader, writer_of
+from ..schema import Schema, Type
+from .avro_schema import AvroNames, avro_schema, record_name, without_logical_types
 from .converter import Render
 from .json_value import decimal_bytes
 from .schema_registry import OPTIONS, Registry, RegistryConverter
 
-__all__ = ["AvroConverter", "avro_long"]
-
-_Encode: TypeAlias = Callable[[Any], bytes]
-_Write: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
-
-_LONG = (1 << 64) - 1
-_SMALL = tuple(
-    bytes([number]) if number < 128 else bytes([number & 127 | 128, number >> 7]) for number in range(1 << 12)
-)
-"""The encodings of small numbers, after zigzag."""
+__all__ = ["AvroConverter"]
 
 _off = one_of("false", otherwise="not supported; leave it out")
 
@@ -74,190 +66,53 @@ class AvroConverter(RegistryConverter):
         schema = avro_schema(node.schema, self.names)
         named = record_name(node.schema, self.names)
         frame = self.frame(schema, "AVRO", lambda other: _alike(schema, other), named)
-        write = _of_row(node, positions, alone=True)
-        is_null = _null(node, positions)
+        read = row_reader(node, positions, self._value, self._struct, _cell)
+        # KafkaAvroSerializer writes bytes that stand alone and can't be null as they are, without their length
+        write = bytes if node.schema.type is Type.BYTES and not node.schema.optional else _encoder(schema)
 
-        def render(raw: Sequence[bytes | None]) -> bytes | None:
-            return None if is_null(raw) else frame() + write(raw)
+        def render(raw: Row) -> bytes | None:
+            value = read(raw)
+            return None if value is None else frame() + write(value)
 
         return render
 
+    def _value(self, schema: Schema, java: Java) -> Callable[[Any], Any]:
+        refuse_misfit(schema, java)
+        return plain_value(schema, java, decimal_bytes, self.names.name)
 
-def _null(node: Node, positions: Mapping[str, int]) -> Callable[[Sequence[bytes | None]], bool]:
-    if isinstance(node, StructNode):
-        return null_test(node.when, positions) if node.when else lambda _: False
-    if isinstance(node, Constant):
-        return lambda _: node.value is None
-    position, convert = positions[node.column], writer_of(node, lambda _: b"", None)
-    quick = node.kind is not Kind.CONVERTED and not node.steps
-    return lambda raw: (value := raw[position]) is None or (not quick and convert(value) is None)
+    def _struct(self, node: StructNode) -> Callable[[Sequence[Any]], Any]:
+        names = [self.names.name(field.name) for field in node.schema.fields]
+        return lambda members: dict(zip(names, members, strict=True))
 
 
-def _encoder(node: Node, *, alone: bool) -> Callable[[Any], bytes]:
-    """How values of a column are encoded.
+_AS_DECODED = {Kind.BOOLEAN, Kind.INTEGER, Kind.FLOAT32, Kind.FLOAT64, Kind.TEXT}
 
-    Bytes that stand ``alone`` and can't be null have no length before them, as KafkaAvroSerializer writes them.
-    """
-    assert not isinstance(node, StructNode)
-    encode = _value_encoder(node.schema, node.java)
-    if alone and node.schema.type is Type.BYTES and not node.schema.optional:
-        return decimal_bytes(node.schema) if node.schema.name == DECIMAL else bytes
+
+def _cell(cell: Cell, write: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    """What is decoded of these kinds is never refused, and Avro takes it as it is."""
+    return cell.decode if cell.kind in _AS_DECODED and not cell.steps else writer_of(cell, write, None)
+
+
+def _encoder(schema: str) -> Callable[[Any], bytes]:
+    """The function from a value to Avro. It raises RowError for a value that does not go with the schema."""
+    from fastavro import parse_schema, schemaless_writer
+
+    parsed = parse_schema(without_logical_types(json.loads(schema)))
+
+    def encode(value: Any) -> bytes:
+        made = BytesIO()
+        try:
+            schemaless_writer(made, parsed, value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RowError(f"Avro can't write the row under its schema ({type(error).__name__})") from None
+        return made.getvalue()
+
     return encode
-
-
-def _of_row(node: Node, positions: Mapping[str, int], *, alone: bool = False) -> _Write:
-    if isinstance(node, StructNode):
-        return _struct(node, positions)
-    encode = _encoder(node, alone=alone)
-    if isinstance(node, Constant):
-        constant = _nullable(node.schema, encode)(node.value)
-        return lambda _: constant
-    position, write = positions[node.column], _cell(node, encode)
-    return lambda raw: write(raw[position])
-
-
-def _struct(node: StructNode, positions: Mapping[str, int]) -> _Write:
-    members = [_of_row(member, positions) for member in node.members]
-
-    def write(raw: Sequence[bytes | None]) -> bytes:
-        return b"".join([member(raw) for member in members])
-
-    if not node.schema.optional:
-        return write
-    if node.when is None:
-        return lambda raw: b"\2" + write(raw)
-    is_null = null_test(node.when, positions)
-    return lambda raw: b"\0" if is_null(raw) else b"\2" + write(raw)
-
-
-def _cell(cell: Cell, encode: Callable[[Any], bytes]) -> Callable[[bytes | None], bytes]:
-    """Raw bytes of the cell's column → Avro; under a schema that is optional with its place in the union."""
-    convert: Callable[[bytes], bytes | None] = writer_of(cell, encode, None)
-    if not cell.steps and cell.kind is Kind.TEXT:
-        convert = _text
-    elif not cell.steps and cell.kind is Kind.INTEGER:
-        convert = _integer
-    if cell.schema.optional:
-        return lambda raw: b"\0" if raw is None or (made := convert(raw)) is None else b"\2" + made
-    return lambda raw: _required(None if raw is None else convert(raw), cell.column)
-
-
-def _required(made: bytes | None, column: str) -> bytes:
-    if made is None:
-        raise RowError(f"column {column}: is null under a schema that is not optional")
-    return made
-
-
-def _text(raw: bytes) -> bytes:
-    return avro_long(len(raw)) + raw
-
-
-def _integer(raw: bytes) -> bytes:
-    return avro_long(int(raw))
 
 
 def _alike(ours: str, other: str) -> bool:
     """Whether both schemas are written alike: names, types, order; not properties, documentation and defaults."""
-    return bool(_form(json.loads(ours)) == _form(json.loads(other)))
+    from fastavro.schema import to_parsing_canonical_form
 
-
-def _form(schema: Any) -> Any:
-    """Avro's parsing canonical form: only the parts of a schema that decide the bytes."""
-    if isinstance(schema, list):
-        return [_form(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {name: schema[name] for name in ("type", "name", "size", "symbols") if name in schema}
-    for name in ("items", "values", "type"):
-        if name in schema:
-            kept[name] = _form(schema[name])
-    if "fields" in schema:
-        kept["fields"] = [_form(item) for item in schema["fields"]]
-    return kept["type"] if len(kept) == 1 and isinstance(kept.get("type"), str) else kept
-
-
-def avro_long(number: int) -> bytes:
-    """An int or long: zigzag, then seven bits a byte, least significant first."""
-    number = number << 1 if number >= 0 else ~(number << 1)
-    if number < 1 << 12:
-        return _SMALL[number]
-    if number > _LONG:
-        number &= _LONG
-    made = bytearray()
-    while number > 127:
-        made.append(number & 127 | 128)
-        number >>= 7
-    made.append(number)
-    return bytes(made)
-
-
-def _counted(value: bytes) -> bytes:
-    return avro_long(len(value)) + value
-
-
-def _value_encoder(schema: Schema, java: Java) -> _Encode:
-    """Encodes values of ``java`` that are not null. Raises ValueError for a class that does not go with the schema."""
-    if schema.name == DECIMAL and java is Java.DECIMAL:
-        unscaled = decimal_bytes(schema)
-        return lambda value: _counted(unscaled(value))
-    if (number := time_number(schema, java)) is not None:
-        return lambda value: avro_long(number(value))
-    if java_of(schema) is not java:
-        raise ValueError(f"can't write {java.value} under a schema of type {schema.type.name}; Connect refuses it too")
-    if schema.type is Type.ARRAY:
-        return _array(schema)
-    if schema.type is Type.MAP:
-        return _map(schema)
-    if schema.type is Type.STRUCT:
-        return _struct_value(schema)
-    return _PLAIN[java]
-
-
-def _nullable(schema: Schema, encode: _Encode) -> _Encode:
-    """``encode``, inside of a union with null where ``schema`` is optional: also for None."""
-    if not schema.optional:
-        return encode
-    return lambda value: b"\0" if value is None else b"\2" + encode(value)
-
-
-def _part(schema: Schema | None) -> _Encode:
-    assert schema is not None
-    return _nullable(schema, _value_encoder(schema, java_of(schema)))
-
-
-def _array(schema: Schema) -> _Encode:
-    encode = _part(schema.values)
-    return lambda values: avro_long(len(values)) + b"".join(map(encode, values)) + b"\0" if values else b"\0"
-
-
-def _map(schema: Schema) -> _Encode:
-    key, value = _part(schema.keys), _part(schema.values)
-
-    def encode(items: Mapping[Any, Any]) -> bytes:
-        if not items:
-            return b"\0"
-        return avro_long(len(items)) + b"".join(key(name) + value(item) for name, item in items.items()) + b"\0"
-
-    return encode
-
-
-def _struct_value(schema: Schema) -> _Encode:
-    parts = [_part(item.schema) for item in schema.fields]
-
-    def encode(values: Sequence[Any]) -> bytes:
-        return b"".join(part(value) for part, value in zip(parts, values, strict=True))
-
-    return encode
-
-
-_PLAIN: Mapping[Java, _Encode] = {
-    Java.BOOLEAN: lambda value: b"\1" if value else b"\0",
-    Java.BYTE: avro_long,
-    Java.SHORT: avro_long,
-    Java.INTEGER: avro_long,
-    Java.LONG: avro_long,
-    Java.FLOAT: struct.Struct("<f").pack,
-    Java.DOUBLE: struct.Struct("<d").pack,
-    Java.STRING: lambda value: _counted(value.encode()),
-    Java.BYTES: _counted,
-}
+    forms = [to_parsing_canonical_form(json.loads(schema)) for schema in (ours, other)]
+    return forms[0] == forms[1]

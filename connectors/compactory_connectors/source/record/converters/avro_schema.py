@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 
 from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
-__all__ = ["AvroNames", "avro_schema", "record_name"]
+__all__ = ["AvroNames", "avro_schema", "record_name", "without_logical_types"]
 
 _NAMESPACE = "io.confluent.connect.avro"
 _PRECISION = 64
@@ -78,6 +78,13 @@ def record_name(schema: Schema, names: AvroNames) -> str | None:
         return None
     space, name = (_NAMESPACE, "ConnectDefault") if schema.name is None else names.full(schema.name)
     return f"{space}.{name}" if space else name
+
+
+def without_logical_types(schema: Any) -> Any:
+    """The schema of the numbers and bytes alone: fastavro's own types know only the years 1 to 9999."""
+    if isinstance(schema, dict):
+        return {name: without_logical_types(item) for name, item in schema.items() if name != "logicalType"}
+    return [*map(without_logical_types, schema)] if isinstance(schema, list) else schema
 
 
 @dataclass(slots=True)

@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol, Self, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Literal, Self, TypeAlias
 
-from ...setting import Setting, honoured
+from ...setting import honoured
 from ..record import Node
+from ..row_value import Row
 
-__all__ = ["SCHEMAS_ENABLE", "Converter", "Half", "Render", "Topicless"]
+__all__ = ["SCHEMAS_ENABLE", "Converter", "Half", "Render"]
 
 SCHEMAS_ENABLE = honoured("schemas.enable", "no effect: JsonConverter's option", "false")
 """Connect's configurations give it to whatever converter there is, and Connect takes no notice."""
 
-Render: TypeAlias = Callable[[Sequence[bytes | None]], bytes | None]
-"""Raw columns of a row, in Postgres text format → what goes to Kafka; None where the record has no key or value."""
+Render: TypeAlias = Callable[[Row], bytes | None]
+"""A row → what goes to Kafka; None where the record has no key or value."""
 
 
 Half: TypeAlias = Literal["key", "value"]
 
 
-class Converter(Protocol):
+class Converter(ABC):
     """One converter with its options read. Immutable."""
 
-    options: ClassVar[tuple[Setting, ...]]
+    __slots__ = ()
 
-    def at(self, topic: str, half: Half) -> Converter:
+    def at(self, topic: str, half: Half) -> Self:
         """The converter for keys or values of one topic: a schema registry keeps schemas by topic."""
-        ...
+        del topic, half
+        return self
 
-    def dry(self) -> Converter:
+    def dry(self) -> Self:
         """The converter for a dry run: it writes the same, and changes nothing anywhere."""
-        ...
+        return self
 
+    @abstractmethod
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """The function that writes ``node``; ``positions`` says where in a row each column stands.
 
         Raises ValueError for a record that the Java class would refuse whatever the row, the function RowError for a
         value that it would fail on.
         """
-        ...
-
-
-class Topicless:
-    """A converter that writes the same to every topic."""
-
-    __slots__ = ()
-
-    def at(self, topic: str, half: Half) -> Self:
-        """Itself."""
-        del topic, half
-        return self
-
-    def dry(self) -> Self:
-        """Itself."""
-        return self

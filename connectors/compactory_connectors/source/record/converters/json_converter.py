@@ -7,25 +7,29 @@ be looked at.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from operator import call, itemgetter
 from typing import Any, ClassVar, TypeAlias, cast
 
 from ...javatext.java_number import double_text, float_text
 from ...setting import Setting, at_least, boolean, honoured
 from ..column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
-from ..record import Cell, Constant, Java, Kind, Node, StructNode, null_test, short_cut, writer_of
+from ..record import Cell, Constant, Java, Kind, Node, StructNode
+from ..row_value import Row, null_test, short_cut, writer_of
 from ..schema import DECIMAL
-from .converter import Render, Topicless
+from .converter import Converter, Render
 from .json_value import base64_of, finite, integer_bytes, json_string, scale_of, schema_json, value_writer
 
 __all__ = ["DECIMAL_FORMAT", "JsonConverter", "json_string"]
 
-_Write: TypeAlias = Callable[[bytes | None], bytes]
-_WriteRow: TypeAlias = Callable[[Sequence[bytes | None]], bytes]
+_Write: TypeAlias = Callable[[Any], bytes]
+"""The raw column, or None, to JSON."""
 
 _call = cast("Callable[[_Write, bytes | None], bytes]", call)
+
+_ROW = -1
+"""In place of a column's position: the whole row."""
 
 _NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
 
@@ -42,7 +46,7 @@ DECIMAL_FORMAT = honoured(
 
 
 @dataclass(frozen=True, slots=True)
-class JsonConverter(Topicless):
+class JsonConverter(Converter):
     """Writes JSON, with the schema around it when ``schemas_enable``; Decimal as a number when ``numeric``."""
 
     options: ClassVar[tuple[Setting, ...]] = (
@@ -70,83 +74,73 @@ class JsonConverter(Topicless):
         """
         if node is None:
             return lambda _: None
-        parts = _Parts(positions, numeric=self.numeric)
         before, after = self.envelope(node)
-        parts.literal(before)
-        parts.node(node)
-        parts.literal(after)
-        return parts.render()
+        template = _Template(positions, numeric=self.numeric)
+        template.literal(before)
+        template.node(node)
+        template.literal(after)
+        return template.render()
 
     def envelope(self, node: Node) -> tuple[bytes, bytes]:
         """The texts before and behind a value: its schema, where that is written."""
         return (b'{"schema":' + schema_json(node.schema) + b',"payload":', b"}") if self.schemas_enable else (b"", b"")
 
 
-class _Parts:
-    """Collects a template with its gaps while a node is walked, then makes one function of them."""
+class _Template:
+    """Collects a text with gaps while a node is walked, then makes one function of it."""
 
-    def __init__(self, places: Mapping[str, int], *, numeric: bool) -> None:
-        self._places = places
+    def __init__(self, positions: Mapping[str, int], *, numeric: bool) -> None:
+        self._positions = positions
         self._numeric = numeric
-        self._template = b""
-        self._gaps: list[tuple[int, _Write] | _WriteRow] = []
-        """The writer of each gap: a column's position with a function of it, or a function of the whole row."""
+        self._text = b""
+        self._gaps: list[tuple[int, _Write]] = []
+        """The writer of each gap, and the column that it writes; of a struct that can be null the whole row."""
 
     def literal(self, text: bytes) -> None:
         """Text that is the same in every row."""
-        self._template += text.replace(b"%", b"%%")
+        self._text += text.replace(b"%", b"%%")
 
     def node(self, node: Node) -> None:
         """A value of the row, or a struct of them."""
-        if isinstance(node, StructNode):
-            if node.when is None:
-                self._struct(node)
-            else:
-                self._gap(self._nullable(node, node.when))
-        elif isinstance(node, Constant):
+        if isinstance(node, Constant):
             self.literal(_constant(node, numeric=self._numeric))
+        elif isinstance(node, Cell):
+            self._gap(self._positions[node.column], _writer(node, numeric=self._numeric))
+        elif node.when is not None:
+            self._gap(_ROW, self._nullable(node, node.when))
         else:
-            self._gap((self._places[node.column], _writer(node, numeric=self._numeric)))
+            for index, (name, member) in enumerate(node.items()):
+                self.literal((b"," if index else b"{") + json_string(name) + b":")
+                self.node(member)
+            self.literal(b"}" if node.members else b"{}")
 
-    def _gap(self, gap: tuple[int, _Write] | _WriteRow) -> None:
-        self._template += b"%b"
-        self._gaps.append(gap)
+    def _gap(self, position: int, write: _Write) -> None:
+        self._text += b"%b"
+        self._gaps.append((position, write))
 
-    def _struct(self, node: StructNode) -> None:
-        for index, (name, member) in enumerate(node.items()):
-            self.literal((b"," if index else b"{") + json_string(name) + b":")
-            self.node(member)
-        self.literal(b"}" if node.members else b"{}")
+    def _nullable(self, node: StructNode, when: Cell) -> _Write:
+        inner = _Template(self._positions, numeric=self._numeric)
+        inner.node(replace(node, when=None))
+        render, is_null = inner.render(), null_test(when, self._positions)
+        return lambda row: b"null" if is_null(row) else render(row)
 
-    def _nullable(self, node: StructNode, when: Cell) -> _WriteRow:
-        inner = _Parts(self._places, numeric=self._numeric)
-        inner._struct(node)  # another of this class
-        render, is_null = inner.render(), null_test(when, self._places)
-        return lambda raw: b"null" if is_null(raw) else render(raw)
-
-    def render(self) -> Callable[[Sequence[bytes | None]], bytes]:
+    def render(self) -> Callable[[Row], bytes]:
         """The function of a row."""
-        template, gaps = self._template, tuple(self._gaps)
-        if not gaps:
+        template, positions, writers = self._text, [place for place, _ in self._gaps], [w for _, w in self._gaps]
+        if not writers:
             constant = template % ()
             return lambda _: constant
-        columns = [gap for gap in gaps if isinstance(gap, tuple)]
-        if len(columns) < len(gaps):
-            rows = tuple(_of_row(gap[0], gap[1]) if isinstance(gap, tuple) else gap for gap in gaps)
-            return lambda raw: template % tuple(write(raw) for write in rows)
-        positions, writers = tuple(place for place, _ in columns), tuple(write for _, write in columns)
+        if _ROW in positions:
+            gaps = tuple(self._gaps)
+            return lambda row: template % tuple(write(row if at == _ROW else row[at]) for at, write in gaps)
         if len(writers) == 1:
             writer, position = writers[0], positions[0]
-            return lambda raw: template % writer(raw[position])
-        if positions == tuple(range(len(positions))):
-            # map() stops at the last writer, so raw may go on
-            return lambda raw: template % tuple(map(_call, writers, raw))
-        pick: Callable[[Sequence[bytes | None]], tuple[bytes | None, ...]] = itemgetter(*positions)
-        return lambda raw: template % tuple(map(_call, writers, pick(raw)))
-
-
-def _of_row(position: int, write: _Write) -> _WriteRow:
-    return lambda raw: write(raw[position])
+            return lambda row: template % writer(row[position])
+        if positions == [*range(len(positions))]:
+            # map() stops at the last writer, so the row may go on
+            return lambda row: template % tuple(map(_call, writers, row))
+        pick = itemgetter(*positions)
+        return lambda row: template % tuple(map(_call, writers, pick(row)))
 
 
 def _text(raw: bytes | None) -> bytes:

@@ -12,8 +12,9 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ...javatext.java_number import double_text_of, float_text_of
-from ..record import Java, RowError, java_of, time_number
-from ..schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
+from ..record import Java, RowError
+from ..row_value import java_of, refuse_misfit, time_number
+from ..schema import DECIMAL, Schema, Type
 
 __all__ = [
     "base64_of",
@@ -80,10 +81,11 @@ def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write
 
     Raises ValueError where Java would refuse every value: the class does not go with the schema.
     """
-    if schema.name in {DATE, TIME, TIMESTAMP, DECIMAL}:
-        return _logical(schema, java, numeric=numeric)
-    if java_of(schema) is not java:
-        raise ValueError(f"can't write {java.value} under a schema of type {schema.type.name}; Connect refuses it too")
+    refuse_misfit(schema, java)
+    if schema.name == DECIMAL:
+        return _decimal_number if numeric else _decimal(schema)
+    if (number := time_number(schema, java)) is not None:
+        return lambda value: b"%d" % number(value)
     if schema.type is Type.ARRAY:
         return _array(schema, numeric=numeric)
     if schema.type is Type.MAP:
@@ -91,16 +93,6 @@ def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write
     if schema.type is Type.STRUCT:
         return _struct(schema, numeric=numeric)
     return _PLAIN[java]
-
-
-def _logical(schema: Schema, java: Java, *, numeric: bool) -> _Write:
-    if schema.name == DECIMAL:
-        if java is not Java.DECIMAL:
-            raise ValueError(f"can't write {java.value} as Decimal; Connect refuses it too")
-        return _decimal_number if numeric else _decimal(schema)
-    if (number := time_number(schema, java)) is None:
-        raise ValueError(f"can't write {java.value} as {schema.name}; Connect refuses it too")
-    return lambda value: b"%d" % number(value)
 
 
 def scale_of(schema: Schema) -> int:
@@ -166,11 +158,8 @@ def _map(schema: Schema, *, numeric: bool) -> _Write:
 
 
 def _struct(schema: Schema, *, numeric: bool) -> _Write:
-    names = [json_string(item.name) + b":" for item in schema.fields]
-    writes = [_nullable(item.schema, numeric=numeric) for item in schema.fields]
-    return lambda values: (
-        b"{" + b",".join(name + write(value) for name, write, value in zip(names, writes, values, strict=True)) + b"}"
-    )
+    parts = [(item.name, json_string(item.name), _nullable(item.schema, numeric=numeric)) for item in schema.fields]
+    return lambda values: b"{" + b",".join(b"%b:%b" % (name, write(values[key])) for key, name, write in parts) + b"}"
 
 
 def _whole(value: int) -> bytes:

@@ -7,14 +7,15 @@ others; null is no bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from ...setting import Setting
-from ..record import Constant, Java, Node, StructNode, writer_of
+from ..record import Java, Node, StructNode
+from ..row_value import row_reader
 from ..schema import Type
-from .converter import SCHEMAS_ENABLE, Render, Topicless
+from .converter import SCHEMAS_ENABLE, Converter, Render
 
 __all__ = ["PRIMITIVES", "PrimitiveConverter"]
 
@@ -22,7 +23,7 @@ _REMEDY = "choose another converter, or a transform that makes one value of it (
 
 
 @dataclass(frozen=True, slots=True)
-class PrimitiveConverter(Topicless):
+class PrimitiveConverter(Converter):
     """Writes values of ``java``; ``type`` is the type that the schema must have, None where Connect asks for none."""
 
     options: ClassVar[tuple[Setting, ...]] = (SCHEMAS_ENABLE,)
@@ -47,16 +48,7 @@ class PrimitiveConverter(Topicless):
         if node.java is not self.java or self.type not in {None, node.schema.type}:
             given = f"{node.java.value} under a schema of type {node.schema.type.name}"
             raise ValueError(f"{self.name} writes {self.java.value}, not {given}; {_REMEDY}")
-        if isinstance(node, Constant):
-            constant = None if node.value is None else self.bytes_of(node.value)
-            return lambda _: constant
-        position, convert = positions[node.column], writer_of(node, self.bytes_of, None)
-
-        def render(raw: Sequence[bytes | None]) -> bytes | None:
-            value = raw[position]
-            return None if value is None else convert(value)
-
-        return render
+        return row_reader(node, positions, lambda *_: self.bytes_of, lambda _: b"".join)
 
 
 PRIMITIVES: Mapping[str, PrimitiveConverter] = {

@@ -17,9 +17,9 @@ from typing import Any, Self
 from compactory.errors import ConfigError, Unreachable
 
 from ...setting import Setting, boolean, honoured, one_of
-from .converter import SCHEMAS_ENABLE, Half
+from .converter import SCHEMAS_ENABLE, Converter, Half
 
-__all__ = ["OPTIONS", "Registry", "RegistryConverter", "Subject", "Subjects"]
+__all__ = ["OPTIONS", "Registry", "RegistryConverter", "Subjects"]
 
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
 _SECONDS = 3
@@ -97,23 +97,6 @@ OPTIONS: tuple[Setting, ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The place of a schema: half a topic, and the name of the record that it describes, if any."""
-
-    topic: str
-    half: Half
-    record: str | None = None
-
-    def name(self, strategy: Subjects) -> str:
-        """The subject under ``strategy``. Raises ValueError where that needs a record and there is none."""
-        if strategy is Subjects.TOPIC:
-            return f"{self.topic}-{self.half}"
-        if self.record is None:
-            raise ValueError(f"{strategy.value} names schemas after records, and the {self.half} is none")
-        return self.record if strategy is Subjects.RECORD else f"{self.topic}-{self.record}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     """One registry, and a converter's rights in it. Immutable; the client behind it is shared and thread-safe."""
 
@@ -155,13 +138,12 @@ class Registry:
             strategies={half: options[f"{half}.subject.name.strategy"] for half in ("key", "value")},
         )
 
-    def schema_id(self, subject: Subject, schema: str, kind: str, alike: Callable[[str], bool]) -> int:
-        """The id of a schema of ``kind`` (AVRO, JSON) under its subject; asks the registry.
+    def schema_id(self, name: str, schema: str, kind: str, alike: Callable[[str], bool]) -> int:
+        """The id of a schema of ``kind`` (AVRO, JSON) under the subject ``name``; asks the registry.
 
         ``alike`` says whether records under another schema have the same bytes, for ``use.latest.version``.
         Raises ConfigError where the registry refuses or doesn't know it, Unreachable where it doesn't answer.
         """
-        name = subject.name(self.strategies[subject.half])
         client = _client(self._properties())
         from confluent_kafka.schema_registry import Schema
 
@@ -212,7 +194,7 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
-class RegistryConverter:
+class RegistryConverter(Converter):
     """A converter whose schemas a registry keeps, by topic and half."""
 
     registry: Registry
@@ -232,8 +214,7 @@ class RegistryConverter:
 
         ``record`` is the record's name, if the value is one. Raises ValueError where a strategy needs it.
         """
-        subject = Subject(topic=self.topic, half=self.half, record=record)
-        subject.name(self.registry.strategies[self.half])  # fails now, not at the first row
+        subject = self._subject(record)
         frames: list[bytes] = []
 
         def frame() -> bytes:
@@ -242,6 +223,14 @@ class RegistryConverter:
             return frames[0]
 
         return frame
+
+    def _subject(self, record: str | None) -> str:
+        strategy = self.registry.strategies[self.half]
+        if strategy is Subjects.TOPIC:
+            return f"{self.topic}-{self.half}"
+        if record is None:
+            raise ValueError(f"{strategy.value} names schemas after records, and the {self.half} is none")
+        return record if strategy is Subjects.RECORD else f"{self.topic}-{record}"
 
 
 _REMEDIES = {

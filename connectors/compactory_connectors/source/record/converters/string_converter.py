@@ -10,31 +10,17 @@ from ...javatext.date_format import java_util_date_text
 from ...javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ...javatext.java_number import double_text, double_text_of, float_text, float_text_of
 from ...setting import Setting, honoured, one_of
-from ..record import (
-    Cell,
-    Constant,
-    Java,
-    Kind,
-    Node,
-    Step,
-    StructNode,
-    converted,
-    java_of,
-    null_test,
-    short_cut,
-    writer_of,
-)
+from ..record import Cell, Constant, Java, Kind, Node, Step, StructNode, converted
+from ..row_value import java_of, row_reader, short_cut, writer_of
 from ..schema import Schema, Type
 from ..transforms.cast import caster
-from .converter import SCHEMAS_ENABLE, Render, Topicless
+from .converter import SCHEMAS_ENABLE, Converter, Render
 
 __all__ = ["SimpleHeaderConverter", "StringConverter"]
 
-_Text = Callable[[Sequence[bytes | None]], bytes | None]
-
 
 @dataclass(frozen=True, slots=True)
-class StringConverter(Topicless):
+class StringConverter(Converter):
     """Writes ``toString()`` of keys and values as UTF-8.
 
     Null is no bytes at all, which for a value is a tombstone.
@@ -55,11 +41,11 @@ class StringConverter(Topicless):
         """The function that writes ``node``. Raises ValueError for bytes: their text is an address."""
         if node is None:
             return lambda _: None
-        return _text(node, positions)
+        return row_reader(node, positions, _to_string, _struct, _cell_text)
 
 
 @dataclass(frozen=True, slots=True)
-class SimpleHeaderConverter(Topicless):
+class SimpleHeaderConverter(Converter):
     """Writes ``Values.convertToString``: numbers as Java does, times in ISO format, bytes in Base64."""
 
     options: ClassVar[tuple[Setting, ...]] = ()
@@ -81,51 +67,21 @@ def _as_text(node: Node) -> Node:
     return converted(node, node.schema, Java.STRING, Step(text))
 
 
-def _text(node: Node, positions: Mapping[str, int]) -> _Text:
-    if isinstance(node, StructNode):
-        return _struct(node, positions)
-    if isinstance(node, Constant) and node.value is None:
-        return lambda _: None
-    to_string = _to_string(node.schema, node.java)
-    if isinstance(node, Cell):
-        position, write = positions[node.column], _cell_text(node, to_string)
-
-        def cell(raw: Sequence[bytes | None]) -> bytes | None:
-            value = raw[position]
-            return None if value is None else write(value)
-
-        return cell
-    constant = to_string(node.value)
-    return lambda _: constant
-
-
-def _struct(node: StructNode, positions: Mapping[str, int]) -> _Text:
+def _struct(node: StructNode) -> Callable[[Sequence[bytes | None]], bytes]:
     """``Struct{a=1,b=x}``; fields that are null are left out."""
-    parts = [(name.encode() + b"=", _text(member, positions)) for name, member in node.items()]
-
-    def struct(raw: Sequence[bytes | None]) -> bytes:
-        texts = ((name, write(raw)) for name, write in parts)
-        return b"Struct{" + b",".join(name + text for name, text in texts if text is not None) + b"}"
-
-    if node.when is None:
-        return struct
-    is_null = null_test(node.when, positions)
-    return lambda raw: None if is_null(raw) else struct(raw)
+    names = [item.name.encode() + b"=" for item in node.schema.fields]
+    return lambda texts: (
+        b"Struct{" + b",".join(n + t for n, t in zip(names, texts, strict=True) if t is not None) + b"}"
+    )
 
 
 def _cell_text(cell: Cell, to_string: Callable[[Any], bytes]) -> Callable[[bytes], bytes | None]:
     if not cell.steps and (direct := _DIRECT.get(cell.kind)):
         return direct
-    convert, plain = writer_of(cell, to_string, None), short_cut(cell)
-    if plain is None:
+    convert, quick = writer_of(cell, to_string, None), short_cut(cell)
+    if quick is None:
         return convert
-    quick = plain
-
-    def text(raw: bytes) -> bytes | None:
-        cut = quick(raw)
-        return convert(raw) if cut is None else cut
-
-    return text
+    return lambda raw: convert(raw) if (cut := quick(raw)) is None else cut
 
 
 def _as_it_is(raw: bytes) -> bytes:
@@ -202,11 +158,10 @@ def _of_null(schema: Schema | None) -> Callable[[Any], bytes]:
 
 
 def _nested_struct(schema: Schema) -> Callable[[Any], bytes]:
-    names = [item.name.encode() + b"=" for item in schema.fields]
-    writes = [_to_string(item.schema, java_of(item.schema)) for item in schema.fields]
+    parts = [(item.name, item.name.encode(), _to_string(item.schema, java_of(item.schema))) for item in schema.fields]
 
-    def struct(values: Sequence[Any]) -> bytes:
-        present = (name + write(v) for name, write, v in zip(names, writes, values, strict=True) if v is not None)
+    def struct(values: Mapping[str, Any]) -> bytes:
+        present = (b"%b=%b" % (name, write(values[key])) for key, name, write in parts if values[key] is not None)
         return b"Struct{" + b",".join(present) + b"}"
 
     return struct

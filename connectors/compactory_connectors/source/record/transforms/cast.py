@@ -17,7 +17,8 @@ from ...javatext.date_format import DateFormat
 from ...javatext.java_calendar import MILLIS_PER_DAY
 from ...javatext.java_number import double_text_of, float_text_of
 from ...setting import nearest, non_empty_names, option
-from ..record import TIMES, Java, Node, Record, RowError, Step, StructNode, converted, java_of, time_number
+from ..record import TIMES, Java, Node, Record, RowError, Step, StructNode, converted
+from ..row_value import java_of, time_number
 from ..schema import Schema, Type
 from .transform import Sided, TransformError, absent, no_defaults, null_of, struct_of, warned
 

@@ -7,7 +7,6 @@ The class is com.github.jcustenborder.kafka.connect.transform.common.ChangeCase,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
@@ -61,23 +60,12 @@ class CaseFormat(Enum):
         return str(separator).join([first(words[0]), *map(word, words[1:])])
 
 
-# Guava converts these pairs without cutting words.
-_DIRECT: Mapping[tuple[CaseFormat, CaseFormat], Callable[[str], str]] = {
-    (CaseFormat.LOWER_HYPHEN, CaseFormat.LOWER_UNDERSCORE): lambda name: name.replace("-", "_"),
-    (CaseFormat.LOWER_HYPHEN, CaseFormat.UPPER_UNDERSCORE): lambda name: _upper(name.replace("-", "_")),
-    (CaseFormat.LOWER_UNDERSCORE, CaseFormat.LOWER_HYPHEN): lambda name: name.replace("_", "-"),
-    (CaseFormat.LOWER_UNDERSCORE, CaseFormat.UPPER_UNDERSCORE): _upper,
-    (CaseFormat.UPPER_UNDERSCORE, CaseFormat.LOWER_HYPHEN): lambda name: _lower(name.replace("_", "-")),
-    (CaseFormat.UPPER_UNDERSCORE, CaseFormat.LOWER_UNDERSCORE): _lower,
-}
-
-
 def change_case(name: str, source: CaseFormat, target: CaseFormat) -> str:
     """``name`` converted as ``source.to(target, name)`` does in Guava; equal formats leave it as it is."""
     if source is target:
         return name
-    if direct := _DIRECT.get((source, target)):
-        return direct(name)
+    if {source, target} == {CaseFormat.LOWER_HYPHEN, CaseFormat.LOWER_UNDERSCORE}:  # Guava leaves the words alone
+        return name.replace(source.separator, target.separator)
     return target.join(source.words(name))
 
 

@@ -13,7 +13,7 @@ from ...setting import names, non_empty_names, one_of, option, required_text
 from ..record import Cell, Constant, Java, Node, Record, Step, StructNode, converted
 from ..schema import Schema, Type
 from .cast import caster
-from .transform import Sided, Steady, TransformError, absent, member_of, no_defaults, struct_of, warned
+from .transform import Sided, Transform, TransformError, absent, member_of, no_defaults, struct_of, warned
 
 __all__ = ["DropHeaders", "HeaderFrom", "InsertField", "InsertHeader", "MaskField", "ReplaceField"]
 
@@ -211,7 +211,7 @@ def _literal(written: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class InsertHeader(Steady):
+class InsertHeader(Transform):
     """Adds the same header to every record."""
 
     header: str = option("name of the header", parse=required_text)
@@ -225,7 +225,7 @@ class InsertHeader(Steady):
 
 
 @dataclass(frozen=True, slots=True)
-class DropHeaders(Steady):
+class DropHeaders(Transform):
     """Removes headers."""
 
     headers: tuple[str, ...] = option("names of the headers to remove", parse=non_empty_names)

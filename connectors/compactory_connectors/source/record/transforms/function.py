@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, cast
 
 from ..record import Record
-from .transform import Steady
+from .transform import Transform
 
 __all__ = ["Function", "FunctionTransform", "SourceRecord", "load_function"]
 
@@ -39,7 +39,7 @@ Function: TypeAlias = Callable[[SourceRecord], SourceRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionTransform(Steady):
+class FunctionTransform(Transform):
     """Has ``function`` called for every row, once all other transforms are done."""
 
     function: Function

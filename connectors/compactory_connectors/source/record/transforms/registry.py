@@ -5,7 +5,7 @@ A class's options are the fields of the dataclass that stands for it; documentat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from inspect import getdoc
@@ -34,8 +34,6 @@ __all__ = ["PREDICATES", "REGISTRY", "Entry", "TransformSpec", "read_transforms"
 FUNCTION = "compactory.transform"
 """The key of a function behind the transforms."""
 
-_CONDITIONS = ("predicate", "negate")
-"""Options that every transform has."""
 _KAFKA = "org.apache.kafka.connect.transforms."
 _JCUSTENBORDER = "com.github.jcustenborder.kafka.connect.transform.common."
 
@@ -99,100 +97,80 @@ def read_transforms(
     predicate_options: Mapping[str, str] | None = None,
     function: str | None = None,
 ) -> tuple[tuple[TransformSpec, ...], list[str]]:
-    """The chain of ``aliases``, and every problem found, each with its place.
+    """The chain of ``aliases``, or every problem found, each with its place.
 
     ``settings`` are ``transforms.*`` and ``predicate_options`` are ``predicates.*``, prefixes removed; ``function`` is
     ``compactory.transform``, which becomes the last of the chain.
     """
+    problems: list[str] = []
+    conditions: dict[str, Predicate | None] = {
+        alias: _built(f"predicates.{alias}", below, PREDICATES, "predicate", problems)
+        for alias, below in _sections("predicates", predicates, predicate_options or {}, problems)
+    }
     specs: list[TransformSpec] = []
-    conditions, problems = _read_predicates(predicates, predicate_options or {})
-    listed = tuple(aliases)
-    problems += _aliases("transforms", listed, settings)
-    for alias in dict.fromkeys(listed):
-        spec, found = _read_one(alias, _below(alias, settings), conditions)
-        problems += [f"transforms.{alias}{problem}" for problem in found]
-        if spec:
-            specs.append(spec)
+    for alias, below in _sections("transforms", aliases, settings, problems):
+        place, class_name = f"transforms.{alias}", below.get("type", "")
+        predicate, negate = _condition(place, below, conditions, problems)
+        transform = _built(place, below, REGISTRY, "transform", problems)
+        if transform is not None:
+            specs.append(TransformSpec(alias, class_name, transform, predicate, negate))
     if function:
         try:
             specs.append(TransformSpec(FUNCTION, function, load_function(function)))
         except ValueError as error:
             problems.append(f"{FUNCTION}: {error}")
-    return tuple(specs), problems
+    return () if problems else tuple(specs), problems
 
 
-def _read_predicates(
-    aliases: Iterable[str], settings: Mapping[str, str]
-) -> tuple[dict[str, Predicate | None], list[str]]:
-    """The predicates by their aliases, None where something is wrong with one."""
+def _sections(
+    what: str, aliases: Iterable[str], settings: Mapping[str, str], problems: list[str]
+) -> list[tuple[str, dict[str, str]]]:
+    """Each alias with its options; notes aliases that are listed twice, and options of none."""
     listed = tuple(aliases)
-    problems = list(_aliases("predicates", listed, settings))
-    predicates: dict[str, Predicate | None] = {}
-    for alias in dict.fromkeys(listed):
-        below = _below(alias, settings)
-        predicates[alias], found = _built(below.pop("type", ""), below, PREDICATES, "predicate")
-        problems += [f"predicates.{alias}{problem}" for problem in found]
-    return predicates, problems
-
-
-def _aliases(what: str, listed: tuple[str, ...], settings: Mapping[str, str]) -> Iterator[str]:
-    for alias in dict.fromkeys(listed):
-        if listed.count(alias) > 1:
-            yield f"{what}: {alias} is listed more than once"
+    problems += [
+        f"{what}: {alias} is listed more than once" for alias in dict.fromkeys(listed) if listed.count(alias) > 1
+    ]
     for key in settings:
         if not any(key.startswith(f"{alias}.") for alias in listed):
             alias = key.split(".")[0]
-            yield f"{what}.{key}: {alias} is not in {what}{nearest(alias, listed)}"
-
-
-def _below(alias: str, settings: Mapping[str, str]) -> dict[str, str]:
-    prefix = f"{alias}."
-    return {key.removeprefix(prefix): value for key, value in settings.items() if key.startswith(prefix)}
-
-
-def _read_one(
-    alias: str, below: dict[str, str], predicates: Mapping[str, Predicate | None]
-) -> tuple[TransformSpec | None, list[str]]:
-    class_name = below.pop("type", "")
-    conditions = {key: below.pop(key) for key in _CONDITIONS if key in below}
-    predicate, negate, problems = _condition(conditions, predicates)
-    transform, found = _built(class_name, below, REGISTRY, "transform")
-    problems += found
-    if problems or transform is None:
-        return None, problems
-    return TransformSpec(alias, class_name, transform, predicate, negate), []
+            problems.append(f"{what}.{key}: {alias} is not in {what}{nearest(alias, listed)}")
+    return [
+        (alias, {key.removeprefix(f"{alias}."): text for key, text in settings.items() if key.startswith(f"{alias}.")})
+        for alias in dict.fromkeys(listed)
+    ]
 
 
 def _condition(
-    written: Mapping[str, str], predicates: Mapping[str, Predicate | None]
-) -> tuple[Predicate | None, bool, list[str]]:
-    problems: list[str] = []
-    name = written.get("predicate", "")
+    place: str, below: dict[str, str], predicates: Mapping[str, Predicate | None], problems: list[str]
+) -> tuple[Predicate | None, bool]:
+    """The predicate of a transform, and whether it is turned round; takes both options out of ``below``."""
+    name, inverted = below.pop("predicate", ""), below.pop("negate", None)
     if name and name not in predicates:
-        problems.append(f".predicate: {name} is not in predicates{nearest(name, predicates)}")
-    negate, inverted = False, written.get("negate", "false")
+        problems.append(f"{place}.predicate: {name} is not in predicates{nearest(name, predicates)}")
+    negate = False
     try:
-        negate = boolean(inverted)
+        negate = boolean(inverted or "false")
     except ValueError as error:
-        problems.append(f".negate: {rejected(error, f', not {inverted!r}')}")
-    if "negate" in written and not name:
-        problems.append(".negate: there is no predicate to negate; set predicate, or leave negate out")
-    return predicates.get(name), negate, problems
+        problems.append(f"{place}.negate: {rejected(error, f', not {inverted!r}')}")
+    if inverted is not None and not name:
+        problems.append(f"{place}.negate: there is no predicate to negate; set predicate, or leave negate out")
+    return predicates.get(name), negate
 
 
-def _built(
-    class_name: str, below: Mapping[str, str], registry: Mapping[str, Entry], what: str
-) -> tuple[Any, list[str]]:
+def _built(place: str, below: dict[str, str], registry: Mapping[str, Entry], what: str, problems: list[str]) -> Any:
+    """What the class ``type`` makes of its options; None where something is wrong with them."""
+    class_name = below.pop("type", "")
     entry = _find(class_name, registry)
     if entry is None:
-        return None, [f".type: {_unknown_class(class_name, registry, what)}"]
-    values, problems = read_options(class_name, entry.options, below)
-    if problems:
-        return None, [f".{problem}" for problem in problems]
+        problems.append(f"{place}.type: {_unknown_class(class_name, registry, what)}")
+        return None
+    values, found = read_options(class_name, entry.options, below)
+    problems += [f"{place}.{problem}" for problem in found]
     try:
-        return entry.build(*values.values()), []
+        return None if found else entry.build(*values.values())
     except ValueError as error:
-        return None, [f": {error}"]
+        problems.append(f"{place}: {error}")
+        return None
 
 
 def _find(class_name: str, registry: Mapping[str, Entry]) -> Entry | None:

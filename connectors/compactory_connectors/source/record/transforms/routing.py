@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from ...javatext.date_format import DateFormat
 from ...javatext.java_regex import java_pattern, replace_first
 from ...setting import option, required_text
 from ..record import Node, Record
-from .transform import Steady, TransformError, absent, nullable
+from .transform import Transform, TransformError, absent, nullable
 
 __all__ = [
     "Filter",
@@ -29,7 +29,7 @@ _WARNING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Steady):
+class Filter(Transform):
     """Drops every record that it gets."""
 
     def apply(self, record: Record) -> None:
@@ -38,7 +38,7 @@ class Filter(Steady):
 
 
 @dataclass(frozen=True, slots=True)
-class RegexRouter(Steady):
+class RegexRouter(Transform):
     """Replaces the first match within the topic if ``regex`` matches the whole topic."""
 
     regex: re.Pattern[str] = option("Java's regular expression for the whole topic", parse=java_pattern)
@@ -61,7 +61,7 @@ class RegexRouter(Steady):
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampRouter(Steady):
+class TimestampRouter(Transform):
     """Names the topic by the time at which the record is sent, because the source's records have no timestamp."""
 
     topic_format: str = option("the topic, with ${topic} and ${timestamp} in it", "${topic}-${timestamp}")
@@ -78,20 +78,23 @@ class TimestampRouter(Steady):
         return replace(record, dated=topic, warnings=(*record.warnings, _WARNING))
 
 
-class Predicate(Protocol):
+class Predicate(ABC):
     """The condition of a transform, a dataclass whose fields are its options, read. Immutable."""
+
+    __slots__ = ()
 
     def undecided(self, record: Record) -> Node | None:
         """A node whose being null decides the answer, where it can be null."""
-        ...
+        del record
+        return None
 
+    @abstractmethod
     def test(self, record: Record) -> bool:
         """Whether it is true of ``record``. Raises TransformError where that can't be said."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class TopicNameMatches(Steady):
+class TopicNameMatches(Predicate):
     """The topic, as the transforms before have left it, matches ``pattern`` as a whole."""
 
     pattern: re.Pattern[str] = option(
@@ -108,7 +111,7 @@ class TopicNameMatches(Steady):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordIsTombstone:
+class RecordIsTombstone(Predicate):
     """The value is null. Deletions, which Kafka Connect's source does not send, never come through the transforms."""
 
     def undecided(self, record: Record) -> Node | None:
@@ -121,7 +124,7 @@ class RecordIsTombstone:
 
 
 @dataclass(frozen=True, slots=True)
-class HasHeaderKey(Steady):
+class HasHeaderKey(Predicate):
     """The record has a header of this name. The source's records have only headers that transforms added."""
 
     name: str = option("name of the header", parse=required_text)

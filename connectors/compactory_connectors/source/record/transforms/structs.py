@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from ..schema import Schema, Type
 from .transform import (
     Side,
     Sided,
-    Steady,
+    Transform,
     TransformError,
     absent,
     is_null_struct,
@@ -80,6 +81,10 @@ class ExtractField(Sided):
         return found
 
 
+_STEP = re.compile(r"`(?P<quoted>.*?)(?<!\\)`(?:\.|\Z)|(?!`)(?P<plain>[^.]*)(?:\.|\Z)", re.DOTALL)
+"""A name and the dot behind it. A backtick closes a name in backticks where a dot or the end follows it."""
+
+
 def _field_path(text: str) -> tuple[str, ...]:
     """The names in a path of syntax V2: dots part them, backticks around a name let it have dots (KIP-821).
 
@@ -88,30 +93,12 @@ def _field_path(text: str) -> tuple[str, ...]:
     steps: list[str] = []
     at = 0
     while at < len(text):
-        if text[at] == "`":
-            step, at = _quoted(text, at)
-        else:
-            end = text.find(".", at)
-            step, at = (text[at:], len(text)) if end < 0 else (text[at:end], end + 1)
-        steps.append(step)
+        step = _STEP.match(text, at)
+        if step is None:
+            raise ValueError(f"the backtick at position {at} of {text!r} is not closed; a backslash escapes one")
+        steps.append(step["quoted"].replace("\\`.", "`.") if step["plain"] is None else step["plain"])
+        at = step.end()
     return (*steps, "") if text.endswith(".") else tuple(steps)
-
-
-def _quoted(text: str, opening: int) -> tuple[str, int]:
-    """A name in backticks, and where the next begins; one that is followed by a dot or the end closes it."""
-    name, start, at = "", opening + 1, opening + 1
-    while (at := text.find("`", at)) >= 0:
-        escaped = text[at - 1] == "\\"
-        if at == len(text) - 1:
-            if escaped:
-                break
-            return name + text[start:at], at + 1
-        if text[at + 1] == ".":
-            if not escaped:
-                return name + text[start:at], at + 2
-            name, start = name + text[start : at - 1] + "`", at + 1
-        at += 1
-    raise ValueError(f"the backtick at position {opening} of {text!r} is not closed; a backslash escapes one")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +150,7 @@ def _of_columns(struct: StructNode) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class HoistField(Steady):
+class HoistField(Transform):
     """Wraps the key or value as the only field of a struct without a name. Null becomes a null field."""
 
     side: Side
@@ -180,7 +167,7 @@ class HoistField(Steady):
 
 
 @dataclass(frozen=True, slots=True)
-class ValueToKey:
+class ValueToKey(Transform):
     """Copies ``fields`` of the value into a new key struct, in the order given."""
 
     fields: tuple[str, ...] = option("fields of the value that make the key", parse=non_empty_names)
@@ -211,7 +198,7 @@ def _version(written: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class SetSchemaMetadata(Steady):
+class SetSchemaMetadata(Transform):
     """Only converters that write schemas show the difference. The key or value must be a struct, or missing."""
 
     side: Side

@@ -15,7 +15,7 @@ from ...javatext.java_calendar import MILLIS_PER_DAY
 from ...setting import one_of, option
 from ..record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
 from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
-from .transform import Side, Steady, TransformError, is_null_struct, no_defaults, struct_of, warned
+from .transform import Side, Transform, TransformError, is_null_struct, no_defaults, struct_of, warned
 
 __all__ = ["TimestampConverter"]
 
@@ -42,7 +42,7 @@ def _unit(written: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TimestampConverter(Steady):
+class TimestampConverter(Transform):
     """Converts ``field`` of the struct, or the whole key or value if ``field`` is empty."""
 
     side: Side
@@ -109,10 +109,7 @@ class TimestampConverter(Steady):
             raise TransformError(f"{name} is of type {schema.name or schema.type.value}, which is not a time")
         if self.format is None:
             raise TransformError(f"{name} is text, which needs format, a SimpleDateFormat pattern")
-        try:
-            return _text_reader(self.format)
-        except ValueError as error:
-            raise TransformError(f"format {self.format.pattern!r}: {error}") from None
+        return _text_reader(self.format)
 
     def _unix_to_millis(self, value: int) -> int:
         if self.unix_precision > 0:
@@ -136,11 +133,9 @@ class TimestampConverter(Steady):
 
 
 def _text_reader(date_format: DateFormat) -> Callable[[str], int]:
-    read = date_format.reader()
-
     def to_millis(value: str) -> int:
         try:
-            return read(value)
+            return date_format.read(value)
         except ValueError as error:
             raise RowError(f"TimestampConverter: {error} {date_format.pattern!r}") from None
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from ...setting import boolean, nearest, option
 from ..record import Cell, Constant, Java, Node, Record, StructNode
@@ -14,7 +15,6 @@ from ..schema import Field, Schema, Type
 __all__ = [
     "Side",
     "Sided",
-    "Steady",
     "Transform",
     "TransformError",
     "absent",
@@ -64,25 +64,28 @@ class Side:
         return self.name.lower()
 
 
-class Transform(Protocol):
+class Transform(ABC):
     """One transform, a dataclass whose fields are its options, read. Immutable.
 
     Its constructor raises ValueError for options that contradict each other.
     """
 
+    __slots__ = ()
+
     def undecided(self, record: Record) -> Node | None:
         """A node whose being null decides what the transform does, where it can be null; the chain then looks at both
         cases apart.
         """
-        ...
+        del record
+        return None
 
+    @abstractmethod
     def apply(self, record: Record) -> Record | None:
         """The record after this transform; None: it is dropped. Raises TransformError when the record does not fit."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
-class Sided:
+class Sided(Transform):
     """A transform in a ``$Key`` and a ``$Value`` form that treats a null half in a way of its own."""
 
     side: Side
@@ -90,17 +93,6 @@ class Sided:
     def undecided(self, record: Record) -> Node | None:
         """The half, where it can be null."""
         return nullable(self.side.of(record))
-
-
-class Steady:
-    """A transform or predicate that treats null like any other value, or looks at neither key nor value."""
-
-    __slots__ = ()
-
-    def undecided(self, record: Record) -> Node | None:
-        """Nothing."""
-        del record
-        return None
 
 
 def nullable(node: Node | None) -> Node | None:
