@@ -187,7 +187,8 @@ class TableTask:
                     self._report(batch.skipped)
                 self._publish(batch)
                 self._comparison = comparison if self.reader.offset.phase is Phase.COMPARING else None
-                self.context.board.loading(self.name, batch.load)
+                if batch.load is not None:
+                    self.context.board.loading(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
@@ -258,42 +259,41 @@ class TableTask:
             log.warning("rows skipped", table=self.name, count=len(skipped))
 
     def _publish(self, batch: RecordBatch) -> None:
-        """Publish a batch with its offset in one Kafka transaction; the next poll goes on from that offset."""
+        """Publish a batch with its offset in one Kafka transaction; the next poll goes on from that offset.
+
+        Its tombstones are left to a sweep if the guard can't tell whether their rows live.
+        """
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
-            batch = self._send(batch)
+            size = sum([len(record[0] or b"") + len(record[1] or b"") for record in batch.records])
+            began = time.monotonic()
+            try:
+                stored = self.stored(batch.offset, len(batch.records))
+                living = self.guard.publish(batch.records, stored, batch.removals)
+            except RowError as error:
+                why = "the key of a row is not known: removals are left to a sweep"
+                log.warning(why, table=self.name, why=str(error))
+                self._publish(self.cleanup.leave_to_sweep(batch))
+                return
+            finally:
+                self.context.page_bytes.took(size, time.monotonic() - began)
+            self.wrote(len(batch.records) - len(living))
+            self.cleanup.sweeper.note([each for each in batch.records if each[1] is not None or each[0] not in living])
         self.reader.acknowledge(batch)
         if batch.resend_reason is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.resend_reason.value, records=len(batch.records))
             self.context.board.resent(self.name, batch.resend_reason, len(batch.records))
 
-    def _send(self, batch: RecordBatch) -> RecordBatch:
-        """Publish a batch. Its tombstones are left to a sweep if the guard can't tell whether their rows live."""
-        size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
-        began = time.monotonic()
-        try:
-            living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)), batch.removals)
-        except RowError as error:
-            log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
-            batch = self.cleanup.leave_to_sweep(batch)
-            living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)))
-        finally:
-            self.context.page_bytes.took(size, time.monotonic() - began)
-        self.wrote(len(batch.records) - len(living))
-        sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
-        self.cleanup.sweeper.note(sent)
-        return batch
-
     def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
         """The record of an offset that is published with so many records."""
-        end = self.context.ends.after(self.plan.topic, 0 if self.plan.rows.routed else records)
+        end = self.context.ends.passed[self.plan.topic] + (0 if self.plan.rows.routed else records)
         return self.key, replace(offset, topic_end=end).dumps()
 
     def wrote(self, records: int) -> None:
         """So many records are in the table's topics."""
         if not self.plan.rows.routed:
-            self.context.ends.wrote(self.plan.topic, max(0, records))
+            self.context.ends.passed[self.plan.topic] += max(0, records)
 
     def _home(self, key: bytes) -> int | None:
         return home_of(key, self.partitions, self.context.publisher.partitioner)
