@@ -19,6 +19,7 @@ from compactory_connectors.source.plan.table_plan import TablePlan
 from compactory_connectors.source.poll.offset_builder import OffsetBuilder
 from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.poll.table import TableReader
+from compactory_connectors.source.postgres.seen_ids import seen_ids
 from compactory_connectors.source.postgres.server import PollSnapshot, Server, TableReplaced
 from compactory_connectors.source.reconcile.comparison import Comparison
 from compactory_connectors.source.reconcile.key_ranges import living_keys
@@ -47,6 +48,12 @@ def seen_above(snapshot: Snapshot, *groups: Iterable[int]) -> SeenSnapshot:
     at = PollSnapshot(snapshot, 0, 0, "", ())
     ids = {xid for group in groups for xid in group}
     return OffsetBuilder(plan).cover(SourceOffset(identity=identity), at, [], None, ids).seen_snapshot
+
+
+def widen(xid: int, xmax: int) -> int:
+    """The 64-bit id that a poll with this ``xmax``, and nothing that runs, takes a row's 32-bit one for."""
+    (wide,) = seen_ids(None, Snapshot(-(1 << 32), xmax), [str(xid)])
+    return wide
 
 
 class PlainRows:

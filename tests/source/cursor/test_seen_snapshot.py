@@ -17,8 +17,8 @@ from compactory_connectors.source.cursor.offset import SEEN_LIMIT, PartialPoll, 
 from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.resend_reason import ResendReason
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
-from tests.source.harness import seen_above
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
+from tests.source.harness import seen_above, widen
 
 HERE = Identity(
     system_identifier="77",

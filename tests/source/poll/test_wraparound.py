@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.poll.table import _HALF_XIDS, _too_old
-from tests.source.harness import STAMP, Feed, add, expected, seen_above
+from tests.source.harness import STAMP, Feed, add, expected, seen_above, widen
 from tests.source.workload import TERMINALS
 from tests.stack.postgres_copies import new_server, run
 

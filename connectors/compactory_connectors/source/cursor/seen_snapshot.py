@@ -14,15 +14,7 @@ from typing import Any
 
 from compactory_connectors.database.snapshot import Snapshot
 
-__all__ = ["SeenSnapshot", "widen"]
-
-_EPOCH = 1 << 32
-
-
-def widen(xid: int, xmax: int) -> int:
-    """The 64-bit transaction id of a 32-bit one that is older than ``xmax`` (64 bits) by less than 2³²."""
-    wide = (xmax - xmax % _EPOCH) + xid
-    return wide if wide < xmax else wide - _EPOCH
+__all__ = ["SeenSnapshot"]
 
 
 @dataclass(frozen=True, slots=True)
