@@ -367,7 +367,7 @@ def test_import_says_when_workers_are_alive(offsets: Offsets, unique: Callable[[
     assert "has 1 live workers" in outcome.err
     assert "has offsets of tables that this connector does not read: x.y.other" in outcome.err
     assert "no offset of Kafka Connect's" in outcome.out  # of this table
-    assert offsets("import", "--from-connect", topic, "--from-file", "x").code == 2
+    assert offsets("import").code == 2
     outcome = offsets("import", "--from-connect", unique("nowhere"))
     assert outcome.code == 2
     assert "does not exist" in outcome.err

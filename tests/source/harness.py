@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,13 +10,17 @@ from typing import Any
 
 import psycopg
 
+from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.plan.table_plan import TablePlan
+from compactory_connectors.source.poll.offset_builder import OffsetBuilder
 from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.poll.table import TableReader
-from compactory_connectors.source.postgres.server import Server, TableReplaced
+from compactory_connectors.source.postgres.seen_ids import seen_ids
+from compactory_connectors.source.postgres.server import PollSnapshot, Server, TableReplaced
 from compactory_connectors.source.reconcile.comparison import Comparison
 from compactory_connectors.source.reconcile.key_ranges import living_keys
 
@@ -35,6 +39,21 @@ CREATE FUNCTION log_delete() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN INSERT INTO compactory.deleted_rows ("table", "row") VALUES (TG_RELID, to_jsonb(OLD)); RETURN OLD; END $$;
 CREATE TRIGGER zz_delete AFTER DELETE ON terminal_acquirer FOR EACH ROW EXECUTE FUNCTION log_delete();
 """
+
+
+def seen_above(snapshot: Snapshot, *groups: Iterable[int]) -> SeenSnapshot:
+    """What a poll at this snapshot has seen whose rows have these ids; see `OffsetBuilder.cover`."""
+    plan = SimpleNamespace(stamped=False, timestamps=(), incrementing=None)
+    identity = Identity(system_identifier="", timeline=1, postmaster_start="", statistics_start="", table_oid=1)
+    at = PollSnapshot(snapshot, 0, 0, "", ())
+    ids = {xid for group in groups for xid in group}
+    return OffsetBuilder(plan).cover(SourceOffset(identity=identity), at, [], None, ids).seen_snapshot
+
+
+def widen(xid: int, xmax: int) -> int:
+    """The 64-bit id that a poll with this ``xmax``, and nothing that runs, takes a row's 32-bit one for."""
+    (wide,) = seen_ids(None, Snapshot(-(1 << 32), xmax), [str(xid)])
+    return wide
 
 
 class PlainRows:

@@ -13,8 +13,9 @@ from psycopg import sql
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
-from compactory_connectors.source.poll import conditions
+from compactory_connectors.source.poll import conditions, table
 from compactory_connectors.source.poll.conditions import Conditions
+from compactory_connectors.source.postgres.server import Server
 from tests.source.history import Layout, Shared, create, living
 from tests.source.history_follower import Follower
 from tests.source.history_writer import Writer
@@ -102,9 +103,9 @@ def _by_timestamp(where: Conditions, seen_snapshot: SeenSnapshot) -> sql.Composa
     return sql.SQL("t.changed > (SELECT max(changed) - interval '1 minute' FROM terminal WHERE isfinite(changed))")
 
 
-def _as_if_no_savepoints(snapshot: Snapshot, *xids: object) -> SeenSnapshot:
-    del xids
-    return SeenSnapshot(snapshot, frozenset(range(snapshot.xmin, snapshot.xmax)) - {*snapshot.xip})
+def _as_if_no_savepoints(server: Server, snapshot: Snapshot, xids: object) -> set[int]:
+    del server, xids
+    return {*range(snapshot.xmin, snapshot.xmax)} - {*snapshot.xip}
 
 
 def _without_pages(offset: SourceOffset) -> bytes:
@@ -115,7 +116,7 @@ DUMPS = SourceOffset.dumps
 BROKEN = {
     "running transactions are forgotten": (conditions, "_not_in_snapshot", _without_running, True),
     "timestamps decide": (Conditions, "_unseen", _by_timestamp, False),
-    "savepoints have no ids": (SeenSnapshot, "above", staticmethod(_as_if_no_savepoints), False),
+    "savepoints have no ids": (table, "seen_ids", _as_if_no_savepoints, False),
     "partitions are always the same": (SourceOffset, "within", lambda offset, _: offset, False),
     "the table is always the same": (SourceOffset, "under", lambda offset, shape: replace(offset, shape=shape), True),
     "a killed source has seen what it read": (SourceOffset, "dumps", _without_pages, True),

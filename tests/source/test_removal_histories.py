@@ -13,7 +13,7 @@ from compactory_connectors.source.control.removal import Copy
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.poll.rendering import Renderer
 from compactory_connectors.source.publish.removal_guard import RemovalGuard
-from compactory_connectors.source.reconcile import cleanup, repair_keys, sweeper
+from compactory_connectors.source.reconcile import cleanup, repair, sweeper
 from compactory_connectors.source.reconcile.comparison import Comparison
 from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.run import table_registry
@@ -74,7 +74,7 @@ def _overlooking(comparison: Comparison, numbers: Any) -> None:
     TAKE(comparison, (number for number in numbers if number >> 5 & 3))
 
 
-RECORDS = repair_keys._records
+RECORDS = repair._records
 
 
 def _without_some(*given: Any) -> Any:
@@ -85,7 +85,7 @@ def _without_some(*given: Any) -> Any:
 MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "a sweep overlooks rows": (Comparison, "take_numbers", _overlooking),
     "a poll asks for no living rows": (Renderer, "_living", lambda *_: set()),
-    "a repair overlooks rows": (repair_keys, "_records", _without_some),
+    "a repair overlooks rows": (repair, "_records", _without_some),
 }
 BROKEN: dict[str, tuple[Any, str, Any]] = {
     "keys are taken for those of now": (SourceOffset, "with_keys", lambda offset, keys: offset),

@@ -143,9 +143,6 @@ def import_(
     from_connect: Annotated[
         str | None, option("--from-connect", metavar="TOPIC", help="The worker's offset.storage.topic, on this Kafka.")
     ] = None,
-    from_file: Annotated[
-        Path | None, option("--from-file", metavar="FILE", help="A standalone worker's offset.storage.file.filename.")
-    ] = None,
     connect_name: _Name = None,
     connect_group_id: Annotated[
         str | None,
@@ -164,16 +161,15 @@ def import_(
     reading too early, and not those that the topic has.
     """
     from compactory.errors import ConfigError
-    from compactory_connectors.source.offset_editing.connect_offsets import connector_offsets, read_file, read_topic
+    from compactory_connectors.source.offset_editing.connect_offsets import connector_offsets, read_topic
     from compactory_connectors.source.offset_editing.offset_edit import signed
 
-    if (from_connect is None) == (from_file is None):
-        raise ConfigError("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
+    if from_connect is None:
+        raise ConfigError("give --from-connect TOPIC")
     config, kafka = _begin(flags, connector, provider)
     name = connect_name or config.name
-    place = f"topic {from_connect!r}" if from_connect is not None else str(from_file)
-    found = read_topic(kafka, from_connect) if from_connect is not None else read_file(Path(from_file or ""))
-    offsets = connector_offsets(found, name, place)
+    place = f"topic {from_connect!r}"
+    offsets = connector_offsets(read_topic(kafka, from_connect), name, place)
     if connect_group_id is not None:
         _warn_of_workers(kafka, connect_group_id)
     edit = signed(f"import of connector {name} from {place}")

@@ -136,7 +136,7 @@ class _Comparison:
 
     def of(self, connector: ConnectorConfig, progress: Progress, *, keys: bool) -> list[Outcome]:
         """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
-        from compactory_connectors.source.reconcile.offline_repair import MOST_REPAIRS
+        from compactory_connectors.source.reconcile.repair import MOST_REPAIRS
         from compactory_connectors.source.reconcile.verification import verify as compare
         from compactory_connectors.source.reconcile.verifier import Options
 

@@ -32,7 +32,7 @@ class Repairs:
 
     def run(self, connector: ConnectorConfig, outcomes: Sequence[Outcome], *, approved: bool) -> None:
         """Have every differing key sent again. Raises ConfigError, StepFailed, LeaseLost, Unreachable."""
-        from compactory_connectors.source.reconcile.offline_repair import refuse_repair, repair
+        from compactory_connectors.source.reconcile.repair import refuse_repair, repair
 
         refuse_repair(connector, outcomes, approved=approved)
         for outcome in outcomes:

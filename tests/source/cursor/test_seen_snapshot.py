@@ -17,7 +17,8 @@ from compactory_connectors.source.cursor.offset import SEEN_LIMIT, PartialPoll, 
 from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.resend_reason import ResendReason
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
+from tests.source.harness import seen_above, widen
 
 HERE = Identity(
     system_identifier="77",
@@ -44,9 +45,9 @@ def test_snapshot_text_round_trip(xmin: int, gaps: list[int]) -> None:
 
 
 def test_horizon_keeps_only_ids_that_the_floor_does_not_cover() -> None:
-    before = SeenSnapshot.above(Snapshot(100, 120), [99, 100, 110])
+    before = seen_above(Snapshot(100, 120), [99, 100, 110])
     assert before.seen == {100, 110}
-    assert SeenSnapshot.above(Snapshot(105, 130, (105,)), [112], before.seen or ()).seen == {110, 112}
+    assert seen_above(Snapshot(105, 130, (105,)), [112], before.seen or ()).seen == {110, 112}
 
 
 def offset(**changes: object) -> SourceOffset:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
@@ -24,9 +23,7 @@ from compactory_connectors.source.offset_editing.connect_offsets import (
     connector_offsets,
     find_offset,
 )
-from compactory_connectors.source.offset_editing.java_map import read_byte_map
 
-STANDALONE = Path(__file__).with_name("standalone.offsets")
 HORIZON = SeenSnapshot(Snapshot(5, 9, (6, 7)), frozenset({6}))
 WHOLE = SourceOffset(
     identity=Identity(system_identifier="7", timeline=2, postmaster_start="a", statistics_start="b", table_oid=16384),
@@ -94,13 +91,3 @@ def test_the_form_of_keys_that_an_update_left_behind_counts_no_more() -> None:
         found = find_offset(connector_offsets(stored, "a", "here"), table)
         assert found is not None
         assert found.cursor == Cursor.at(2_000, 1)
-
-
-@settings(max_examples=300)
-@given(st.data())
-def test_a_damaged_file_is_refused_or_read(data: st.DataObject) -> None:
-    raw = bytearray(STANDALONE.read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    with suppress(ValueError):
-        read_byte_map(bytes(raw))

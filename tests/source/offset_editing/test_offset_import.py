@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -18,10 +17,8 @@ from compactory_connectors.source.offset_editing.connect_offsets import (
     connector_offsets,
     find_offset,
     live_workers,
-    read_file,
     read_topic,
 )
-from compactory_connectors.source.offset_editing.java_map import read_byte_map
 from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
 from compactory_connectors.source.offset_editing.offset_edit import signed
 from compactory_connectors.source.publish.publisher import Publisher
@@ -29,7 +26,6 @@ from compactory_connectors.source.run.preview import preview
 from tests.source.conftest import Bench
 
 Record = tuple[bytes | None, bytes | None]
-STANDALONE = Path(__file__).with_name("standalone.offsets")  # a HashMap as Java 17 serialises it, as a worker keeps it
 
 
 class Connect:
@@ -259,23 +255,6 @@ def test_the_newest_record_of_a_key_counts_in_whatever_partition(bench: Bench, u
     producer.produce(topic, None, b"gone", partition=1, timestamp=2000)
     assert producer.flush(30) == 0
     assert read_topic(bench.kafka, topic) == {b"k": b"new", b"gone": None}
-
-
-def test_a_standalone_workers_file(tmp_path: Path) -> None:
-    stored = read_file(STANDALONE)
-    found = find_offset(connector_offsets(stored, "article", "file"), ("db", "public", "terminal_acquirer"))
-    assert found is not None
-    assert found.cursor == Cursor(timestamp=1704107471000, timestamp_nanos=500000, incrementing=2)
-    assert stored[b'["article",{"table":"other"}]'] is None
-    assert len(stored) == 3
-    raw = STANDALONE.read_bytes()
-    for end in range(len(raw)):
-        with pytest.raises(ValueError, match=r"ends early|not a serialised"):
-            read_byte_map(raw[:end])
-    with pytest.raises(ConfigError, match="not a serialised"):
-        read_file(Path(__file__))
-    with pytest.raises(ConfigError, match="can't be read"):
-        read_file(tmp_path / "gone")
 
 
 def test_live_workers_are_counted(kafka: str, bench: Bench, unique: Callable[[str], str]) -> None:

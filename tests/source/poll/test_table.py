@@ -211,11 +211,12 @@ def test_dropped_and_recreated_table_is_noticed_and_loaded_afresh(
 def test_unflushed_horizon_is_not_durable(sql: psycopg.Connection, feed: Feed) -> None:
     """Guarantee 8: after a crash the source goes back to what the server's WAL had on disk."""
     seen_snapshots = [SeenSnapshot(Snapshot(number, number)) for number in (10, 20, 30)]
-    durable = None
+    offset = feed.reader.offset
     for number, (seen_snapshot, flushed) in enumerate(zip(seen_snapshots, (5, 100, 250), strict=True), 1):
         at = PollSnapshot(seen_snapshot.snapshot, written=number * 100, flushed=flushed, shape="", partitions=())
-        durable = feed.reader._offset_builder._durable(durable, seen_snapshot, at)
-        assert durable == (None if number == 1 else seen_snapshots[number - 2])
+        offset = feed.reader._offset_builder.cover(offset, at, [], None, set())
+        durable = offset.durable.snapshot if offset.durable else None
+        assert durable == (None if number == 1 else seen_snapshots[number - 2].snapshot)
 
 
 @pytest.mark.parametrize("victim", ["server", "backend"])

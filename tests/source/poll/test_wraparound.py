@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot, widen
+from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.poll.table import _HALF_XIDS, _too_old
-from tests.source.harness import STAMP, Feed, add, expected
+from tests.source.harness import STAMP, Feed, add, expected, seen_above, widen
 from tests.source.workload import TERMINALS
 from tests.stack.postgres_copies import new_server, run
 
@@ -53,7 +53,7 @@ def moments(draw: st.DrawFn) -> tuple[SeenSnapshot, int]:
     snapshot = Snapshot(xmin, xmin + draw(st.integers(0, 500)))
     seen = draw(st.lists(st.integers(xmin, xmin + 500), max_size=5))
     now = snapshot.xmax + draw(st.one_of(st.integers(0, 2000), st.integers(0, _HALF_XIDS)))
-    return SeenSnapshot.above(snapshot, seen), now
+    return seen_above(snapshot, seen), now
 
 
 @given(moments(), st.integers(0, 1 << 31))
@@ -85,7 +85,7 @@ def test_rows_of_an_epoch_ago_hide_nothing(xmin: int, running: int, wide: int, d
     xip = tuple(sorted({xmin} | {xmin + data.draw(st.integers(0, running)) for _ in range(3)}))
     snapshot = Snapshot(xmin, xmin + running + 1, xip)
     frozen = [widen(xid % EPOCH, snapshot.xmax) for xid in (*xip, xmin + wide) if xid >= EPOCH]
-    seen_snapshot = SeenSnapshot.above(snapshot, frozen)
+    seen_snapshot = seen_above(snapshot, frozen)
     assert not {*xip} & {*(seen_snapshot.seen or ())}
 
 

@@ -25,7 +25,7 @@ from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.reconcile import cleanup
 from compactory_connectors.source.reconcile.key_ranges import KeyRanges
-from compactory_connectors.source.reconcile.offline_repair import repair
+from compactory_connectors.source.reconcile.repair import repair
 from compactory_connectors.source.record.column import ColumnOptions
 from compactory_connectors.source.record.column_node import column_node
 from tests.source.conftest import Bench

@@ -247,10 +247,8 @@ class StatusBoard:
         if told and known.load is not None and (known.load.seconds >= _TELL_EVERY or not known.polls_total):
             log.info("loaded", table=table, records=rows, load=str(known.load))
 
-    def loading(self, table: str, load: Load | None) -> None:
+    def loading(self, table: str, load: Load) -> None:
         """Record how far a load is; it is told of in the log now and then."""
-        if load is None:
-            return
         self._update(table, load=load)
         now = time.monotonic()
         if now - self._told.get(table, 0.0) < _TELL_EVERY:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["Identity"]
+__all__ = ["STORED_FIELDS", "Identity"]
+
+STORED_FIELDS = (
+    "system_identifier",
+    "timeline",
+    "postmaster_start",
+    "statistics_start",
+    "table_oid",
+    "database_oid",
+    "session",
+)
+"""What an offset has of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,21 +71,9 @@ class Identity:
     def _statistics(self) -> set[str]:
         return set(self.statistics_start.split(","))
 
-    def fields(self) -> dict[str, Any]:
-        """As JSON has it within an offset."""
-        return {
-            "system_identifier": self.system_identifier,
-            "timeline": self.timeline,
-            "postmaster_start": self.postmaster_start,
-            "statistics_start": self.statistics_start,
-            "table_oid": self.table_oid,
-            "database_oid": self.database_oid,
-            "session": self.session,
-        }
-
     @classmethod
     def read(cls, value: dict[str, Any]) -> Identity:
-        """Read :meth:`fields`, or less of it. Raises TypeError or ValueError when it is something else."""
+        """Read `STORED_FIELDS`, or less of them. Raises TypeError or ValueError when it is something else."""
         return cls(
             system_identifier=str(value.get("system_identifier") or ""),
             timeline=int(value.get("timeline") or 0),

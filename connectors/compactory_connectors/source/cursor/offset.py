@@ -15,7 +15,7 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from .cursor import Cursor
 from .id_ranges import IdRanges
-from .identity import Identity
+from .identity import STORED_FIELDS, Identity
 from .phase import Phase
 from .resend_reason import ResendReason
 from .seen_snapshot import SeenSnapshot
@@ -25,8 +25,6 @@ __all__ = ["SEEN_LIMIT", "Edit", "PartialPoll", "SourceOffset"]
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), shared evenly by its seen snapshots. A list that is longer
 than its share is not written; after a restart the rows of those ids are sent once more."""
-
-_NOTHING_SEEN = {"snapshot": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +171,11 @@ class SourceOffset:
         """Send the rows beyond a place once more, or those alone where there is no seen snapshot."""
         return replace(self, phase=Phase.REWINDING, rewind=place)
 
-    def polled(self, seen_snapshot: SeenSnapshot | None = None) -> SourceOffset:
-        """The topic has every row that was due. Without a seen snapshot ids or the cursor say which."""
+    def polled(self, seen_snapshot: SeenSnapshot | None = None, **others: Any) -> SourceOffset:
+        """The topic has every row that was due. Without a seen snapshot ids or the cursor say which.
+
+        ``others`` are further fields that change.
+        """
         return replace(
             self,
             phase=Phase.STEADY,
@@ -183,6 +184,7 @@ class SourceOffset:
             fresh=(),
             rewind=None,
             resend_reason=None,
+            **others,
         )
 
     def without_topic(self, *, sweep: bool) -> SourceOffset:
@@ -246,17 +248,26 @@ class SourceOffset:
     def dumps(self) -> bytes:
         """The JSON value for the offsets topic."""
         share = SEEN_LIMIT // (2 + len(self.partial_polls))
-        known = (self.seen_snapshot, self.durable, *(poll.seen_snapshot for poll in self.partial_polls))
-        left_out = any(seen_snapshot and len(seen_snapshot.seen or ()) > share for seen_snapshot in known)
+        known = (self.seen_snapshot, self.durable, *[poll.seen_snapshot for poll in self.partial_polls])
+        left_out = [each for each in known if each and len(each.seen or ()) > share]
         resend_reason = self.resend_reason or (ResendReason.IDS if left_out else None)
+        seen_snapshot, durable, *pages = [
+            {
+                "snapshot": str(each.snapshot) if each else None,
+                **({"seen": [] if each in left_out else sorted(each.seen)} if each and each.seen is not None else {}),
+            }
+            for each in known
+        ]
         value: dict[str, Any] = {
-            **asdict(self.cursor),
-            **(self.seen_snapshot.fields(share) if self.seen_snapshot else _NOTHING_SEEN),
-            **self.identity.fields(),
+            "timestamp": self.timestamp,
+            "timestamp_nanos": self.timestamp_nanos,
+            "incrementing": self.incrementing,
+            **seen_snapshot,
+            **{name: getattr(self.identity, name) for name in STORED_FIELDS},
             "topic": self.topic,
             "shape": self.shape,
-            "durable": self.durable.fields(share) if self.durable else _NOTHING_SEEN,
-            "pages": [{**poll.seen_snapshot.fields(share), "after": poll.after} for poll in self.partial_polls],
+            "durable": durable,
+            "pages": [{**page, "after": poll.after} for page, poll in zip(pages, self.partial_polls, strict=True)],
             "sweep": self.sweep,
             "partitions": self.partitions,
             "fresh": self.fresh,

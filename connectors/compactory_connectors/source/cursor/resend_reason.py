@@ -1,6 +1,6 @@
 """Why rows are sent again that were sent before. Pure data.
 
-`offset` decides on most reasons; `poll.table`, `run.resume` and `run.partition_growth` decide on the others.
+`offset` decides on most reasons; `poll.table`, `run.resume` and `run.table_task` decide on the others.
 """
 
 from __future__ import annotations

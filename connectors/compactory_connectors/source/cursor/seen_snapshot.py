@@ -9,21 +9,12 @@ Source: PostgreSQL documentation, 9.27 "Transaction ID and Snapshot Information 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from compactory_connectors.database.snapshot import Snapshot
 
-__all__ = ["SeenSnapshot", "widen"]
-
-_EPOCH = 1 << 32
-
-
-def widen(xid: int, xmax: int) -> int:
-    """The 64-bit transaction id of a 32-bit one that is older than ``xmax`` (64 bits) by less than 2³²."""
-    wide = (xmax - xmax % _EPOCH) + xid
-    return wide if wide < xmax else wide - _EPOCH
+__all__ = ["SeenSnapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +30,11 @@ class SeenSnapshot:
     seen: frozenset[int] | None = None
 
     @classmethod
-    def above(cls, snapshot: Snapshot, *xids: Iterable[int]) -> SeenSnapshot:
-        """A seen snapshot whose ``seen`` are those of ``xids`` (64 bits) that the snapshot's floor does not cover.
-
-        What runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits.
-        """
-        running = frozenset(snapshot.xip)
-        seen = frozenset(xid for group in xids for xid in group if xid >= snapshot.xmin and xid not in running)
-        return cls(snapshot, seen)
-
-    def fields(self, limit: int) -> dict[str, Any]:
-        """As JSON; more than ``limit`` ids are left out."""
-        if self.seen is None:
-            return {"snapshot": str(self.snapshot)}
-        return {"snapshot": str(self.snapshot), "seen": sorted(self.seen) if len(self.seen) <= limit else []}
-
-    @classmethod
     def read(cls, value: dict[str, Any]) -> SeenSnapshot | None:
-        """Read :meth:`fields`; None where there is no snapshot. Raises TypeError or ValueError for something else."""
+        """Read what an offset has of it; None where there is no snapshot.
+
+        Raises TypeError or ValueError for something else.
+        """
         if value.get("snapshot") is None:
             return None
         return cls(Snapshot.parse(value["snapshot"]), frozenset(map(int, value["seen"])) if "seen" in value else None)

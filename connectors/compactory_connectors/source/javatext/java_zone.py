@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from ..setting import nearest
@@ -117,6 +117,7 @@ def read_zone(text: str) -> str:
     return text
 
 
+@cache
 def zone_info(text: str) -> tzinfo:
     """The zone that Java would understand by ``text``. Raises ValueError and ZoneInfoNotFoundError."""
     if text in _UTC_NAMES:

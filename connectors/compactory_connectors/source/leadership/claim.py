@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeAlias
 
@@ -19,9 +18,10 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import LEASE_LOCK_CLASS, query
 
+from ..control.status import LeaseStatus
 from ..postgres.server import STANDBY, connector_lock
 
-__all__ = ["TTL", "Claim", "LeaseConnection", "LeaseState", "choose_claim", "connect_lease"]
+__all__ = ["TTL", "Claim", "LeaseConnection", "choose_claim", "connect_lease"]
 
 TTL: Final = 2.5
 """Seconds without a renewal after which a lease may be taken over."""
@@ -29,15 +29,6 @@ TTL: Final = 2.5
 _UNNOTICED = "an older copy of the database that is put back may go unnoticed"
 _CONNECT = 3  # seconds
 _SILENCE = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 3000}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseState:
-    """The lease in the database. ``holder``: another process that has it; ``epoch``: how often it changed hands."""
-
-    mine: bool
-    holder: str | None = None
-    epoch: int | None = None
 
 
 class LeaseConnection(WatchedConnection):
@@ -68,7 +59,7 @@ class RowClaim:
             "ttl": timedelta(seconds=TTL),
         }
 
-    def take(self, *, absent: bool = True) -> LeaseState:
+    def take(self, *, absent: bool = True) -> LeaseStatus:
         """Renew it, or take it where it was given back; with ``absent`` also where it ran out.
 
         Two statements, so that waiting for another's lease writes nothing.
@@ -77,14 +68,17 @@ class RowClaim:
         if other is None or other["given_back"] or (absent and other["expired"]):
             claimed = self._row("lease/claim")
             if claimed is not None:
-                return LeaseState(mine=True, epoch=claimed["epoch"])
+                return self._status(held=True, epoch=claimed["epoch"])
             other = self._row("lease/look") or other
         assert other is not None  # a claim fails where another's row is in its way
-        return LeaseState(mine=False, holder=other["words"], epoch=other["epoch"])
+        return self._status(held=False, holder=other["words"], epoch=other["epoch"])
 
     def release(self) -> None:
         """Give it back."""
         self._connection.execute(query("lease/release"), self._given)
+
+    def _status(self, **found: Any) -> LeaseStatus:
+        return LeaseStatus(means=self.means, lacks=self.lacks, **found)
 
     def _row(self, name: str) -> dict[str, Any] | None:
         return self._connection.cursor(row_factory=dict_row).execute(query(name), self._given).fetchone()
@@ -102,7 +96,7 @@ class LockClaim:
         self._given = {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
         self._held = False
 
-    def take(self, *, absent: bool = True) -> LeaseState:
+    def take(self, *, absent: bool = True) -> LeaseStatus:
         """Hold it, or take it with ``absent``: a released lock looks the same as one whose holder cannot be seen."""
         if self._held:
             self._connection.execute(query("lease/alive"))
@@ -110,9 +104,10 @@ class LockClaim:
             row = self._connection.execute(query("lease/lock"), self._given).fetchone()
             self._held = row is not None and bool(row[0])
         if self._held:
-            return LeaseState(mine=True)
+            return LeaseStatus(held=True, means=self.means, lacks=self.lacks)
         other = self._connection.execute(query("lease/locked_by"), self._given).fetchone()
-        return LeaseState(mine=False, holder=str(other[0]) if other is not None else "one that may come back")
+        holder = str(other[0]) if other is not None else "one that may come back"
+        return LeaseStatus(held=False, means=self.means, lacks=self.lacks, holder=holder)
 
     def release(self) -> None:
         """Give it back."""

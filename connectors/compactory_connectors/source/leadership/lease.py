@@ -21,7 +21,7 @@ from compactory_connectors.database.session import refuse_pooling
 
 from ..config.connector import ConnectorConfig
 from ..control.status import LeaseStatus
-from .claim import TTL, Claim, LeaseConnection, LeaseState, choose_claim, connect_lease
+from .claim import TTL, Claim, LeaseConnection, choose_claim, connect_lease
 
 __all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
 
@@ -79,17 +79,15 @@ class Lease:
         Raises LeaseTaken naming its holder, Unreachable, ConfigError.
         """
         with self._lock, postgres_errors(self._connector.connection):
-            lease_state = self._ask()
-            if not lease_state.mine:
+            status = self._ask()
+            if not status.held:
                 self._held = False
-                raise LeaseTaken(f"connector {self._connector.name!r} is published by {lease_state.holder}")
-            if not self._held or lease_state.epoch != self._epoch:
-                claim = self._claim
-                assert claim is not None
-                self._log.info("lease taken", means=claim.means, epoch=lease_state.epoch)
-                if claim.lacks is not None:
-                    self._log.warning(f"an advisory lock stands in for the lease: {claim.lacks}")
-            self._held, self._epoch = True, lease_state.epoch
+                raise LeaseTaken(f"connector {self._connector.name!r} is published by {status.holder}")
+            if not self._held or status.epoch != self._epoch:
+                self._log.info("lease taken", means=status.means, epoch=status.epoch)
+                if status.lacks is not None:
+                    self._log.warning(f"an advisory lock stands in for the lease: {status.lacks}")
+            self._held, self._epoch = True, status.epoch
         if self._thread is None:
             name = f"compactory-lease-{self._connector.name}"
             self._thread = threading.Thread(target=self._keep, name=name, daemon=True)
@@ -141,32 +139,29 @@ class Lease:
 
     def _beat(self) -> None:
         try:
-            lease_state = self._ask()
+            status = self._ask()
         except (psycopg.Error, CompactoryError) as error:
             if not self._failing:
                 self._log.warning("lease not renewed", error=" ".join(str(error).split()))
             self._failing = True
             return
         self._failing = False
-        if not lease_state.mine or lease_state.epoch != self._epoch:
+        if not status.held or status.epoch != self._epoch:
             self._held = False
-            self._log.warning("lease lost", holder=lease_state.holder)
+            self._log.warning("lease lost", holder=status.holder)
 
-    def _ask(self) -> LeaseState:
+    def _ask(self) -> LeaseStatus:
         """Renew or take it; return its state. After a failure the next call connects anew."""
         now = time.monotonic()
         try:
-            claim = self._connect()
-            lease_state = claim.take(absent=self._held or now >= self._patient_until)
+            status = self._connect().take(absent=self._held or now >= self._patient_until)
         except BaseException:
             self._disconnect()
             raise
-        if lease_state.mine:
+        if status.held:
             self._renewed = now
-        epoch, holder = lease_state.epoch, lease_state.holder
-        shown = LeaseStatus(held=lease_state.mine, means=claim.means, lacks=claim.lacks, holder=holder, epoch=epoch)
-        self._shown(shown)
-        return lease_state
+        self._shown(status)
+        return status
 
     def _connect(self) -> Claim:
         if self._claim is None:

@@ -1,9 +1,9 @@
-"""The source offsets of Kafka Connect's JDBC source connector: read from where a worker left them, and written back.
+"""The source offsets of Kafka Connect's JDBC source connector: read from its workers' topic, and written back.
 
 What makes the way back an honest one: Connect goes on from a timestamp and an id, and what a source of ours has
 published is at least all of that.
 
-A distributed worker keeps them in a compacted topic (``offset.storage.topic``), a standalone one in a file. A key is
+A distributed worker keeps them in a compacted topic (``offset.storage.topic``). A key is
 ``["<connector>",{"protocol":"1","table":"<db>.<schema>.<table>"}]``; older ones lack ``protocol`` and name the table
 alone, a query's is ``{"query":"query"}``. A null value means that the offset was reset.
 Source: kafka-connect-jdbc's ``OffsetProtocols`` and ``TimestampIncrementingOffset``, Kafka's ``OffsetStorageWriter``.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -27,7 +26,6 @@ from ..cursor.cursor import Cursor
 from ..publish.stored_offsets import StoredOffset
 from ..publish.topics import read
 from ..setting import nearest
-from .java_map import read_byte_map
 
 __all__ = [
     "ConnectOffset",
@@ -38,7 +36,6 @@ __all__ = [
     "export_offsets",
     "find_offset",
     "live_workers",
-    "read_file",
     "read_topic",
     "write_offsets",
 ]
@@ -93,16 +90,6 @@ def read_topic(kafka: Kafka, topic: str) -> dict[bytes, bytes | None]:
         if isinstance(key, bytes) and (key not in found or age >= found[key][0]):
             found[key] = (age, value if isinstance(value, bytes) else None)
     return {key: value for key, (_, value) in found.items()}
-
-
-def read_file(path: Path) -> dict[bytes, bytes | None]:
-    """The entries of a standalone worker's ``offset.storage.file.filename``. Raises ConfigError."""
-    try:
-        return read_byte_map(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def connector_offsets(stored: Mapping[bytes, bytes | None], connector: str, place: str) -> list[ConnectOffset]:

@@ -21,7 +21,7 @@ from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
 from ..record.record import RowFailed
-from .offset_builder import id_of
+from .offset_builder import not_whole
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
 
@@ -134,7 +134,10 @@ class PlaceReader(Reader):
             return base
         if self.plan.incrementing and at[-1] is None:
             raise RowFailed(f"column {self.plan.incrementing}: NULL, which the incrementing column must not be")
-        number = id_of(self.plan, at[-1]) if self.plan.incrementing else None
+        try:
+            number = int(at[-1] or 0) if self.plan.incrementing else None
+        except ValueError:
+            raise not_whole(self.plan) from None
         if not self.plan.timestamps:
             return replace(base, incrementing=number)
         milliseconds, nanos = instant_of((at[0] or b"").decode(), self.plan.zone)

@@ -20,7 +20,7 @@ from ..cursor.phase import Phase
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
-from .offset_builder import id_of
+from .offset_builder import not_whole
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
 
@@ -148,7 +148,10 @@ class NewRowsReader(Reader):
 
     def _after(self, base: SourceOffset, rows: Sequence[RawRow], at: PollSnapshot) -> SourceOffset:
         """The offset with these rows sent."""
-        numbers = [id_of(self.plan, row[self._render.phase + 1]) for row in rows]
+        try:
+            numbers = [int(row[self._render.phase + 1] or 0) for row in rows]
+        except ValueError:
+            raise not_whole(self.plan) from None
         ids = (base.ids or IdRanges()).adding(numbers)
         settled = ids.settled(at.snapshot.xmin)[1]
         highest = max([number for number in (base.incrementing, *numbers) if number is not None], default=None)

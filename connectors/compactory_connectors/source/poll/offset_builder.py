@@ -3,105 +3,84 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-
-from compactory_connectors.database.snapshot import Snapshot
+from typing import Any
 
 from ..cursor.offset import PartialPoll, SourceOffset
-from ..cursor.seen_snapshot import SeenSnapshot, widen
+from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan.row_order import instant_of
 from ..plan.table_plan import TablePlan
 from ..postgres.server import PollSnapshot, RawRow
 from ..record.record import RowFailed
 
-__all__ = ["OffsetBuilder", "id_of", "recent"]
+__all__ = ["OffsetBuilder", "not_whole"]
 
 
 class OffsetBuilder:
-    """Makes the offsets of one table's polls. Owned by one thread.
-
-    ``ends`` are phase, place and xid of rows, the last row's at the end.
-    """
+    """Makes the offsets of one table's polls. Owned by one thread."""
 
     def __init__(self, plan: TablePlan) -> None:
         self.plan = plan
+        self._stamped = plan.stamped
         self._unsafe: deque[tuple[int, SeenSnapshot]] = deque()
 
-    def page(self, base: SourceOffset, visible: SeenSnapshot, ends: Sequence[RawRow]) -> SourceOffset:
-        """The offset after a page that is not the poll's last."""
-        phase, *places = ends[-1][:-1]
-        after: tuple[int, *tuple[str | None, ...]] = (
-            int(phase or 0),
-            *(None if part is None else part.decode() for part in places),
-        )
-        return replace(self._progress(base, ends), partial_polls=(*base.partial_polls, PartialPoll(visible, after)))
-
-    def poll(
+    def cover(
         self,
         base: SourceOffset,
         at: PollSnapshot,
-        xids: Iterable[int],
-        visible: SeenSnapshot | None,
         ends: Sequence[RawRow],
+        visible: SeenSnapshot | None,
+        xids: AbstractSet[int] | None,
     ) -> SourceOffset:
-        """The offset after the poll's last page."""
-        if self.plan.stamped:
-            seen_snapshot = SeenSnapshot(at.snapshot)
-        else:
-            groups = (base.seen_snapshot, visible, *(page.seen_snapshot for page in base.partial_polls))
-            known = [group.seen or () for group in groups if group]
-            seen_snapshot = SeenSnapshot.above(at.snapshot, xids, *known)
-        return replace(
-            self._progress(base, ends).polled(seen_snapshot),
-            durable=self._durable(base.durable, seen_snapshot, at),
-            flushed=max(base.flushed, at.flushed),
-        )
+        """The offset after a chunk of rows. ``ends`` are phase, place and xid of its rows, the last row's at the end.
 
-    def _durable(
-        self, known: SeenSnapshot | None, seen_snapshot: SeenSnapshot, at: PollSnapshot
-    ) -> SeenSnapshot | None:
-        """The newest seen snapshot whose WAL has been flushed.
-
-        Of those still waiting only the oldest and the newest are kept: the oldest is soon safe, even while writers
-        keep the flush position behind.
+        ``visible`` is what the poll's snapshot shows, where that is known. ``xids`` are recent ids of the poll's rows,
+        None while it has more chunks. Timestamp and id are the highest that were sent, as the real connector would have
+        them.
         """
+        plan, progress = self.plan, dict[str, Any]()
+        living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
+        try:
+            ids = [int(row[bool(plan.timestamps)] or 0) for row in living] if plan.incrementing else []
+        except ValueError:
+            raise not_whole(plan) from None
+        if living and plan.timestamps:
+            numbers = ids or [0] * len(living)
+            stamp, highest = max((row[0] or b"", number) for row, number in zip(living, numbers, strict=True))
+            milliseconds, nanos = instant_of(stamp.decode(), plan.zone)
+            known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
+            if None in known or (milliseconds, nanos, highest) > known:
+                progress = {"timestamp": milliseconds, "timestamp_nanos": nanos}
+                progress["incrementing"] = highest if plan.incrementing else None
+        elif ids:
+            progress["incrementing"] = max(base.incrementing or 0, *ids)
+        if xids is None:
+            assert visible is not None
+            phase, *places = ends[-1][:-1]
+            texts = [None if part is None else part.decode() for part in places]
+            partial = PartialPoll(visible, (int(phase or 0), *texts))
+            return replace(base, partial_polls=(*base.partial_polls, partial), **progress)
+        seen_snapshot = SeenSnapshot(at.snapshot)
+        if not self._stamped:
+            groups = (base.seen_snapshot, visible, *[poll.seen_snapshot for poll in base.partial_polls])
+            ids_seen = [xids, *[group.seen or () for group in groups if group]]
+            floor, running = at.snapshot.xmin, {*at.snapshot.xip}
+            # what runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits
+            above = frozenset([xid for each in ids_seen for xid in each if xid >= floor and xid not in running])
+            seen_snapshot = SeenSnapshot(at.snapshot, above)
+        # The newest seen snapshot whose WAL has been flushed. Of those still waiting only the oldest and the newest are
+        # kept: the oldest is soon safe, even while writers keep the flush position behind.
+        durable = base.durable
         if len(self._unsafe) == 2:
             self._unsafe.pop()
         self._unsafe.append((at.written, seen_snapshot))
         while self._unsafe and self._unsafe[0][0] <= at.flushed:
-            known = self._unsafe.popleft()[1]
-        return known
-
-    def _progress(self, base: SourceOffset, ends: Sequence[RawRow]) -> SourceOffset:
-        """The offset with the highest timestamp and id that were sent, as the real connector would have them."""
-        living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
-        if not living or not (self.plan.timestamps or self.plan.incrementing):
-            return base
-        if not self.plan.timestamps:
-            return replace(
-                base, incrementing=max(base.incrementing or 0, *(id_of(self.plan, row[0]) for row in living))
-            )
-        with_id = bool(self.plan.incrementing)
-        stamp, highest = max((row[0] or b"", id_of(self.plan, row[1]) if with_id else 0) for row in living)
-        milliseconds, nanos = instant_of(stamp.decode(), self.plan.zone)
-        known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
-        if None not in known and (milliseconds, nanos, highest) <= known:
-            return base
-        incrementing = highest if with_id else None
-        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=incrementing)
+            durable = self._unsafe.popleft()[1]
+        return base.polled(seen_snapshot, durable=durable, flushed=max(base.flushed, at.flushed), **progress)
 
 
-def id_of(plan: TablePlan, raw: bytes | None) -> int:
-    """The value of a row's incrementing column, 0 for NULL. Raises RowFailed if it has a fraction."""
-    try:
-        return int(raw or 0)
-    except ValueError:
-        column = plan.incrementing
-        raise RowFailed(f"column {column}: not a whole number, which the incrementing column must be") from None
-
-
-def recent(ends: Iterable[RawRow], snapshot: Snapshot) -> Iterator[int]:
-    """The ids of row versions that the snapshot's floor does not cover, in 64 bits: of a large table few are."""
-    wide = (widen(int(xid), snapshot.xmax) for xid in {end[-1] for end in ends} if xid is not None and xid != b"0")
-    return (xid for xid in wide if xid >= snapshot.xmin)
+def not_whole(plan: TablePlan) -> RowFailed:
+    """The error for a row whose incrementing column has a fraction."""
+    return RowFailed(f"column {plan.incrementing}: not a whole number, which the incrementing column must be")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import psycopg
@@ -120,15 +121,19 @@ class PollRows:
                 return
             deactivated = sql.SQL("{} AND NOT ({})").format(unseen, self._where.alive())
             queries = [("rows", self._rows(deactivated))]
-        left: list[RawRow] = []
-        opened = (ChunkReader(self._server.connection, f"{purpose}{name}", query, fill) for name, query in queries)
-        for reader in (*ahead.values(), *opened):
-            while not reader.ended:
-                left += self._page(reader)
-                if not reader.ended:
-                    yield self._raw(left, more=True)
-                    left = []
-        yield self._raw(left, more=False)
+        connection, place = self._server.connection, self._render.phase
+        opened = (ChunkReader(connection, f"{purpose}{name}", query, fill) for name, query in queries)
+        readers = [reader for reader in (*ahead.values(), *opened) if not reader.ended]
+        rows, more = list[RawRow](), True
+        while more:
+            rows += self._page(readers[0]) if readers else ()
+            if readers and readers[0].ended:
+                readers.pop(0)
+                if readers:  # the next one goes on with the chunk
+                    continue
+            more = bool(readers)
+            yield RowChunk(len(rows), partial(self._render.render, rows), [row[place:] for row in rows], more)
+            rows = []
 
     def _page(self, reader: ChunkReader) -> list[RawRow]:
         try:
@@ -151,10 +156,6 @@ class PollRows:
 
     def _places(self) -> sql.Composable:
         return sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order)
-
-    def _raw(self, rows: list[RawRow], *, more: bool) -> RowChunk:
-        width = self._render.phase
-        return RowChunk(len(rows), lambda: self._render.render(rows), [row[width:] for row in rows], more)
 
     def _written_chunks(self, living: sql.Composable, fill: PageFill, name: str) -> Generator[RowChunk]:
         """Chunks of living rows that Postgres writes."""
@@ -180,7 +181,7 @@ class PollRows:
         last = next(_backwards(page), None)
         dated = next((place for place in _backwards(page) if place[0].get_value(place[1], FIRST) is not None), last)
         ends = [self._end(*place) for place in dict.fromkeys((dated, last)) if place is not None]
-        return RowChunk(sum(result.ntuples for result in page), lambda: self._render_written(page), ends, more)
+        return RowChunk(sum(result.ntuples for result in page), partial(self._render_written, page), ends, more)
 
     def _end(self, result: PGresult, row: int) -> RawRow:
         places = range(FIRST, FIRST + len(self._order))

@@ -63,23 +63,27 @@ class Renderer:
 
         Raises LogUnreadable for a deletion whose key is not known, where a sweep finds it.
         """
-        living = self._living(rows)
-        found = Rendered()
+        found, at = Rendered(), self.phase
+        convert, keyless, plain = self._plan.rows.render, self._plan.keyless, not self._never_null
+        dead = [row for row in rows if row[at] != b"0"]
+        living = self._living(dead) if dead else set[bytes]()
         for row in rows:
             try:
-                record = self._record(row, living)
+                record = convert(row) if plain and row[at] == b"0" else self._record(row, living)
+                if record is None:
+                    continue
+                if record[0] is None and not keyless:
+                    raise RowError("the record's key is null, which a compacted topic refuses")
             except RowError as error:
-                if row[self.phase] in _GONE and self._plan.sweeps:
+                if row[at] in _GONE and self._plan.sweeps:
                     raise LogUnreadable(str(error)) from error
                 failed = RowFailed(str(error), self.name(row))
                 if not self._plan.tolerant:
                     raise failed from error
                 found.skipped.append(failed)
                 continue
-            if record is None:
-                continue
             found.records.append(record)
-            if row[self.phase] != b"0" and record[0] is not None:
+            if row[at] != b"0" and record[0] is not None:
                 found.removals.append(Removal(record[0], record[1], self._parts(row)))
         return found
 
@@ -103,10 +107,7 @@ class Renderer:
         if phase != b"0" and plan.rows.render_key(row) in living:
             return None
         gone = phase == b"2" or (phase == b"1" and plan.tombstones)
-        record = plan.rows.render_deletion(row) if gone else plan.rows.render(row)
-        if record is not None and record[0] is None and not plan.keyless:
-            raise RowError("the record's key is null, which a compacted topic refuses")
-        return record
+        return plan.rows.render_deletion(row) if gone else plan.rows.render(row)
 
     def _living(self, rows: Sequence[RawRow]) -> set[bytes]:
         """Keys among the deletes of these rows that a living row has in this snapshot: an active row wins."""

@@ -21,18 +21,17 @@ from ..control.load_progress import Load
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import Phase
 from ..cursor.resend_reason import ResendReason
-from ..cursor.seen_snapshot import SeenSnapshot, widen
+from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
-from ..postgres.seen_ids import seen_ids
+from ..postgres.seen_ids import recent, seen_ids
 from ..postgres.server import PollSnapshot, Server, TableReplaced, statement
 from ..record.record import LogUnreadable
-from .offset_builder import OffsetBuilder, recent
+from .offset_builder import OffsetBuilder
 from .poll_rows import PollRows
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
-from .rendering import Rendered
 
 __all__ = ["TableReader"]
 
@@ -69,6 +68,7 @@ class TableReader(Reader):
         self._offset_builder = OffsetBuilder(plan)
         self._places = len(ordering(plan))
         self._whole = plan.reading is Reading.WHOLE
+        self._stamped = plan.stamped
         self._id_is_key = plan.incrementing in plan.rows.key_columns
         self._ahead: SourceOffset | None = None  # within a poll, what was handed over
         self._load: tuple[int, float] | None = None  # rows of the load that goes on, and when it began
@@ -125,34 +125,37 @@ class TableReader(Reader):
                 ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None
             )
             self._look_ahead(base, fill, expect)
-            xids: set[int] = set()
+            xids: set[bytes] = set()
             seen_here = self._visible(at.snapshot) if self._rows.formats(base) else None
             with closing(self._rows.chunks(base, fill(), ahead=ahead if base == supposed else {})) as chunks:
                 while True:
                     chunk = next(chunks)  # the last one says that it is
                     patience = patience or max(_PATIENCE, time.monotonic() - began)
-                    rendered = chunk.render()
+                    found = chunk.render()
                     self._loaded += chunk.rows
-                    if not self.plan.stamped:
-                        xids.update(recent(chunk.ends, at.snapshot))
+                    if not self._stamped:
+                        xids.update([xid for end in chunk.ends if (xid := end[-1]) is not None and xid != b"0"])
                     if not chunk.more:
                         break
+                    xids = recent(xids, at.snapshot) if xids else xids
                     seen_here = seen_here or self._visible(at.snapshot)
-                    page = replace(self._offset_builder.page(base, seen_here, chunk.ends), written=at.written)
+                    page = self._offset_builder.cover(base, at, chunk.ends, seen_here, None)
+                    page = replace(page, written=at.written)
                     self._ahead = page
                     handed_over = time.monotonic()
-                    yield self._batch(rendered, self.offset if self._whole else page, resend_reason)
+                    offset, load = self.offset if self._whole else page, self._load and self._progress()
+                    yield RecordBatch(found.records, offset, True, found.skipped, found.removals, resend_reason, load)
                     waited += time.monotonic() - handed_over
                     if waited > patience and not self._whole:
                         return False
                     base = replace(page, partial_polls=base.partial_polls)
-            rests = at.written if rendered.records or base.phase is Phase.COMPARING else base.written
-            if not self.plan.stamped:
-                xids = seen_ids(self._server, at.snapshot, xids)
-            done = replace(self._offset_builder.poll(base, at, xids, seen_here, chunk.ends), written=rests)
+            if found.records or base.phase is Phase.COMPARING:
+                base = replace(base, written=at.written)
+            recent_ids = set[int]() if self._stamped else seen_ids(self._server, at.snapshot, xids)
+            done = self._offset_builder.cover(base, at, chunk.ends, seen_here, recent_ids)
         self._ahead = None
-        persist = bool(rendered.records) or self._worth_storing(done)
-        yield self._batch(rendered, done, resend_reason, persist=persist)
+        persist, load = bool(found.records) or self._worth_storing(done), self._load and self._progress()
+        yield RecordBatch(found.records, done, persist, found.skipped, found.removals, resend_reason, load)
         return True
 
     def _look_ahead(self, base: SourceOffset, fill: Callable[[], PageFill], expect: Expect | None) -> None:
@@ -164,14 +167,11 @@ class TableReader(Reader):
                 for chunk in chunks:
                     expect(chunk.render().records)
 
-    def _batch(
-        self, found: Rendered, offset: SourceOffset, resend_reason: ResendReason | None, *, persist: bool = True
-    ) -> RecordBatch:
-        load = None
-        if self._load is not None:
-            of, began = self._load
-            load = Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
-        return RecordBatch(found.records, offset, persist, found.skipped, found.removals, resend_reason, load)
+    def _progress(self) -> Load:
+        """How far the load is."""
+        assert self._load is not None
+        of, began = self._load
+        return Load(rows=self._loaded, of=of, seconds=time.monotonic() - began)
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""
@@ -254,9 +254,7 @@ class TableReader(Reader):
             return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
-        return SeenSnapshot.above(
-            snapshot, seen_ids(self._server, snapshot, (widen(int(xid), snapshot.xmax) for xid in visible))
-        )
+        return SeenSnapshot(snapshot, frozenset(seen_ids(self._server, snapshot, visible)))
 
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""

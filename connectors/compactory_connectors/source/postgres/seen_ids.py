@@ -14,24 +14,31 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from .server import Server, statement
 
-__all__ = ["seen_ids"]
+__all__ = ["recent", "seen_ids"]
 
 _EPOCH = 1 << 32
 
 
-def seen_ids(server: Server, snapshot: Snapshot, xids: Iterable[int]) -> set[int]:
-    """Those of the ids of visible rows, in 64 bits, of which it is certain that the snapshot showed their rows.
+def recent(xids: Iterable[bytes], snapshot: Snapshot) -> set[bytes]:
+    """Those of these 32-bit ids of row versions that the snapshot's floor does not cover: of a large table few are."""
+    last = snapshot.xmax - 1
+    return {xid for xid in xids if last - (last - int(xid)) % _EPOCH >= snapshot.xmin}
 
-    One that is left out has its rows sent once more. Raises psycopg.Error.
+
+def seen_ids(server: Server, snapshot: Snapshot, xids: Iterable[bytes | str]) -> set[int]:
+    """In 64 bits the ids of visible rows that the snapshot's floor does not cover and of which it certainly showed all.
+
+    ``xids`` are the 32 bits that rows show. One that is left out has its rows sent once more. Raises psycopg.Error.
     """
-    wide = {*xids} - {*snapshot.xip}
-    young = {xid for xid in wide if xid >= snapshot.xmin}
+    last = snapshot.xmax - 1  # an id is older than that by less than 2³²
+    wide = {last - (last - xid) % _EPOCH for xid in map(int, xids)}
+    young = {xid for xid in wide if xid >= snapshot.xmin and xid not in snapshot.xip}
     if snapshot.xmax < _EPOCH or not snapshot.xip or not young:
-        return wide
+        return young
     ended = _with_status(server, young, running=False)
     # A savepoint's id may have ended since the snapshot, but then its transaction has too, which is asked for later.
     oldest = min(({*snapshot.xip} - _with_status(server, snapshot.xip, running=True)), default=snapshot.xmax)
-    return wide - young | {xid for xid in ended if xid < oldest}
+    return {xid for xid in ended if xid < oldest}
 
 
 def _with_status(server: Server, xids: Iterable[int], *, running: bool) -> set[int]:

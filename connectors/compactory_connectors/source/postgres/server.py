@@ -118,8 +118,10 @@ class ChunkReader:
             wanted = self._fill.ask()
             if not self._ahead and not self._exhausted:
                 cursor = self._connection.execute(self._declare + self._fetch(wanted))
+                while cursor.nextset():  # behind the declaration
+                    pass
                 self._declare = sql.Composed([])
-                self._ahead = raw_rows(_last(cursor))
+                self._ahead = raw_rows(cursor)
                 self._exhausted = len(self._ahead) < wanted
             came, self._ahead = self._ahead[:wanted], self._ahead[wanted:]
             self.ended = self._exhausted and not self._ahead
@@ -138,6 +140,7 @@ class ChunkReader:
         cursor.nextset()
         self._declare, self._ahead = sql.Composed([]), raw_rows(cursor)
         self._exhausted = len(self._ahead) < self._first
+        self.ended = not self._ahead
 
     def _fetch(self, rows: int) -> sql.Composed:
         return sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(rows), self._name)
@@ -150,13 +153,6 @@ def raw_rows(cursor: psycopg.Cursor[Any]) -> list[RawRow]:
         return []
     get, columns = result.get_value, range(result.nfields)
     return [[get(row, column) for column in columns] for row in range(result.ntuples)]
-
-
-def _last(cursor: psycopg.Cursor[Any]) -> psycopg.Cursor[Any]:
-    """The cursor at its last result, of several statements sent in one round trip."""
-    while cursor.nextset():
-        pass
-    return cursor
 
 
 class Server:
@@ -306,7 +302,10 @@ class Server:
         """A read-only transaction on one snapshot, for relations without row versions; always rolled back."""
         level = sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ")
         try:
-            row = _last(self.connection.execute(statement("source/read", isolation=level))).fetchone()
+            cursor = self.connection.execute(statement("source/read", isolation=level))
+            while cursor.nextset():
+                pass
+            row = cursor.fetchone()
             assert row is not None
             yield ReadingAt(*(int(part) for part in row))
         finally:

@@ -156,7 +156,7 @@ class Publisher:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
         if self._transactions:
             taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
-            with self._guarded(taking):
+            with self._guarded(taking, transaction=False):
                 take_transactional_id(self._producer, self._offsets_topic, timeout)
         if self._lease is not None:
             self._lease.confirm()
@@ -165,14 +165,26 @@ class Publisher:
         self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy] = ()
     ) -> None:
         """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
-        with self._transaction("publish in a transaction" if self._transactions else "publish"):
-            self._enqueue(topic, records)
+        with self._guarded("publish in a transaction" if self._transactions else "publish"):
+            produce = self._producer.produce
+            # a commit fails by itself when a record was not delivered; a call for each costs more than to produce it
+            report = None if self._transactions else self._delivered
+            for record in records:
+                if len(record) != 2:
+                    key, value, routed, headers = record
+                    self._insist(routed, value, key, headers)
+                    continue
+                key, value = record
+                try:
+                    produce(topic, value, key, on_delivery=report)
+                except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
+                    self._insist(topic, value, key)
             for copy in deleted_copies:
                 self._insist(topic, None, copy.key, partition=copy.partition, timestamp=copy.timestamp_ms)
             if offset is not None:
                 if not self._transactions:
                     self.flush()
-                self._enqueue(self._offsets_topic, [offset])
+                self._insist(self._offsets_topic, offset[1], offset[0])
 
     def flush(self) -> None:
         """Wait until Kafka has what was handed over so far. For the records of `publish`, while it takes them."""
@@ -184,13 +196,13 @@ class Publisher:
 
     def amend(self, offsets: Sequence[tuple[bytes, bytes | None, Headers]]) -> None:
         """Write offsets alone, all in one transaction where there are transactions; on return Kafka has them."""
-        with self._transaction("write offsets"):
+        with self._guarded("write offsets"):
             for key, value, headers in offsets:
                 self._producer.produce(self._offsets_topic, value, key, headers=headers, on_delivery=self._delivered)
 
     def transact(self, send: Callable[[Producer], object]) -> None:
         """Have ``send`` produce within a transaction; on return Kafka has acknowledged all of it."""
-        with self._transaction("publish in a transaction"):
+        with self._guarded("publish in a transaction"):
             send(self._producer)
 
     def abort(self) -> None:
@@ -212,37 +224,6 @@ class Publisher:
         with suppress(KafkaException):  # a producer that failed for good says so again, and would hide the first time
             self._producer.flush(0)
         del self._producer
-
-    @contextmanager
-    def _transaction(self, doing: str) -> Iterator[None]:
-        """Where transactions are on, all that is sent within it is one; on leaving it Kafka has acknowledged that."""
-        if self._lease is not None:
-            self._lease.check()
-        with self._guarded(doing):
-            if self._transactions:
-                self._began = time.monotonic()
-                self._producer.begin_transaction()
-            yield
-            if self._transactions:
-                self._producer.commit_transaction(self._timeout)
-                self._began = None
-            else:
-                self.flush()
-
-    def _enqueue(self, topic: str, records: Iterable[Record]) -> None:
-        produce = self._producer.produce
-        # a commit fails by itself when a record was not delivered; a call for each costs more than to produce it
-        report = None if self._transactions else self._delivered
-        for record in records:
-            if len(record) != 2:
-                key, value, routed, headers = record
-                self._insist(routed, value, key, headers)
-                continue
-            key, value = record
-            try:
-                produce(topic, value, key, on_delivery=report)
-            except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
-                self._insist(topic, value, key)
 
     def _insist(
         self,
@@ -266,12 +247,26 @@ class Publisher:
         self._last_error = error
 
     @contextmanager
-    def _guarded(self, doing: str) -> Iterator[None]:
-        """Raise our errors in place of the client's. It stays usable where only records were refused."""
+    def _guarded(self, doing: str, *, transaction: bool = True) -> Iterator[None]:
+        """Raise our errors in place of the client's. It stays usable where only records were refused.
+
+        With ``transaction`` all that is sent within it is one, where transactions are on; on leaving it Kafka has
+        acknowledged that.
+        """
+        if transaction and self._lease is not None:
+            self._lease.check()
         self.usable = False
         try:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
+                if transaction and self._transactions:
+                    self._began = time.monotonic()
+                    self._producer.begin_transaction()
                 yield
+                if transaction and self._transactions:
+                    self._producer.commit_transaction(self._timeout)
+                    self._began = None
+                elif transaction:
+                    self.flush()
         except Exception as error:
             cause = error.__cause__
             code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None

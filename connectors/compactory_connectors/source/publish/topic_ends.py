@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 
 from compactory.kafka.client import Kafka
@@ -18,7 +19,8 @@ class TopicEnds:
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
-        self._passed: dict[str, int] = {}
+        self.passed: defaultdict[str, int] = defaultdict(int)
+        """By topic; add the records that were published to it."""
 
     def look(self, topics: Mapping[str, Topic]) -> list[str]:
         """Ask where these topics end now; those that end before what is known of them. Raises Unreachable."""
@@ -26,14 +28,6 @@ class TopicEnds:
         found = dict.fromkeys(topics, 0)
         for part, end in (self._kafka.high_watermarks(partitions) if partitions else {}).items():
             found[part.topic] += end
-        behind = [name for name, end in found.items() if end < self._passed.get(name, 0)]
-        self._passed |= found
+        behind = [name for name, end in found.items() if end < self.passed[name]]
+        self.passed |= found
         return behind
-
-    def after(self, topic: str, records: int) -> int:
-        """The least end once so many more records are in the topic."""
-        return self._passed.get(topic, 0) + records
-
-    def wrote(self, topic: str, records: int) -> None:
-        """So many records are in the topic."""
-        self._passed[topic] = self.after(topic, records)

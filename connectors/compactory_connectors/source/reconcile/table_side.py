@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from psycopg import sql
 
 from ..cursor.offset import SourceOffset
-from ..plan.row_order import since
+from ..plan import row_order
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
 from ..poll.living_rows import snapshot_of, type_name
+from ..poll.new_rows import NewRowsReader
 from ..poll.rendering import logged_columns
 from ..poll.written_rows import FIRST, WrittenRows
 from ..postgres.page_size import PAGE_ROWS, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from ..record.record import KeyParts, RowError
 from .checker import Row
-from .due import due_deletions, due_rows
 
 __all__ = ["Expected", "Look", "Pages", "TableSide"]
 
@@ -54,9 +55,9 @@ class Look:
         self.at = at
         self._pages = pages
         self._where = Conditions(plan)
-        self._due = due_rows(server, plan, offset, at)
-        self._deletions = due_deletions(server, plan, offset, at)
-        self._since = since(plan, (offset.initial if offset else None) or plan.since)
+        self._due = _due_rows(server, plan, offset, at)
+        self._deletions = _due_deletions(server, plan, offset, at)
+        self._since = row_order.since(plan, (offset.initial if offset else None) or plan.since)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
         self._flags_at = len(plan.rows.columns)
         self.unreadable: list[str] = []
@@ -194,3 +195,35 @@ class TableSide:
         """A snapshot of now; ``offset`` is what the source has stored."""
         with snapshot_of(self._server, self.plan, changed=True) as at:
             yield Look(self._server, self.plan, offset, at)
+
+
+def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> sql.Composable:
+    """Rows ``t`` that a poll would take now; ``at`` is the snapshot, None of what has no row versions."""
+    if offset is None:
+        return sql.SQL("true")
+    if plan.reading is Reading.NEW_ROWS and at is not None:
+        return NewRowsReader(server, plan, offset).unsent(at)
+    if plan.reading is Reading.PLACE:
+        begun = offset.timestamp is not None or offset.incrementing is not None
+        return Conditions(plan).beyond(offset.cursor) if begun else row_order.beyond(plan, offset.initial, None)
+    if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
+        return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
+    versions = replace(plan, reading=Reading.VERSIONS)
+    return Conditions(versions).unseen_rows(_adapted(server, plan, offset, at))
+
+
+def _due_deletions(
+    server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None
+) -> sql.Composable | None:
+    """Logged deletions ``d`` that a poll would take now; None where there is no log to look at."""
+    if offset is None or at is None or not plan.adopted:
+        return None
+    base = _adapted(server, plan, offset, at)
+    return None if base.seen_snapshot is None else Conditions(plan).unseen_deletions(base)
+
+
+def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnapshot) -> SourceOffset:
+    """The offset as it holds for the server and table of the snapshot. Without its pages more is due, never less."""
+    base = offset.under(plan.shape).on(server.identity(plan.oid), at.snapshot).within(at.partitions)
+    places = 1 + len(row_order.ordering(plan))
+    return base if all(len(page.after) == places for page in base.partial_polls) else replace(base, partial_polls=())

@@ -48,7 +48,7 @@ def usable(
     if offset is not None and offset.topic != topic:
         log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
         return None
-    if offset is not None and offset.topic_end > ends.after(plan.topic, 0):
+    if offset is not None and offset.topic_end > ends.passed[plan.topic]:
         log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
         return offset.without_topic(sweep=plan.sweeps)
     return offset

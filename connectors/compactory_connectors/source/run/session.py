@@ -30,7 +30,7 @@ from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
 from ..publish.publisher import Publisher, PublishLease, TopicRefused
-from ..reconcile.repair_keys import resend_rows
+from ..reconcile.repair import resend_rows
 from ..record.record import RowFailed
 from .heartbeat import Heartbeat
 from .scheduler import Scheduler

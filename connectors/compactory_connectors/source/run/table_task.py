@@ -14,10 +14,11 @@ import structlog
 from compactory.kafka.client import Kafka
 
 from ..control.control import Control, Stop
-from ..control.removal import Copy
+from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import Phase
+from ..cursor.resend_reason import ResendReason
 from ..plan.table_plan import TablePlan
 from ..poll.cursor_reader import PlaceReader
 from ..poll.reader import Reader
@@ -34,7 +35,6 @@ from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.sweeper import Sweeper
 from ..record.record import RowError, RowFailed
-from .partition_growth import PartitionGrowth
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ log = structlog.get_logger("compactory.source")
 
 _LOGGED = 20
 """Skipped rows of one page that are logged one by one, where that is asked for."""
+
+_REPAIR = "every row is sent again, and misplaced records get tombstones"
+_LEAVE = "new records go to their new partitions, and the former ones are left to you"
+_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ class TableTask:
     guard: RemovalGuard = field(init=False)
     _comparison: Comparison | None = None  # with what its topic holds, while the offset says so
     _stop: Stop | None = None
-    _growth: PartitionGrowth = field(init=False)
+    _grown: bool = False  # the topic was, and nothing may be sent before an operator approves it
     _keys: str | None = None
     _made: set[str] = field(default_factory=set)
 
@@ -94,9 +98,6 @@ class TableTask:
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
         self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
         approval = PendingApproval(connector.name, self.name, context.control, context.board)
-        self._growth = PartitionGrowth(
-            kafka=context.kafka, plan=self.plan, approval=approval, partitions=self.partitions
-        )
         self.cleanup = TopicCleanup(
             reader=self.reader,
             server=self.server,
@@ -124,12 +125,12 @@ class TableTask:
     @property
     def sweeping(self) -> bool:
         """Whether a slice of a sweep is due; see :meth:`tend`."""
-        return not (self.schedule.ailing or self._growth.waits) and self.cleanup.wake_at <= time.monotonic()
+        return not (self.schedule.ailing or self._grown) and self.cleanup.wake_at <= time.monotonic()
 
     @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
-        sweeps = not (self.schedule.ailing or self._growth.waits)
+        sweeps = not (self.schedule.ailing or self._grown)
         return min(self.schedule.due, self.cleanup.wake_at) if sweeps else self.schedule.due
 
     def go_on_with(self, reader: Reader) -> None:
@@ -187,7 +188,8 @@ class TableTask:
                     self._report(batch.skipped)
                 self._publish(batch)
                 self._comparison = comparison if self.reader.offset.phase is Phase.COMPARING else None
-                self.context.board.loading(self.name, batch.load)
+                if batch.load is not None:
+                    self.context.board.loading(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
@@ -210,12 +212,34 @@ class TableTask:
 
     def _follow_topic(self) -> None:
         """Adapt the offset to the partitions and keys of now. Raises RemovalHeld where an operator has to approve."""
-        offset = self._growth.check(self.reader.offset)
+        offset = self._with_partitions(self.reader.offset)
         if self.plan.sweeps:
             facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
             self._keys = self._keys or self.plan.rows.key_digest(*facts)
             offset = offset.with_keys(self._keys)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
+
+    def _with_partitions(self, offset: SourceOffset) -> SourceOffset:
+        """Guarantee 10: the offset with the partitions of now. Where they were fewer, an operator has to approve."""
+        known, now, topic = offset.spread, self.partitions, self.plan.topic
+        self._grown = known is not None and known != now and not self.plan.keyless
+        if self._grown:
+            grown = (
+                f"topic {topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
+                " have in their former partitions would stay there"
+            )
+            growth, approval = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0), self.cleanup.approval
+            config = self.context.kafka.topic_configs([topic]).get(topic, {})
+            if config.get("message.timestamp.type") == "LogAppendTime":
+                approval.doubt(why := f"{grown}; {_ANEW}")
+                raise RemovalHeld(growth, why)
+            approval.refuse(growth, f"{grown}; approved, {_REPAIR if self.plan.sweeps else _LEAVE}")
+            approval.release()
+            self._grown = False
+            if self.plan.sweeps:
+                # not compared: a record that the topic has may belong in another partition now
+                offset = offset.afresh(ResendReason.SPREAD).uncompared()
+        return replace(offset, spread=now)
 
     def failed(self, detail: str, logged: str | None = None) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
@@ -258,42 +282,41 @@ class TableTask:
             log.warning("rows skipped", table=self.name, count=len(skipped))
 
     def _publish(self, batch: RecordBatch) -> None:
-        """Publish a batch with its offset in one Kafka transaction; the next poll goes on from that offset."""
+        """Publish a batch with its offset in one Kafka transaction; the next poll goes on from that offset.
+
+        Its tombstones are left to a sweep if the guard can't tell whether their rows live.
+        """
         if batch.persist:
             if self.plan.rows.dated is not None:
                 self._make_topics(batch)
-            batch = self._send(batch)
+            size = sum([len(record[0] or b"") + len(record[1] or b"") for record in batch.records])
+            began = time.monotonic()
+            try:
+                stored = self.stored(batch.offset, len(batch.records))
+                living = self.guard.publish(batch.records, stored, batch.removals)
+            except RowError as error:
+                why = "the key of a row is not known: removals are left to a sweep"
+                log.warning(why, table=self.name, why=str(error))
+                self._publish(self.cleanup.leave_to_sweep(batch))
+                return
+            finally:
+                self.context.page_bytes.took(size, time.monotonic() - began)
+            self.wrote(len(batch.records) - len(living))
+            self.cleanup.sweeper.note([each for each in batch.records if each[1] is not None or each[0] not in living])
         self.reader.acknowledge(batch)
         if batch.resend_reason is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.resend_reason.value, records=len(batch.records))
             self.context.board.resent(self.name, batch.resend_reason, len(batch.records))
 
-    def _send(self, batch: RecordBatch) -> RecordBatch:
-        """Publish a batch. Its tombstones are left to a sweep if the guard can't tell whether their rows live."""
-        size = sum(len(record[0] or b"") + len(record[1] or b"") for record in batch.records)
-        began = time.monotonic()
-        try:
-            living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)), batch.removals)
-        except RowError as error:
-            log.warning("the key of a row is not known: removals are left to a sweep", table=self.name, why=str(error))
-            batch = self.cleanup.leave_to_sweep(batch)
-            living = self.guard.publish(batch.records, self.stored(batch.offset, len(batch.records)))
-        finally:
-            self.context.page_bytes.took(size, time.monotonic() - began)
-        self.wrote(len(batch.records) - len(living))
-        sent = (record for record in batch.records if record[1] is not None or record[0] not in living)
-        self.cleanup.sweeper.note(sent)
-        return batch
-
     def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
         """The record of an offset that is published with so many records."""
-        end = self.context.ends.after(self.plan.topic, 0 if self.plan.rows.routed else records)
+        end = self.context.ends.passed[self.plan.topic] + (0 if self.plan.rows.routed else records)
         return self.key, replace(offset, topic_end=end).dumps()
 
     def wrote(self, records: int) -> None:
         """So many records are in the table's topics."""
         if not self.plan.rows.routed:
-            self.context.ends.wrote(self.plan.topic, max(0, records))
+            self.context.ends.passed[self.plan.topic] += max(0, records)
 
     def _home(self, key: bytes) -> int | None:
         return home_of(key, self.partitions, self.context.publisher.partitioner)
