@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, cast
-from weakref import ref
 
 from compactory.cleanup import apart
 from compactory.codec.decoding import Document, Term, decoder, document, key_text, key_texts, path
@@ -25,7 +24,7 @@ from compactory.entries.quarantine import Place, Quarantine
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
 from compactory.records import Contested, Entry, Partition
-from compactory.storage.backend import DirectoryStorage, Snapshot
+from compactory.storage.backend import DirectoryStorage, Frozen
 from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
 from compactory.storage.saving import SMALL_PARTS, Cut
@@ -84,7 +83,6 @@ class Table:
         self.projection = None if directory.projection is None else directory.projection()
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
-        self._snapshots: list[ref[Snapshot]] = []  # that have a reader
         self._filling: Filling | None = None  # what a file has, and is not taken over yet
         self._when_filled: Callable[[], None] = lambda: None
         # topic key → metadata of its tombstone, while ``multi_partition``
@@ -147,11 +145,9 @@ class Table:
         """Whether records with a value were read, and every one of them is bad."""
         return not self.usable and self.quarantine.outstanding > 0
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> Frozen:
         """Return topic key → packed record as it is now, for one reader in any thread; called between two runs."""
-        found = self.directory_storage.snapshot("owners" if self.directory.key else "entries")
-        self._snapshots.append(ref(found))
-        return found
+        return self.directory_storage.frozen("owners" if self.directory.key else "entries", self._term_in)
 
     @property
     def filling(self) -> bool:
@@ -177,7 +173,7 @@ class Table:
         """Return the table as it is now, for readers alone; called while nothing is applied."""
         found = object.__new__(Table)
         found.__dict__ |= self.__dict__
-        found.directory_storage = cast("DirectoryStorage", self.directory_storage.frozen(self._term_in))
+        found.directory_storage = cast("DirectoryStorage", self.directory_storage.frozen("entries", self._term_in))
         found.quarantine = self.quarantine.frozen()
         return found
 
@@ -227,7 +223,7 @@ class Table:
     @contextmanager
     def _alone(self, keys: Iterable[bytes | None]) -> Iterator[None]:
         """Change what these topic keys have, after it was taken over, while nobody takes over anything."""
-        self._announce(keys)
+        self.revision = next(_revisions)
         filling = self._filling
         if filling is None:
             yield
@@ -235,15 +231,6 @@ class Table:
         with filling.lock:
             filling.fill(keys)
             yield
-
-    def _announce(self, keys: Iterable[bytes | None]) -> None:
-        """Records of these topic keys come now."""
-        self.revision = next(_revisions)
-        if self._snapshots:
-            living = [found for each in self._snapshots if (found := each()) is not None and not found.closed]
-            for snapshot in living:
-                snapshot.keep(keys)
-            self._snapshots = [ref(snapshot) for snapshot in living]
 
     def forget_tombstones(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""
@@ -285,7 +272,7 @@ class Table:
         """Feed the projection what a disk has kept, entry by entry."""
         if self.projection is None:
             return
-        for topic_key, packed in self.directory_storage.snapshot("owners" if self.directory.key else "entries").pairs():
+        for topic_key, packed in self.snapshot().pairs():
             name = topic_key if self._key_of is None else self._name_in(packed)
             if self._entries.get(name) != packed:
                 continue  # another owner answers

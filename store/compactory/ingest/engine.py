@@ -25,7 +25,7 @@ from compactory.ingest.reader import Reader
 from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
-from compactory.kafka.diagnostics.open_transactions import open_transactions
+from compactory.kafka.open_transactions import open_transactions
 from compactory.lookup.served import Served
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot, frozen_view
@@ -291,7 +291,7 @@ class Engine:
             unknown = self.reader.last_error or "nothing comes from the broker"
         reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
         held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
-        holders = open_transactions(self.kafka.properties(), held, spare) if held else {}
+        holders = open_transactions(self.kafka, held, spare) if held else {}
         for item in blocking:
             place = Partition(item["topic"], item["partition"])
             if "reason" in item:

@@ -22,7 +22,6 @@ from compactory.callbacks import contained_callbacks
 from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
-from compactory.kafka.diagnostics.listener import look, mismatch
 from compactory.kafka.kafka_errors import (
     ABSENT,
     FORBIDDEN,
@@ -33,6 +32,7 @@ from compactory.kafka.kafka_errors import (
     is_refusal,
     kafka_errors,
 )
+from compactory.kafka.listener import look, mismatch
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
 

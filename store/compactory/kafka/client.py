@@ -109,34 +109,23 @@ class Kafka:
 
         Raises Unreachable after ``timeout`` seconds, ConfigError when the cluster refuses us.
         """
-        found: dict[str, Topic] = {}
-        wanted = TopicCollection(list(names))
-        answers = self._admin.ask(
-            "describe topics", "Describe", timeout, lambda a, t: a.describe_topics(wanted, request_timeout=t)
-        )
-        for name, answer in answers.items():
-            if answer is not None:
-                numbers = tuple(sorted(part.id for part in answer.partitions))
-                found[name] = Topic(name=name, topic_id=_topic_id(answer.topic_id), partitions=numbers)
-        return found
+        return {
+            name: Topic(
+                name=name,
+                topic_id=_topic_id(answer.topic_id),
+                partitions=tuple(sorted(part.id for part in answer.partitions)),
+            )
+            for name, answer in self._described(names, timeout).items()
+        }
 
     def lacking_rights(self, names: Iterable[str], operations: Iterable[str], timeout: float = 10.0) -> list[str]:
         """Return a problem for each of these ACL operations (``Read``, ``Write`` …) that we lack on a topic.
 
         Nothing for topics that do not exist, nor for brokers that do not tell.
         """
-        wanted = TopicCollection(list(names))
-        if not wanted.topic_names:
-            return []
-        answers = self._admin.ask(
-            "describe topics",
-            "Describe",
-            timeout,
-            lambda a, t: a.describe_topics(wanted, include_authorized_operations=True, request_timeout=t),
-        )
         problems = []
-        for name, answer in answers.items():
-            held = {item.name.replace("_", "").lower() for item in (answer and answer.authorized_operations) or ()}
+        for name, answer in self._described(names, timeout, rights=True).items():
+            held = {item.name.replace("_", "").lower() for item in answer.authorized_operations or ()}
             missing = [operation for operation in operations if held and operation.lower() not in held]
             problems += [
                 self._admin.forbidden(f"{operation.lower()} a topic", operation, name) for operation in missing
@@ -151,11 +140,24 @@ class Kafka:
 
     def cluster_id(self, timeout: float = 10.0) -> str | None:
         """Return the cluster's id. Raises Unreachable."""
-        asked = "the cluster"
-        answers = self._admin.ask(
-            "describe the cluster", "Describe", timeout, lambda a, t: {asked: a.describe_cluster(request_timeout=t)}
-        )
-        return str(answers[asked].cluster_id) if answers[asked] is not None else None
+        cluster = self._cluster(timeout)
+        return str(cluster.cluster_id) if cluster is not None else None
+
+    def brokers(self, timeout: float = 10.0) -> list[str]:
+        """Return host:port of every broker, as the cluster names them. Raises Unreachable."""
+        cluster = self._cluster(timeout)
+        return [_address(node) for node in cluster.nodes] if cluster is not None else []
+
+    def leaders(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, str]:
+        """Return host:port of each partition's leader; without partitions that have none. Raises Unreachable."""
+        wanted = set(partitions)
+        found = {
+            Partition(topic, part.id): _address(part.leader)
+            for topic, answer in self._described({part.topic for part in wanted}, timeout).items()
+            for part in answer.partitions
+            if part.leader is not None
+        }
+        return {part: found[part] for part in wanted & found.keys()}
 
     def high_watermarks(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the end of each partition, open transactions included (READ_UNCOMMITTED).
@@ -280,6 +282,26 @@ class Kafka:
         """Drop the admin client. Safe to call twice; the next use makes a new one."""
         self._admin.close()
 
+    def _cluster(self, timeout: float) -> Any:
+        asked = "the cluster"
+        answers = self._admin.ask(
+            "describe the cluster", "Describe", timeout, lambda a, t: {asked: a.describe_cluster(request_timeout=t)}
+        )
+        return answers[asked]
+
+    def _described(self, names: Iterable[str], timeout: float, *, rights: bool = False) -> dict[str, Any]:
+        """Return the client's descriptions of the topics that exist, with our ``rights`` where those are asked for."""
+        wanted = TopicCollection(list(names))
+        if not wanted.topic_names:
+            return {}
+        answers = self._admin.ask(
+            "describe topics",
+            "Describe",
+            timeout,
+            lambda a, t: a.describe_topics(wanted, include_authorized_operations=rights, request_timeout=t),
+        )
+        return {name: answer for name, answer in answers.items() if answer is not None}
+
     def _offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
     ) -> dict[Partition, int]:
@@ -324,6 +346,10 @@ def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | No
             producer.poll(0.02)
         else:
             return
+
+
+def _address(node: Any) -> str:
+    return f"{node.host}:{node.port}"
 
 
 def _topic_id(uuid: Any) -> str | None:

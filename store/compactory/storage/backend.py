@@ -16,7 +16,7 @@ from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
 from compactory.storage.saving import Cut
 
-__all__ = ["Backend", "DirectoryStorage", "Frozen", "Postings", "Reading", "Snapshot", "TopicStorage"]
+__all__ = ["Backend", "DirectoryStorage", "Frozen", "Postings", "Reading", "TopicStorage"]
 
 
 class Postings(Protocol):
@@ -71,29 +71,11 @@ class Reading(Protocol):
         ...
 
 
-class Snapshot(Protocol):
-    """A mapping as it was at one moment, for one reader in any thread, while the writing thread goes on."""
-
-    @property
-    def closed(self) -> bool:
-        """Whether its reader is done with it."""
-        ...
-
-    def keep(self, names: Iterable[bytes | None]) -> None:
-        """These names are about to change: the writing thread says so before it changes any."""
-        ...
-
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield its names and values, in no order to rely on. Raises StoreClosed where they went with the store."""
-        ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
 class Frozen(Reading, Protocol):
-    """The entries of one moment: what readers ask of a directory storage."""
+    """A mapping at one moment. Of entries, all that readers ask of a directory storage. The writing thread goes on.
+
+    Raises StoreClosed where it went with the store.
+    """
 
     def reading(self) -> Reading:
         """Return itself: it does not change."""
@@ -101,6 +83,10 @@ class Frozen(Reading, Protocol):
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it: it is not read any more. Dropping it does the same."""
         ...
 
 
@@ -140,15 +126,11 @@ class DirectoryStorage(Protocol):
         """Have what was saved in a file taken over bucket by bucket, while it is read; None where there is none."""
         ...
 
-    def frozen(self, term_of: Callable[[str, bytes], Term | None], /) -> Frozen:
-        """Return the entries as they are now; called while everything is committed and nothing is applied.
+    def frozen(self, part: str, term_of: Callable[[str, bytes], Term | None], /) -> Frozen:
+        """Return a mapping as it is now; called by the writing thread, while everything is committed.
 
         ``term_of`` returns the term that a packed record has in an index.
         """
-        ...
-
-    def snapshot(self, part: str) -> Snapshot:
-        """Return a mapping as it is now; called by the writing thread while everything is committed."""
         ...
 
 

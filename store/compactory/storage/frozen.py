@@ -1,4 +1,4 @@
-"""A directory's dicts as they were at one moment, at no cost before something changes.
+"""A directory's dicts, and how they were at one moment: at no cost before something changes.
 
 What changes after a moment is kept by *epoch*: a dict of former values, and the epoch that follows. A snapshot holds
 the epoch that began with it, and through it all later ones. So the writer keeps each former value once, however many
@@ -7,20 +7,21 @@ snapshots live, and nothing where none does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, Protocol
+from weakref import ref
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
 from compactory.errors import StoreClosed
+from compactory.storage.ordered_keys import Ordered
 
-__all__ = ["Epoch", "Frozen"]
+__all__ = ["Frozen", "WrittenDict"]
 
 
 class Live(Protocol):
-    """The dicts that go on changing: `MemoryDirectoryStorage`."""
+    """The directory that goes on changing: `MemoryDirectoryStorage`."""
 
-    entries: Mapping[bytes, bytes]
     closed: bool
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
@@ -45,29 +46,98 @@ class Epoch:
         self.former: dict[bytes, bytes | None] = {}
         self.following: Epoch | None = None
 
-    def kept(self) -> dict[bytes, bytes | None]:
-        """Return what all that changed since this epoch began had then."""
-        found: dict[bytes, bytes | None] = {}
-        epoch: Epoch | None = self
-        while epoch is not None:
-            found = epoch.former.copy() | found
-            epoch = epoch.following
-        return found
+
+class WrittenDict(MutableMapping[bytes, bytes]):
+    """The writing side of a dict: keeps what snapshots need, and the order of the keys, once there is one."""
+
+    def __init__(self, found: dict[bytes, bytes] | None = None) -> None:
+        self.found: dict[bytes, bytes] = found if found is not None else {}
+        self._order: Ordered | None = None
+        self._epoch: ref[Epoch] | None = None  # the newest, as long as a snapshot holds it
+        self.get = self.found.get  # type: ignore[method-assign]  # at the speed of the dict
+        self.keys = self.found.keys  # type: ignore[method-assign]
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return self.found[key]
+
+    def __setitem__(self, key: bytes, packed: bytes) -> None:
+        if self._order is not None and key not in self.found:
+            self._order.add(key)  # before the entry: an iteration over keys checks that each has one
+        if self._epoch is not None:
+            self._keep((key,))
+        self.found[key] = packed
+
+    def __delitem__(self, key: bytes) -> None:
+        if self._epoch is not None:
+            self._keep((key,))
+        del self.found[key]
+        if self._order is not None:
+            self._order.discard(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def update(self, packed_records: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
+        """Put many entries."""
+        if self._epoch is not None:
+            packed_records = list(packed_records)
+            self._keep([key for key, _ in packed_records])
+        if self._order is None:
+            self.found.update(packed_records)
+            return
+        for key, packed in packed_records:
+            self[key] = packed
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self.found.clear()
+
+    def epoch(self) -> Epoch:
+        """Return the epoch that begins now; called while nothing is written."""
+        last = None if self._epoch is None else self._epoch()
+        if last is not None and not last.former:
+            return last
+        epoch = Epoch()
+        if last is not None:
+            last.following = epoch
+        self._epoch = ref(epoch)
+        return epoch
+
+    def _keep(self, keys: Iterable[bytes]) -> None:
+        """Keep what these keys have, before it changes, for the snapshots that live."""
+        epoch = None if self._epoch is None else self._epoch()
+        if epoch is None:
+            self._epoch = None
+            return
+        former, get = epoch.former, self.found.get
+        for key in keys:
+            if key not in former:
+                former[key] = get(key)
+
+    def in_order(self) -> Ordered:
+        """Return the keys in order, kept in order from now on. Called by a reader, while the writer goes on."""
+        self._order = order = Ordered()
+        order.build(list(self.found))
+        return order
 
 
 class Frozen(Mapping[bytes, bytes]):
-    """The entries of one moment, and all that readers ask of a directory storage. For any thread.
+    """A dict at one moment and, of entries, all that readers ask of a directory storage. For any thread.
 
     A reader takes the value from the dict first, and looks for a kept one second. If none is kept, the first is right.
     Raises StoreClosed if the store's close has removed the entries.
     """
 
-    def __init__(self, live: Live, epoch: Epoch, term_of: Callable[[str, bytes], Term | None]) -> None:
+    def __init__(self, live: Live, part: WrittenDict, term_of: Callable[[str, bytes], Term | None]) -> None:
         self._live = live
         self._term_of = term_of
-        self._get = live.entries.get
-        self._epoch = epoch
-        self._size = len(live.entries)
+        self._found = part.found
+        self._get = part.found.get
+        self._epoch: Epoch | None = part.epoch()
+        self._size = len(part.found)
 
     @property
     def entries(self) -> Frozen:
@@ -78,10 +148,14 @@ class Frozen(Mapping[bytes, bytes]):
         """The same: it does not change."""
         return self
 
+    def close(self) -> None:
+        """Have the writer keep nothing more for it. It must not be read any more."""
+        self._epoch = None
+
     def get(self, name: bytes, default: Any = None) -> Any:
         """Return the packed record, or ``default``."""
         packed = self._get(name)
-        epoch: Epoch | None = self._epoch
+        epoch = self._epoch
         while epoch is not None:
             if name in epoch.former:
                 packed = epoch.former[name]
@@ -110,7 +184,7 @@ class Frozen(Mapping[bytes, bytes]):
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys."""
-        return iter(self._as_it_was(list(self._live.entries)))
+        return iter(self._as_it_was(self._found))
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys between the two, in order."""
@@ -135,7 +209,7 @@ class Frozen(Mapping[bytes, bytes]):
 
     def terms(self, index: str) -> Iterator[Term]:
         """Yield every term under which something was filed."""
-        now, former = list(self._live.terms(index)), self._epoch.kept()
+        now, former = list(self._live.terms(index)), self._former()
         if not former:
             return iter(now)
         changed = {self._term_of(index, had) for had in former.values() if had is not None} - {None}
@@ -148,10 +222,19 @@ class Frozen(Mapping[bytes, bytes]):
         packed = self.get(name)
         return packed is not None and self._term_of(index, packed) == term
 
+    def _former(self) -> dict[bytes, bytes | None]:
+        """Return what all that changed since this moment had then."""
+        found: dict[bytes, bytes | None] = {}
+        epoch = self._epoch
+        while epoch is not None:
+            found = epoch.former.copy() | found
+            epoch = epoch.following
+        return found
+
     def _as_it_was(self, names: Iterable[bytes]) -> Iterable[bytes]:
         """Return the names of a reading of now without those that came, and with all that changed or went."""
         now = list(names)
-        former = self._epoch.kept()
+        former = self._former()
         if not former:
             return now
         return {name for name in now if name not in former} | {name for name, had in former.items() if had is not None}

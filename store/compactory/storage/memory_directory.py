@@ -8,13 +8,12 @@ from itertools import islice
 from sys import getsizeof
 from threading import Lock
 from typing import Any, cast
-from weakref import ref
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
 from compactory.errors import StoreClosed
 from compactory.storage.filling import Filling, FillingEntries
-from compactory.storage.frozen import Epoch, Frozen
+from compactory.storage.frozen import Frozen, WrittenDict
 from compactory.storage.ordered_keys import Ordered
 from compactory.storage.saved_file import Bucket, SavedDirectory
 from compactory.storage.saving import SMALL_PARTS
@@ -35,20 +34,21 @@ class MemoryDirectoryStorage:
     def __init__(self, saved: SavedDirectory | None = None) -> None:
         self._found: dict[bytes, bytes] = {}
         self.entries: Mapping[bytes, bytes] = self._found
-        self._writing = _Entries(self._found)
-        self._parts: dict[str, MutableMapping[bytes, bytes]] = {"entries": self._writing}
+        self._writing = WrittenDict(self._found)
+        self._written = {"entries": self._writing, "owners": WrittenDict()}  # of these there are snapshots
+        self._small: dict[str, dict[bytes, bytes]] = {}
         self._saved = saved
         self._filling: Filling | None = None
         if saved is not None:
-            self._parts |= {part: saved.part(part) for part in SMALL_PARTS}
+            self._small |= {part: saved.part(part) for part in SMALL_PARTS}
         self._postings: dict[str, MemoryPostings] = {}
         self._order: Ordered | None = None
         self._ordering = Lock()  # one reader puts the keys in order
         self.closed = False
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
-        """Return a dict."""
-        return self._parts.setdefault(part, {})
+        """Return a dict, or its writing side."""
+        return self._written[part] if part in self._written else self._small.setdefault(part, {})
 
     def postings(self, index: str) -> MemoryPostings:
         """Return the index, which is both of its sides."""
@@ -75,15 +75,10 @@ class MemoryDirectoryStorage:
             filling.fill_all()
         return self
 
-    def snapshot(self, part: str) -> MemorySnapshot:
-        """Return a dict as it is now: 8 bytes a name, and a name's former value once it changes."""
+    def frozen(self, part: str, term_of: Callable[[str, bytes], Term | None]) -> Frozen:
+        """Return a dict as it is now: some microseconds, and a former value for each key that changes."""
         self.reading()
-        return MemorySnapshot(self._found if part == "entries" else self.mapping(part))
-
-    def frozen(self, term_of: Callable[[str, bytes], Term | None]) -> Frozen:
-        """Return the entries as they are now: some microseconds, and a former value for each key that changes."""
-        self.reading()
-        return Frozen(self, self._writing.epoch(), term_of)
+        return Frozen(self, self._written[part], term_of)
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys of this moment."""
@@ -112,10 +107,10 @@ class MemoryDirectoryStorage:
 
     def memory(self) -> dict[str, int]:
         """Estimate the bytes of memory: the slots of dicts exactly, what is in them from samples."""
-        keys = sum(getsizeof(part) + _bytes_of(part) for name, part in self._parts.items() if name != "entries")
+        parts = [*(written.found for written in self._written.values()), *self._small.values()]
         indexes = [postings.filed for postings in self._postings.values()]
         return {
-            "keys": keys + getsizeof(self._found) + _bytes_of(self._found),
+            "keys": sum(getsizeof(part) + _bytes_of(part) for part in parts),
             "values": _bytes_of(self._found.values()),
             "indexes": sum(getsizeof(filed) + _bytes_of(filed) + _bytes_of(filed.values(), set) for filed in indexes),
         }
@@ -147,7 +142,7 @@ class MemoryDirectoryStorage:
         self.closed = True
         if self._filling is not None:
             self._filling.end()
-        for part in self._parts.values():
+        for part in (*self._written.values(), *self._small.values()):
             part.clear()
         for postings in self._postings.values():
             postings.filed.clear()
@@ -158,119 +153,6 @@ def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
     first, last = list(islice(objects, _SAMPLE)), list(islice(reversed(cast("Any", objects)), _SAMPLE))
     sizes = [getsizeof(each) + 15 & ~15 if isinstance(each, kind) else 0 for each in first + last]
     return round(sum(sizes) / len(sizes) * len(objects)) if sizes else 0
-
-
-class MemorySnapshot:
-    """A dict as it was, by copy on write: before the writer changes a name, it keeps the name's old value here.
-
-    A reader takes the value from the dict first, and looks for a kept one second. If none is kept, the first is right.
-    """
-
-    def __init__(self, part: Mapping[bytes, bytes]) -> None:
-        self._part = part
-        self.names = list(part)
-        self._former: dict[bytes | None, bytes | None] = {}
-        self.closed = False
-
-    def __getitem__(self, name: bytes) -> bytes:
-        """Return what a name had."""
-        value = self._part.get(name)
-        value = self._former.get(name, value)
-        if value is None:
-            raise StoreClosed("the store was closed, or its topic was read anew")
-        return value
-
-    def keep(self, names: Iterable[bytes | None]) -> None:
-        """Note what these names have, if it is the first time."""
-        former, get = self._former, self._part.get
-        for name in names:
-            if name is not None and name not in former:
-                former[name] = get(name)
-
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield names and values as they were."""
-        return ((name, self[name]) for name in self.names)
-
-    def close(self) -> None:
-        """Keep nothing any more."""
-        self.closed = True
-
-
-class _Entries(MutableMapping[bytes, bytes]):
-    """The writing side of the entries' dict: it also tells the order of the keys, once there is one."""
-
-    def __init__(self, found: dict[bytes, bytes]) -> None:
-        self._found = found
-        self._order: Ordered | None = None
-        self._epoch: ref[Epoch] | None = None  # the newest, as long as a snapshot holds it
-        self.get = found.get  # type: ignore[method-assign]  # at the speed of the dict
-        self.keys = found.keys  # type: ignore[method-assign]
-
-    def __getitem__(self, key: bytes) -> bytes:
-        return self._found[key]
-
-    def __setitem__(self, key: bytes, packed: bytes) -> None:
-        if self._order is not None and key not in self._found:
-            self._order.add(key)  # before the entry: an iteration over keys checks that each has one
-        if self._epoch is not None:
-            self._keep((key,))
-        self._found[key] = packed
-
-    def __delitem__(self, key: bytes) -> None:
-        if self._epoch is not None:
-            self._keep((key,))
-        del self._found[key]
-        if self._order is not None:
-            self._order.discard(key)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def update(self, packed_records: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
-        """Put many entries."""
-        if self._epoch is not None:
-            packed_records = list(packed_records)
-            self._keep([key for key, _ in packed_records])
-        if self._order is None:
-            self._found.update(packed_records)
-            return
-        for key, packed in packed_records:
-            self[key] = packed
-
-    def clear(self) -> None:
-        """Let go of everything."""
-        self._found.clear()
-
-    def epoch(self) -> Epoch:
-        """Return the epoch that begins now; called while nothing is written."""
-        last = None if self._epoch is None else self._epoch()
-        if last is not None and not last.former:
-            return last
-        epoch = Epoch()
-        if last is not None:
-            last.following = epoch
-        self._epoch = ref(epoch)
-        return epoch
-
-    def _keep(self, keys: Iterable[bytes]) -> None:
-        """Keep what these keys have, before it changes, for the snapshots that live."""
-        epoch = None if self._epoch is None else self._epoch()
-        if epoch is None:
-            self._epoch = None
-            return
-        former, get = epoch.former, self._found.get
-        for key in keys:
-            if key not in former:
-                former[key] = get(key)
-
-    def in_order(self) -> Ordered:
-        """Return the keys in order, kept in order from now on. Called by a reader, while the writer goes on."""
-        self._order = order = Ordered()
-        order.build(list(self._found))
-        return order
 
 
 class MemoryPostings:

@@ -10,13 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 from compactory.cleanup import apart
 from compactory.codec.packed_record import METADATA_SIZE
 from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
 from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.frozen import Frozen
 from compactory.storage.saved_file import Bucket, HashIndex, SavedFile, SavedFileWriter, written
 
 __all__ = ["SMALL_PARTS", "Cut", "SavedFolder", "Saving", "fetched", "file_name", "place_of", "stored"]
@@ -30,29 +31,18 @@ _PATIENCE = 10.0  # seconds that closing waits for the file that is being writte
 _METADATA = slice(-METADATA_SIZE, None)
 
 
-class Records(Protocol):
-    """Topic key → packed record as at the cut; see `MemorySnapshot`."""
-
-    names: Sequence[bytes]
-
-    def __getitem__(self, key: bytes) -> bytes: ...
-
-    def close(self) -> None:
-        """Let go of it."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cut:
-    """A table at one moment. ``shared`` has the metadata of records whose lookup key several topic keys have.
+    """A table at one moment.
 
+    ``records`` are by topic key, ``shared`` has the metadata of those whose lookup key several topic keys have.
     ``columns`` gives the bucket of some topic keys and packed records. For any thread.
     """
 
     directory: str
     keyed: bool
     indexes: int
-    records: Records
+    records: Frozen
     shared: frozenset[bytes]
     parts: Mapping[str, Mapping[bytes, bytes]]
     columns: Callable[[Sequence[bytes], Sequence[bytes]], Bucket]
@@ -204,7 +194,8 @@ def _read(path: Path, topic: str) -> SavedFile | None:
 
 def _directory(writer: SavedFileWriter, cut: Cut) -> dict[str, Any]:
     """Write the records of one directory; return its part of the description."""
-    records, names = cut.records, cut.records.names
+    records = cut.records
+    names = list(records)
     shared = [key for key in names if records[key][_METADATA] in cut.shared] if cut.shared else []
     apart = set(shared)
     alone = [key for key in names if key not in apart] if apart else names

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory.kafka.diagnostics.open_transactions import open_transactions
+from compactory.kafka.open_transactions import open_transactions
 from compactory.records import Partition, Topic
 
 __all__ = ["Extent", "Span", "TopicChanged", "capture", "described_topic"]
@@ -119,7 +119,7 @@ def _settle(kafka: Kafka, ends: Mapping[Partition, int], wait: float) -> None:
         if time.monotonic() > deadline:
             break
         time.sleep(_LOOK_EVERY)
-    producers = open_transactions(kafka.properties(), behind)
+    producers = open_transactions(kafka, behind)
     said = "; ".join(
         f"partition {part.partition} from offset {stable.get(part, 0)}: {producers.get(part, 'an open transaction')}"
         for part in sorted(behind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from compactory.codec.decoding import Term
@@ -43,13 +43,10 @@ class RocksDirectoryStorage:
         """Nothing: it is on disk, and the caches belong to all directories."""
         return {}
 
-    def frozen(self, _term_of: Callable[[str, bytes], Term | None]) -> RocksReading:
-        """Return what was committed last."""
-        return self.reading()
-
-    def snapshot(self, part: str) -> RocksSnapshot:
+    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReading:
         """Return a mapping as it was committed last."""
-        return RocksSnapshot(self._contents.database.snapshot(), self._contents.part(self._directory, part).prefix)
+        space = self._contents.part(self._directory, part)
+        return RocksReading(self._contents, self._directory, space.prefix, dict(space.sizes))
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
@@ -111,6 +108,10 @@ class RocksReading:
         """Return how many entries came from each partition."""
         return self._sizes
 
+    def close(self) -> None:
+        """Let go of the snapshot."""
+        self._snapshot.release()
+
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys."""
         return _keys(self._snapshot, self._prefix)
@@ -139,28 +140,6 @@ class RocksReading:
 
     def _index(self, index: str) -> bytes:
         return self._contents.postings(self._directory, index).prefix
-
-
-class RocksSnapshot:
-    """One mapping of a database's snapshot; the database keeps what it needs."""
-
-    def __init__(self, snapshot: Snapshot, prefix: bytes) -> None:
-        self._snapshot = snapshot
-        self._prefix = prefix
-        self.closed = False
-
-    def keep(self, names: Iterable[bytes | None]) -> None:
-        """The snapshot does."""
-
-    def pairs(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield names and values as they were, in order."""
-        width = len(self._prefix)
-        return ((key[width:], value) for key, value in self._snapshot.pairs(*_bounds(self._prefix, b"", None)))
-
-    def close(self) -> None:
-        """Let go of the snapshot."""
-        self.closed = True
-        self._snapshot.release()
 
 
 def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
-from compactory.kafka.diagnostics.listener import trust
+from compactory.kafka.listener import trust
 
 __all__ = ["Answer", "Connection", "array", "text"]
 

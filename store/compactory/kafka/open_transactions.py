@@ -1,6 +1,6 @@
 """Open transactions of a partition, asked as Kafka's tools do (KIP-664): after a time-out, to name the one that blocks.
 
-confluent-kafka 2.x has no call for it. Plain and TLS connections, and the login SASL PLAIN.
+confluent-kafka 2.16 has no call for it; it knows the brokers. Plain and TLS connections, and the login SASL PLAIN.
 """
 
 from __future__ import annotations
@@ -8,20 +8,21 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from compactory.kafka.diagnostics.wire import Answer, Connection, array, text
+from compactory.errors import CompactoryError
+from compactory.kafka.client import Kafka
+from compactory.kafka.wire import Connection, array, text
 from compactory.records import Partition
 
 __all__ = ["OpenTransaction", "open_transactions"]
 
 log = logging.getLogger("compactory.store")
 
-_METADATA, _DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS, _LIST_TRANSACTIONS = 3, 61, 65, 66
-_FAILURES = (OSError, ValueError, struct.error)
+_DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS, _LIST_TRANSACTIONS = 61, 65, 66
+_FAILURES = (OSError, ValueError, struct.error, CompactoryError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +41,8 @@ class OpenTransaction:
         return f"an open transaction of producer {self.producer_id}" + (f" ({known})" if known else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Cluster:
-    brokers: dict[int, str]
-    leaders: dict[Partition, int]
-
-
 def open_transactions(
-    properties: Mapping[str, Any], partitions: Collection[Partition], timeout: float = 2.0
+    kafka: Kafka, partitions: Collection[Partition], timeout: float = 2.0
 ) -> dict[Partition, OpenTransaction]:
     """Return the open transaction that begins first in each partition, which is what holds its last stable offset.
 
@@ -55,70 +50,22 @@ def open_transactions(
     topic. Takes ``timeout`` seconds at most. Never raises.
     """
     deadline = time.monotonic() + timeout
+    properties = kafka.properties()
     first: dict[Partition, int] = {}
     known: dict[int, OpenTransaction] = {}
     try:
-        cluster = _cluster(properties, partitions, deadline)
-        for leader in set(cluster.leaders.values()):
-            theirs = [part for part, node in cluster.leaders.items() if node == leader]
-            with Connection(cluster.brokers[leader], properties, deadline) as connection:
-                first |= _producers(connection, theirs)
-        for address in cluster.brokers.values():
+        leaders = kafka.leaders(partitions, timeout / 2)
+        for leader in set(leaders.values()):
+            with Connection(leader, properties, deadline) as connection:
+                first |= _producers(connection, [part for part in partitions if leaders.get(part) == leader])
+        for broker in kafka.brokers(max(0.1, deadline - time.monotonic())) if first else ():
             if set(first.values()) <= known.keys():
                 break
-            with Connection(address, properties, deadline) as connection:
+            with Connection(broker, properties, deadline) as connection:
                 known |= _named(connection, set(first.values()) - known.keys())
     except _FAILURES as error:
         log.debug("the open transactions could not be told: %s", error)
     return {part: known.get(number, OpenTransaction(producer_id=number)) for part, number in first.items()}
-
-
-def _cluster(properties: Mapping[str, Any], partitions: Collection[Partition], deadline: float) -> _Cluster:
-    """Ask the first bootstrap server that answers for brokers and leaders."""
-    names = {part.topic for part in partitions}
-    body = array(text(name) + b"\0" for name in names) + b"\0\0\0"  # create nothing, tell no rights
-    failure: Exception = ValueError("there is no bootstrap server")
-    for server in str(properties.get("bootstrap.servers", "")).split(","):
-        try:
-            with Connection(server.strip().rpartition("/")[2], properties, deadline) as connection:
-                return _read_cluster(connection.ask(_METADATA, 9, body), partitions)
-        except _FAILURES as error:
-            failure = error
-    raise failure
-
-
-def _read_cluster(answer: Answer, partitions: Collection[Partition]) -> _Cluster:
-    leaders: dict[Partition, int] = {}
-
-    def broker() -> tuple[int, str]:
-        node, host, port = answer.number("i"), answer.text(), answer.number("i")
-        answer.text()  # its rack
-        answer.tags()
-        return node, f"{host}:{port}"
-
-    def partition() -> tuple[int, int]:
-        answer.number("h")
-        number, leader = answer.number("i"), answer.number("i")
-        answer.number("i")  # the leader's epoch
-        for _ in range(3):  # replicas: all, those in sync, those offline
-            answer.array(partial(answer.number, "i"))
-        answer.tags()
-        return number, leader
-
-    def topic() -> None:
-        answer.number("h")
-        name = answer.text()
-        answer.number("b")
-        leaders.update({Partition(name, number): leader for number, leader in answer.array(partition)})
-        answer.number("i")
-        answer.tags()
-
-    answer.number("i")  # how long to wait
-    brokers = dict(answer.array(broker))
-    answer.text()  # the cluster's id
-    answer.number("i")  # the controller
-    answer.array(topic)
-    return _Cluster(brokers, {part: leaders[part] for part in partitions if leaders.get(part) in brokers})
 
 
 def _producers(connection: Connection, partitions: Collection[Partition]) -> dict[Partition, int]:
