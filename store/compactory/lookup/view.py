@@ -52,9 +52,7 @@ class View(Mapping[str, T], Generic[T]):
         self._checked = checked  # whether values were read once when they were applied
         self._max_age = directory.max_age if max_age is None else max_age
         self._decode: Callable[[Any], T] = decoder(directory, checked=checked)
-        self._shared: dict[
-            str, tuple[object, bytes, T]
-        ] = {}  # key -> version at which it was looked at, packed record, value
+        self._shared: dict[str, tuple[object, bytes, T]] = {}  # key → version when it was read, packed record, value
         self._entries = directory.decodes_entries
         self._plain = self._max_age is None and not directory.cache_decoded and not self._entries
         self._shares = self._max_age is None and directory.cache_decoded
@@ -271,14 +269,14 @@ class View(Mapping[str, T], Generic[T]):
         index = index_over(self._table, fields).index
         if not index.unique:
             raise UnknownIndex(f"index {index.name!r} of {self.directory.name!r} is not unique; use find()")
-        return next(iter(self._values_of(fields)), None)
+        return next(iter(self.find(**fields)), None)
 
     def find(self, **fields: Any) -> list[T]:
         """Return all values with these values in an indexed field (or fields), in the order of their keys.
 
         Raises UnknownIndex if no index covers exactly these fields.
         """
-        return list(self._values_of(fields))
+        return [self._decoded(name.decode(), packed) for name, packed in self._matching(fields)]
 
     def find_entries(self, **fields: Any) -> list[Entry]:
         """Return all entries with these values in an indexed field (or fields), in the order of their keys.
@@ -345,16 +343,11 @@ class View(Mapping[str, T], Generic[T]):
             return cast("T", _ABSENT)
         if not self.directory.cache_decoded:
             return self._decoded(key, packed)
-        found = self._shared.get(key)
+        shared, entries = self._shared, served.entries
+        found = shared.get(key)
         value = found[2] if found is not None and found[1] == packed else self._decoded(key, packed)
-        return self._share(key, version, packed, value)
-
-    def _share(self, key: str, version: object, packed: bytes, value: T) -> T:
-        """Keep a value for all who read it, until its record is not the newest any more."""
-        shared = self._shared
         shared[key] = (version, packed, value)
-        if len(shared) > len(self._served.entries) + _SPARE:
-            entries = self._served.entries
+        if len(shared) > len(entries) + _SPARE:
             for gone in [known for known in list(shared) if known.encode() not in entries]:
                 shared.pop(gone, None)
         return value
@@ -362,9 +355,6 @@ class View(Mapping[str, T], Generic[T]):
     def _pairs(self, start: bytes | None, stop: bytes | None) -> Iterator[tuple[str, T]]:
         reading = self._table.directory_storage.reading()
         return ((key := name.decode(), self._decoded(key, packed)) for name, packed in reading.pairs(start, stop))
-
-    def _values_of(self, fields: Mapping[str, Any]) -> Iterator[T]:
-        return (self._decoded(name.decode(), packed) for name, packed in self._matching(fields))
 
     def _decoded(self, key: str, packed: bytes) -> T:
         try:
