@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
-from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
@@ -21,7 +20,7 @@ from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.records import Partition
 from compactory.store import GlobalStore
-from compactory.token import Token
+from compactory.token import Cursor, Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
 

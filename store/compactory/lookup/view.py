@@ -7,7 +7,6 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
 from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
-from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
@@ -17,7 +16,7 @@ from compactory.lookup.served import Served
 from compactory.lookup.watch import Watch
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
-from compactory.version import Version
+from compactory.token import Cursor, Version
 
 __all__ = ["View"]
 
