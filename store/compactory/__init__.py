@@ -8,7 +8,6 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 
 from compactory.async_store import AsyncGlobalStore
 from compactory.change_subscription import ChangeSubscription
-from compactory.cursor import Cursor
 from compactory.directory import Directory, Index, Projection
 from compactory.entries.change import Change
 from compactory.errors import (
@@ -53,8 +52,7 @@ from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.storage.shared.backend import Shared
 from compactory.store import GlobalStore
-from compactory.token import Token
-from compactory.version import Version
+from compactory.token import Cursor, Token, Version
 from compactory.write_rules import WriteRules
 from compactory.writing.writer import DirectoryWriter
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
@@ -12,19 +12,17 @@ from threading import Thread
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
-from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
 from compactory.ingest.waiting import Waiting
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot
-from compactory.records import Entry, Partition, QuarantinedRecord
+from compactory.records import Partition
 from compactory.store import GlobalStore
-from compactory.token import Token
+from compactory.token import Cursor, Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
-from compactory.version import Version
 
 __all__ = ["AsyncGlobalStore"]
 
@@ -38,6 +36,18 @@ def _with_parameters_of(
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Let a method take the parameters of another, for readers, type checkers and `inspect.signature`."""
     return wraps(model)
+
+
+def _in_a_thread(
+    method: Callable[Concatenate[GlobalStore, P], R],
+) -> Callable[Concatenate[AsyncGlobalStore, P], Coroutine[Any, Any, R]]:
+    """Return a coroutine method with the parameters and the docstring of a `GlobalStore`'s, called in a thread."""
+
+    @wraps(method)
+    async def awaited(store: AsyncGlobalStore, /, *arguments: P.args, **options: P.kwargs) -> R:
+        return await _in_thread(partial(method, store.sync, *arguments, **options), method.__name__)
+
+    return awaited
 
 
 class AsyncGlobalStore(BaseStore):
@@ -99,10 +109,6 @@ class AsyncGlobalStore(BaseStore):
         """
         await _in_thread(self.sync.close, "close")
 
-    async def end_offsets(self, timeout: float = 5.0) -> dict[Partition, int]:
-        """Ask the broker for the high watermark of every partition. Raises what `GlobalStore.end_offsets` raises."""
-        return await _in_thread(partial(self.sync.end_offsets, timeout), "ends")
-
     @spanned("barrier")
     async def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
@@ -137,19 +143,11 @@ class AsyncGlobalStore(BaseStore):
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         await self._waiting.until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
 
-    async def retry(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
-        """Apply bad records again (all outstanding ones without arguments); return the records that are still bad.
-
-        Raises what `GlobalStore.retry` raises.
-        """
-        return await _in_thread(partial(self.sync.retry, *errors, timeout=timeout), "retry")
-
-    async def skip(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
-        """Drop bad records, as if they had never come; return the records that no longer existed.
-
-        Raises what `GlobalStore.skip` raises.
-        """
-        return await _in_thread(partial(self.sync.skip, *errors, timeout=timeout), "skip")
+    end_offsets = _in_a_thread(GlobalStore.end_offsets)
+    retry = _in_a_thread(GlobalStore.retry)
+    skip = _in_a_thread(GlobalStore.skip)
+    save = _in_a_thread(GlobalStore.save)
+    at = _in_a_thread(GlobalStore.at)
 
     @overload
     async def snapshot(self) -> StoreSnapshot: ...
@@ -165,17 +163,6 @@ class AsyncGlobalStore(BaseStore):
         return await _in_thread(partial(self.sync.snapshot, name, timeout), "snapshot")
 
     holding = snapshot  # its former name, which goes with the next release
-
-    async def save(self, directory: str, address: str, timeout: float = 5.0) -> str:
-        """Write a directory's topic to a file or URL, for ``Memory(bootstrap=…)``; return which it was.
-
-        Raises what `GlobalStore.save` raises.
-        """
-        return await _in_thread(partial(self.sync.save, directory, address, timeout), "save")
-
-    async def at(self, version: Version | str, directory: str | None = None, timeout: float = 5.0) -> Entry:
-        """Read the entry of a version from Kafka again. Raises what `GlobalStore.at` raises."""
-        return await _in_thread(partial(self.sync.at, version, directory, timeout), "at")
 
     async def watch(self, directory: str | Directory[T], since: Cursor | None = None) -> AsyncIterator[Change[T]]:
         """Yield the changes of a directory, as `View.watch` does: from when the iteration begins, or from a cursor on.

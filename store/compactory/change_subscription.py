@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from compactory.callbacks import Contained
-from compactory.cursor import Cursor
 from compactory.entries.change import Change
 from compactory.errors import StoreClosed, StoreFailed, WatchExpired
 from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.lookup.view import View
 from compactory.lookup.watch import Watch
+from compactory.token import Cursor
 
 __all__ = ["ChangeSubscription"]
 

@@ -31,6 +31,7 @@ This module imports nothing of ours.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 __all__ = [
@@ -69,11 +70,9 @@ class CompactoryError(Exception):
     """
 
     retryable: bool = False
-    message: str = ""
-    """The text that ``str`` shows, where an error carries other fields too."""
 
     def __str__(self) -> str:
-        return self.message or super().__str__()
+        return str(self.args[0]) if self.args else ""  # no fields; and a KeyError would print the text's repr
 
 
 class _Problems(CompactoryError):
@@ -103,7 +102,6 @@ class StartTimeout(CompactoryError, TimeoutError):
     retryable = True
 
     def __init__(self, message: str, blocking: Iterable[Mapping[str, Any]] = ()) -> None:
-        self.message = message
         self.blocking: list[dict[str, Any]] = [dict(item) for item in blocking]
         super().__init__(message, self.blocking)
 
@@ -114,7 +112,6 @@ class WaitTimeout(CompactoryError, TimeoutError):
     retryable = True
 
     def __init__(self, message: str, gap: Mapping[Any, int] | None = None) -> None:
-        self.message = message
         self.gap: dict[Any, int] = dict(gap or {})
         super().__init__(message, self.gap)
 
@@ -125,12 +122,7 @@ class NotReady(CompactoryError):
     retryable = True
 
 
-class _Missing(CompactoryError, KeyError):
-    def __str__(self) -> str:  # KeyError would print the repr of the message
-        return str(self.args[0]) if self.args else ""
-
-
-class BadRecord(_Missing):
+class BadRecord(CompactoryError, KeyError):
     """The newest record of this key can't be decoded, and the key has no good value (HTTP 502)."""
 
 
@@ -143,7 +135,6 @@ class StaleData(CompactoryError):
     retryable = True
 
     def __init__(self, message: str, age: float, max_age: float) -> None:
-        self.message = message
         self.age = age
         self.max_age = max_age
         super().__init__(message, age, max_age)
@@ -153,7 +144,6 @@ class WatchExpired(CompactoryError):
     """Changes behind a cursor are gone. Read the directory, then watch on from ``cursor``, which is of now."""
 
     def __init__(self, message: str, cursor: Any) -> None:
-        self.message = message
         self.cursor = cursor
         super().__init__(message, cursor)
 
@@ -162,11 +152,11 @@ class VersionGone(CompactoryError):
     """The record of a version can't be read any more: it was compacted away, or its topic was created again."""
 
 
-class UnknownDirectory(_Missing):
+class UnknownDirectory(CompactoryError, KeyError):
     """The store has no directory of this name."""
 
 
-class UnknownIndex(_Missing):
+class UnknownIndex(CompactoryError, KeyError):
     """The directory has no index of this name or over these fields."""
 
 
@@ -178,7 +168,6 @@ class StoreFailed(CompactoryError):
     """The reader died. ``cause`` is the error that ended it."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
-        self.message = message
         self.cause = cause
         super().__init__(message, cause)
 
@@ -194,15 +183,16 @@ class Unreachable(CompactoryError):
 
     def __init__(self, system: str, message: str) -> None:
         self.system = system
-        self.message = message
         super().__init__(system, message)
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class BackendFailed(CompactoryError):
     """The folder of a store's entries can't be read or written. ``path`` is the folder."""
 
     def __init__(self, message: str, path: str = "") -> None:
-        self.message = message
         self.path = path
         super().__init__(message, path)
 
@@ -217,10 +207,10 @@ class BackendLocked(BackendFailed):
     def __init__(self, message: str, path: str = "", pid: int | None = None) -> None:
         super().__init__(message, path)
         self.pid = pid
-        self.args = (message, path, pid)
+        self.args = (message, path, pid)  # for pickle
 
 
-class EntryMissing(_Missing):
+class EntryMissing(CompactoryError, KeyError):
     """The entry that a write is about does not exist. Nothing was written."""
 
 
@@ -259,7 +249,6 @@ class WriteFailed(CompactoryError):
         unknown: Iterable[str] = (),
         cause: CompactoryError | None = None,
     ) -> None:
-        self.message = message
         self.topic = topic
         self.written: dict[str, Any] = dict(written or {})
         self.not_written: tuple[str, ...] = tuple(not_written)
@@ -269,12 +258,8 @@ class WriteFailed(CompactoryError):
         super().__init__(message)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _failed_write, (self.message, self.topic, self.written, self.not_written, self.unknown, self.cause)
-
-
-def _failed_write(message: str, topic: str, written: Any, not_written: Any, unknown: Any, cause: Any) -> WriteFailed:
-    """Rebuild a pickled WriteFailed."""
-    return WriteFailed(message, topic=topic, written=written, not_written=not_written, unknown=unknown, cause=cause)
+        names = ("topic", "written", "not_written", "unknown", "cause")
+        return partial(WriteFailed, *self.args, **{name: getattr(self, name) for name in names}), ()
 
 
 class OrderRefused(CompactoryError):

@@ -13,7 +13,6 @@ from compactory.base_store import BaseStore
 from compactory.change_subscription import ChangeSubscription
 from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.clock import clock
-from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.entries.table import Table
@@ -37,10 +36,9 @@ from compactory.lookup.view import View
 from compactory.records import Entry, Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
-from compactory.token import Token
+from compactory.token import Cursor, Token, Version
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned
-from compactory.version import Version
 
 __all__ = ["GlobalStore"]
 

@@ -1,21 +1,29 @@
-"""A GlobalStore as a worker: its probes, status and metrics."""
+"""A GlobalStore as a worker: its probes, status and metrics.
+
+A source with ``compactory.heartbeat.interval.ms`` renews a row in its database and publishes it to HEARTBEATS_TOPIC, a
+JSON object under the connector's name. A store that has this topic tells how long a commit takes until it is seen here.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from itertools import islice
+from typing import Any, Literal
+
+import orjson
 
 from compactory.errors import CompactoryError
-from compactory.heartbeat import heartbeat_ages
 from compactory.records import Partition, StoreState
 from compactory.store import GlobalStore
 from compactory.worker import Metric
 
-__all__ = ["StoreWorker"]
+__all__ = ["HEARTBEATS_TOPIC", "StoreWorker", "heartbeat_ages"]
 
-_PARTITION = ("topic", "partition")
+HEARTBEATS_TOPIC = "compactory-heartbeats"
+
+_MOST_CONNECTORS = 200  # that are told apart
 _COUNT_SHARE = 100  # entries of several partitions are counted at most every 100 times as long as counting takes
 
 
@@ -104,25 +112,21 @@ class StoreWorker:
         yield _by_partition("high_watermark", "End of the partition when last asked", ends)
         yield _by_partition("lag", "Offsets between the position and the end when last asked", lag)
         yield _by_partition("entries", "Live entries that came from the partition", self._sizes())
-        yield _single("errors_total", "Bad records met since the start", store.bad_records, kind="counter")
-        yield _single("loading_ratio", "Part of the load that is read; 1 without a load", self._loaded())
+        yield _metric("errors_total", "Bad records met since the start", store.bad_records)
+        yield _metric("loading_ratio", "Part of the load that is read; 1 without a load", self._loaded())
         if store.load_seconds is not None:
-            yield _single("start_seconds", "Seconds that start() took", store.load_seconds)
+            yield _metric("start_seconds", "Seconds that start() took", store.load_seconds)
         if ages:
             help_text = "Seconds since every partition was last known to be applied to its end"
-            yield _single("data_age_seconds", help_text, max(ages.values()))
-        yield _single("live", "1 if the reader lives and does not hang", float(store.live))
-        yield _single(
-            "errors_outstanding",
-            "Bad records that no newer record of their key has replaced",
-            sum(store.outstanding().values()),
-        )
+            yield _metric("data_age_seconds", help_text, max(ages.values()))
+        yield _metric("live", "1 if the reader lives and does not hang", store.live)
+        outstanding = sum(store.outstanding().values())
+        yield _metric("errors_outstanding", "Bad records that no newer record of their key has replaced", outstanding)
         yield from self._troubles()
-        ages_of_beats = {(name,): age for name, age in heartbeat_ages(store, time.time()).items()}
-        yield _counted("heartbeat_age_seconds", "Seconds since the commit of the connector's newest visible heartbeat",
-                       ("connector",), ages_of_beats, kind="gauge")  # fmt: skip
+        help_text = "Seconds since the commit of the connector's newest visible heartbeat"
+        yield _metric("heartbeat_age_seconds", help_text, heartbeat_ages(store, time.time()), "connector")
         yield from _backend_figures(store.figures())
-        yield _single("ready", "1 if the store answers lookups from current data", float(store.ready))
+        yield _metric("ready", "1 if the store answers lookups from current data", store.ready)
 
     def _loaded(self) -> float:
         """Return how much of what is to be loaded is read, from 0 to 1."""
@@ -133,20 +137,20 @@ class StoreWorker:
         """Return the metrics that should be zero: topics that are stale, read anew or contested."""
         store = self._store
         topics = sorted({directory.topic for directory in store.directories})
-        stale = store.stale()
-        yield _counted("stale", "1 if the data of the topic is known to be old", ("topic",),
-                       {(topic,): float(topic in stale) for topic in topics}, kind="gauge")  # fmt: skip
-        yield _counted("rebuilds_total", "Number of times the topic was read anew, by cause", ("topic", "cause"),
-                       {each: float(times) for each, times in sorted(store.rebuilds().items())})  # fmt: skip
-        contested = Counter(found.directory for found in store.contested())
         names = [directory.name for directory in store.directories]
-        yield _counted("contested_keys", "Keys found in two partitions of their topic, at most 1,000", ("directory",),
-                       {(name,): float(contested[name]) for name in names}, kind="gauge")  # fmt: skip
-        unusable = store.unusable()
-        yield _counted("unusable", "1 if the directory has only unusable records", ("directory",),
-                       {(name,): float(name in unusable) for name in names}, kind="gauge")  # fmt: skip
-        yield _counted("stale_reads_total", "Reads that demanded fresher data than they got", ("directory",),
-                       {(name,): float(store[name].stale_reads) for name in names})  # fmt: skip
+        stale, unusable = store.stale(), store.unusable()
+        contested = Counter(found.directory for found in store.contested())
+        yield _metric(
+            "stale", "1 if the data of the topic is known to be old", {t: t in stale for t in topics}, "topic"
+        )
+        help_text = "Number of times the topic was read anew, by cause"
+        yield _metric("rebuilds_total", help_text, dict(sorted(store.rebuilds().items())), "topic", "cause")
+        help_text = "Keys found in two partitions of their topic, at most 1,000"
+        yield _metric("contested_keys", help_text, {name: contested[name] for name in names}, "directory")
+        help_text = "1 if the directory has only unusable records"
+        yield _metric("unusable", help_text, {name: name in unusable for name in names}, "directory")
+        help_text = "Reads that demanded fresher data than they got"
+        yield _metric("stale_reads_total", help_text, {name: store[name].stale_reads for name in names}, "directory")
 
     def _state_of(self, topic: str, stale: Mapping[str, str]) -> StoreState:
         """Return the state of a directory: a store is stale where one of its topics is."""
@@ -182,25 +186,46 @@ class StoreWorker:
         return sizes
 
 
-def _by_partition(name: str, help_text: str, values: dict[Partition, int]) -> Metric:
-    samples: dict[tuple[str, ...], float] = {
-        (part.topic, str(part.partition)): float(value) for part, value in sorted(values.items())
-    }
-    return Metric(name=f"compactory_store_{name}", kind="gauge", help=help_text, labels=_PARTITION, samples=samples)
+def heartbeat_ages(store: GlobalStore, now: float) -> dict[str, float]:
+    """Return the seconds since the newest visible heartbeat of each connector was committed, by this machine's clock.
+
+    Nothing where the store has no directory of heartbeats, or does not answer yet. ``now``: in seconds since 1970.
+    """
+    name = next((each.name for each in store.directories if each.topic == HEARTBEATS_TOPIC), None)
+    if name is None:
+        return {}
+    try:
+        found = [(key, store[name].raw(key)) for key in islice(store[name], _MOST_CONNECTORS)]
+    except (CompactoryError, KeyError):
+        return {}
+    return {key: max(0.0, now - at) for key, value in found if (at := _committed_at(value)) is not None}
 
 
-def _counted(
-    name: str, help_text: str, labels: tuple[str, ...], samples: Mapping[Any, float], kind: Any = "counter"
-) -> Metric:
+def _committed_at(value: bytes) -> float | None:
+    """Return when a heartbeat was committed, in seconds since 1970; None for something else."""
+    try:
+        document = orjson.loads(value)
+    except ValueError:
+        return None
+    at = document.get("committed_at") if isinstance(document, Mapping) else None
+    return at / 1000 if isinstance(at, int | float) else None
+
+
+def _metric(name: str, help_text: str, figures: float | Mapping[Any, float], *labels: str) -> Metric:
+    """Return a metric: one figure, or figures by the value of its label or the values of its labels."""
+    by_values: Mapping[Any, float] = figures if isinstance(figures, Mapping) else {(): figures}
+    samples = {(each,) if isinstance(each, str) else each: float(figure) for each, figure in by_values.items()}
+    kind: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
     return Metric(name=f"compactory_store_{name}", kind=kind, help=help_text, labels=labels, samples=samples)
+
+
+def _by_partition(name: str, help_text: str, values: Mapping[Partition, int]) -> Metric:
+    samples = {(part.topic, str(part.partition)): value for part, value in sorted(values.items())}
+    return _metric(name, help_text, samples, "topic", "partition")
 
 
 def _backend_figures(figures: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
     """Return a metric for each figure of the backend, by topic ("" for figures that topics share)."""
     for name in sorted({figure for _, figure in figures}):
-        samples = {(topic,): value for (topic, figure), value in figures.items() if figure == name}
-        yield _counted(f"backend_{name}", f"The backend's {name.replace('_', ' ')}", ("topic",), samples, kind="gauge")
-
-
-def _single(name: str, help_text: str, value: float, kind: Any = "gauge") -> Metric:
-    return Metric(name=f"compactory_store_{name}", kind=kind, help=help_text, samples={(): float(value)})
+        samples = {topic: value for (topic, figure), value in figures.items() if figure == name}
+        yield _metric(f"backend_{name}", f"The backend's {name.replace('_', ' ')}", samples, "topic")

@@ -6,15 +6,18 @@ A ``type: ignore`` proves that there is an error: both complain of one that is n
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 from typing import Any, assert_type
 
+import httpx2
 import msgspec
 import orjson
 import pydantic
 import pytest
 
-from compactory import Cursor, Directory, Entry, UnknownDirectory, View, testing
+from compactory import Cursor, Directory, Entry, Token, UnknownDirectory, View, WriteRefused, testing
+from compactory.client import AsyncClient, Client, Stored
 
 
 @dataclass(frozen=True)
@@ -80,3 +83,19 @@ def test_a_directory_object_gives_a_view_of_its_type() -> None:
             store[NUMBERS][1]  # type: ignore[index]
         with pytest.raises(UnknownDirectory):
             store[Directory("classes", decode=Model)]
+
+
+def test_a_client_gives_values_of_the_directorys_type() -> None:
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, json={"acquirer": "A1"}, headers={"etag": '"t-0-7"', "compactory-offset": "t:0:7"})
+
+    async def coroutines(client: AsyncClient) -> None:
+        assert_type(await client.directory(CLASSES).get("T1"), Stored[Terminal])
+
+    entries = Client("http://here", http=httpx2.Client(transport=httpx2.MockTransport(answer))).directory(CLASSES)
+    assert_type(entries.get("T1"), Stored[Terminal])
+    assert_type(entries.delete("T1", if_match="*"), Token)
+    assert entries.put("T1", Terminal("A1"), create=True).value == Terminal("A1")
+    with pytest.raises(WriteRefused):
+        entries.put("T1", "A1")  # type: ignore[arg-type]
+    assert inspect.iscoroutinefunction(coroutines)

@@ -18,12 +18,12 @@ import orjson
 from fastapi import APIRouter, Header, Query, Response
 from starlette.types import Receive, Scope, Send
 
-from compactory.cursor import Cursor
 from compactory.entries.change import Change
 from compactory.errors import CompactoryError, NotReady, WaitTimeout
 from compactory.lookup.view import View
 from compactory.lookup.watch import Watch
 from compactory.store import GlobalStore
+from compactory.token import Cursor
 
 from .. import limits
 from ..protocol.document import DirectoryChange

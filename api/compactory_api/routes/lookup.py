@@ -15,7 +15,7 @@ from compactory.directory import Directory
 from compactory.errors import BadRecord, UnknownDirectory
 from compactory.lookup.view import View
 from compactory.store import GlobalStore
-from compactory.version import Version
+from compactory.token import Version
 
 from ..protocol.conditional import is_unchanged
 from ..protocol.freshness import Freshness, max_age_of, tokens_of, wait_of

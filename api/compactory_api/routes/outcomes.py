@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 
 from compactory.directory import Directory
 from compactory.store import GlobalStore
-from compactory.version import Version
+from compactory.token import Version
 
 from ..protocol.document import Outcome
 from ..protocol.freshness import wait_of

@@ -4,46 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
 import httpx2
 
-from compactory.client.exchange import (
-    Exchange,
-    Given,
-    Outcome,
-    Request,
-    Seen,
-    Selection,
-    Steps,
-    Stored,
-    WriteOptions,
-    Written,
-)
+from compactory.client.exchange import Exchange, Given, Request, Seen, Selection, Steps, Written
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.mastered.operation import Operation
-from compactory.token import Token
 
 __all__ = ["AsyncClient", "AsyncEntries", "Client", "Entries"]
 
-T = TypeVar("T")
+H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 Json = dict[str, Any]
 
 
-class _Settings:
+class _Settings(Generic[H]):
     """Where the server is, and how long to wait for it. Raises ConfigError."""
 
-    def __init__(self, url: str, token: str | None, timeout: float, wait: float) -> None:
+    _make: Callable[..., H]
+
+    def __init__(
+        self, url: str, *, token: str | None = None, timeout: float = 10.0, wait: float = 5.0, http: H | None = None
+    ) -> None:
         if httpx2.URL(url).scheme not in {"http", "https"}:
             raise ConfigError(f"url: must be http://HOST[:PORT] or https://HOST[:PORT], not {url!r}")
         self._url = url.rstrip("/")
         self._token = {} if token is None else {"authorization": f"Bearer {token}"}
-        self._timeout = timeout
-        self._wait = wait
+        self._timeout, self._wait = timeout, wait
         self._seen: dict[str, Seen] = {}  # by directory
+        self._owns = http is None
+        self._http: H = self._make(timeout=timeout + wait) if http is None else http
 
     def _exchange(self, directory: str | Directory[Any]) -> Exchange[Any]:
         chosen: Directory[Any] = Directory(directory) if isinstance(directory, str) else directory
@@ -54,7 +50,7 @@ class _Settings:
         return {"method": request.method, "url": self._url + request.path, "headers": headers, "content": request.body}
 
 
-class Client(_Settings):
+class Client(_Settings[httpx2.Client]):
     """Reads and writes entries over HTTP. Thread-safe; a ``with`` block closes it.
 
     ``url``      its base URL, http or https
@@ -66,13 +62,7 @@ class Client(_Settings):
     Raises ConfigError.
     """
 
-    def __init__(
-        self, url: str, *, token: str | None = None, timeout: float = 10.0, wait: float = 5.0,
-        http: httpx2.Client | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(url, token, timeout, wait)
-        self._owns = http is None
-        self._http = http if http is not None else httpx2.Client(timeout=timeout + wait)
+    _make = httpx2.Client
 
     @overload
     def directory(self, directory: str) -> Entries[Json]: ...
@@ -102,26 +92,20 @@ class Client(_Settings):
             except StopIteration as end:
                 result: R = end.value
                 return result
-            if not isinstance(step, Request):
-                time.sleep(step)
-                given = None
-                continue
+            given = None
             try:
-                given = self._http.request(**self._asked(step))
+                if isinstance(step, Request):
+                    given = self._http.request(**self._asked(step))
+                else:
+                    time.sleep(step)
             except httpx2.TransportError as error:
                 given = error
 
 
-class AsyncClient(_Settings):
+class AsyncClient(_Settings[httpx2.AsyncClient]):
     """`Client` for one event loop: the same names, as coroutines. An ``async with`` block closes it."""
 
-    def __init__(
-        self, url: str, *, token: str | None = None, timeout: float = 10.0, wait: float = 5.0,
-        http: httpx2.AsyncClient | None = None,
-    ) -> None:  # fmt: skip
-        super().__init__(url, token, timeout, wait)
-        self._owns = http is None
-        self._http = http if http is not None else httpx2.AsyncClient(timeout=timeout + wait)
+    _make = httpx2.AsyncClient
 
     @overload
     def directory(self, directory: str) -> AsyncEntries[Json]: ...
@@ -151,14 +135,36 @@ class AsyncClient(_Settings):
             except StopIteration as end:
                 result: R = end.value
                 return result
-            if not isinstance(step, Request):
-                await asyncio.sleep(step)
-                given = None
-                continue
+            given = None
             try:
-                given = await self._http.request(**self._asked(step))
+                if isinstance(step, Request):
+                    given = await self._http.request(**self._asked(step))
+                else:
+                    await asyncio.sleep(step)
             except httpx2.TransportError as error:
                 given = error
+
+
+def _performed(steps: Callable[Concatenate[Exchange[T], P], Steps[R]]) -> Callable[Concatenate[Entries[T], P], R]:
+    """Return the method of `Entries` that takes these steps, with their parameters and docstring."""
+
+    @wraps(steps)
+    def method(entries: Entries[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return entries.client.perform(steps(entries.exchange, *arguments, **options))
+
+    return method
+
+
+def _awaited(
+    steps: Callable[Concatenate[Exchange[T], P], Steps[R]],
+) -> Callable[Concatenate[AsyncEntries[T], P], Coroutine[Any, Any, R]]:
+    """Return the coroutine method of `AsyncEntries` that takes these steps."""
+
+    @wraps(steps)
+    async def method(entries: AsyncEntries[T], /, *arguments: P.args, **options: P.kwargs) -> R:
+        return await entries.client.perform(steps(entries.exchange, *arguments, **options))
+
+    return method
 
 
 class Entries(Generic[T]):
@@ -170,34 +176,21 @@ class Entries(Generic[T]):
     """
 
     def __init__(self, client: Client, exchange: Exchange[T]) -> None:
-        self._client = client
-        self._exchange = exchange
+        self.client = client
+        self.exchange = exchange
 
-    def get(self, key: str) -> Stored[T]:
-        """Look an entry up; it shows all that was written through this client. Raises EntryMissing, WaitTimeout."""
-        return self._client.perform(self._exchange.read(key))
-
-    def put(self, key: str, value: T, **options: Unpack[WriteOptions]) -> Stored[T]:
-        """Create or replace an entry."""
-        return self._client.perform(self._exchange.write("put", key, value, options))
-
-    def patch(self, key: str, changes: Mapping[str, Any], **options: Unpack[WriteOptions]) -> Stored[T]:
-        """Merge changes into an entry (RFC 7396)."""
-        return self._client.perform(self._exchange.write("patch", key, changes, options))
-
-    def post(self, value: T, **options: Unpack[WriteOptions]) -> Stored[T]:
-        """Create an entry whose key the server derives from its fields."""
-        return self._client.perform(self._exchange.write("post", None, value, options))
-
-    def delete(self, key: str, **options: Unpack[WriteOptions]) -> Token:
-        """Remove an entry."""
-        return self._client.perform(self._exchange.delete(key, options))
+    get = _performed(Exchange[T].get)
+    put = _performed(Exchange[T].put)
+    patch = _performed(Exchange[T].patch)
+    post = _performed(Exchange[T].post)
+    delete = _performed(Exchange[T].delete)
+    outcome = _performed(Exchange[T].outcome)
 
     def items(self, **selection: Unpack[Selection]) -> Iterator[tuple[str, T]]:
         """List keys and values by key: all, or a `Selection`. Each entry that exists all the time comes once."""
         cursor: str | None = None
         while True:
-            entries, cursor = self._client.perform(self._exchange.page(selection, cursor))
+            entries, cursor = self.client.perform(self.exchange.page(selection, cursor))
             yield from entries
             if cursor is None:
                 return
@@ -208,66 +201,36 @@ class Entries(Generic[T]):
         Lines have only the Idempotency-Keys that the operations have. So a request that may have been carried out is
         not repeated: WriteFailed with ``unknown``. Then send operations again that have keys, or read the entries.
         """
-        for request in self._exchange.requests(operations):
-            yield from self._client.perform(self._exchange.bulk(request))
-
-    def outcome(self, written: Stored[T], *, wait: float = 0.0) -> Outcome:
-        """Ask what became of a write that processors finish; wait up to so many seconds for it."""
-        return self._client.perform(self._exchange.outcome(written, wait))
+        for request in self.exchange.requests(operations):
+            yield from self.client.perform(self.exchange.bulk(request))
 
 
 class AsyncEntries(Generic[T]):
-    """The entries of one directory. For the client's event loop. Writes take `WriteOptions`.
-
-    All raise Unreachable, UnknownDirectory, and ConfigError where the request or its token is refused. Writes raise
-    WriteRefused, Conflict, PreconditionFailed, EntryMissing: nothing was written; or WriteFailed, which says whether
-    the outcome is ``unknown``.
-    """
+    """`Entries` for the client's event loop: the same names, as coroutines and asynchronous iterators."""
 
     def __init__(self, client: AsyncClient, exchange: Exchange[T]) -> None:
-        self._client = client
-        self._exchange = exchange
+        self.client = client
+        self.exchange = exchange
 
-    async def get(self, key: str) -> Stored[T]:
-        """Look an entry up; it shows all that was written through this client. Raises EntryMissing, WaitTimeout."""
-        return await self._client.perform(self._exchange.read(key))
-
-    async def put(self, key: str, value: T, **options: Unpack[WriteOptions]) -> Stored[T]:
-        """Create or replace an entry."""
-        return await self._client.perform(self._exchange.write("put", key, value, options))
-
-    async def patch(self, key: str, changes: Mapping[str, Any], **options: Unpack[WriteOptions]) -> Stored[T]:
-        """Merge changes into an entry (RFC 7396)."""
-        return await self._client.perform(self._exchange.write("patch", key, changes, options))
-
-    async def post(self, value: T, **options: Unpack[WriteOptions]) -> Stored[T]:
-        """Create an entry whose key the server derives from its fields."""
-        return await self._client.perform(self._exchange.write("post", None, value, options))
-
-    async def delete(self, key: str, **options: Unpack[WriteOptions]) -> Token:
-        """Remove an entry."""
-        return await self._client.perform(self._exchange.delete(key, options))
+    get = _awaited(Exchange[T].get)
+    put = _awaited(Exchange[T].put)
+    patch = _awaited(Exchange[T].patch)
+    post = _awaited(Exchange[T].post)
+    delete = _awaited(Exchange[T].delete)
+    outcome = _awaited(Exchange[T].outcome)
 
     async def items(self, **selection: Unpack[Selection]) -> AsyncIterator[tuple[str, T]]:
-        """List keys and values by key: all, or a `Selection`. Each entry that exists all the time comes once."""
+        """List keys and values, as `Entries.items` does."""
         cursor: str | None = None
         while True:
-            entries, cursor = await self._client.perform(self._exchange.page(selection, cursor))
+            entries, cursor = await self.client.perform(self.exchange.page(selection, cursor))
             for entry in entries:
                 yield entry
             if cursor is None:
                 return
 
     async def bulk(self, operations: Iterable[Operation]) -> AsyncIterator[Written | CompactoryError]:
-        """Write many entries; give each operation's result, in order. They are sent as the results are taken.
-
-        Lines have only the Idempotency-Keys that the operations have. So a request that may have been carried out is
-        not repeated: WriteFailed with ``unknown``. Then send operations again that have keys, or read the entries.
-        """
-        for request in self._exchange.requests(operations):
-            for result in await self._client.perform(self._exchange.bulk(request)):
+        """Write many entries, as `Entries.bulk` does."""
+        for request in self.exchange.requests(operations):
+            for result in await self.client.perform(self.exchange.bulk(request)):
                 yield result
-
-    async def outcome(self, written: Stored[T], *, wait: float = 0.0) -> Outcome:
-        """Ask what became of a write that processors finish; wait up to so many seconds for it."""
-        return await self._client.perform(self._exchange.outcome(written, wait))

@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, unquote, urlencode
 from uuid import uuid4
 
@@ -161,8 +161,8 @@ class Exchange(Generic[T]):
         self._wait = wait
         self._seen = seen
 
-    def read(self, key: str) -> Steps[Stored[T]]:
-        """Look an entry up. Raises EntryMissing, WaitTimeout, Unreachable."""
+    def get(self, key: str) -> Steps[Stored[T]]:
+        """Look an entry up; it shows all that was written through this client. Raises EntryMissing, WaitTimeout."""
         answer = yield from self._answered(Request("GET", self._place(key), self._fresh()), key)
         return self._stored(key, answer)
 
@@ -176,8 +176,8 @@ class Exchange(Generic[T]):
         found = orjson.loads(answer.content)
         return [(entry["key"], self._shown(entry["value"])) for entry in found["entries"]], found["next_cursor"]
 
-    def outcome(self, written: Stored[T], wait: float) -> Steps[Outcome]:
-        """Ask what became of a write; wait so many seconds for it. Raises Unreachable, ConfigError."""
+    def outcome(self, written: Stored[T], *, wait: float = 0.0) -> Steps[Outcome]:
+        """Ask what became of a write that processors finish; wait up to so many seconds for it."""
         place = f"/v1/directories/{quote(self._name, safe='')}/outcomes/{quote(written.key, safe='')}"
         path, deadline = f"{place}?{urlencode({'event': written.etag})}", time.monotonic() + wait
         while True:
@@ -205,24 +205,32 @@ class Exchange(Generic[T]):
         answer = yield from self._answered(request, None)
         return [self._result(orjson.loads(line)) for line in answer.content.splitlines()]
 
-    def write(self, kind: Kind, key: str | None, value: Any, options: WriteOptions) -> Steps[Stored[T]]:
-        """Put, patch or post. Raises WriteRefused, Conflict, PreconditionFailed, EntryMissing, WriteFailed."""
-        body = orjson.dumps(value) if kind == "patch" else self._encoding.record(key or "-", value)[1]
-        media = "application/merge-patch+json" if kind == "patch" else "application/json"
-        answer = yield from self._written(kind, key, body, {"content-type": media}, options)
-        if key is None:  # it was derived
-            key = unquote(answer.headers["location"].removeprefix(f"{self._path}/"))
+    def put(self, key: str, value: T, **options: Unpack[WriteOptions]) -> Steps[Stored[T]]:
+        """Create or replace an entry."""
+        answer = yield from self._written("put", key, self._encoding.record(key, value)[1], options)
         return self._stored(key, answer)
 
-    def delete(self, key: str, options: WriteOptions) -> Steps[Token]:
-        """Remove an entry. Raises what `write` does."""
-        answer = yield from self._written("delete", key, None, {}, options)
+    def patch(self, key: str, changes: Mapping[str, Any], **options: Unpack[WriteOptions]) -> Steps[Stored[T]]:
+        """Merge changes into an entry (RFC 7396)."""
+        answer = yield from self._written("patch", key, orjson.dumps(changes), options)
+        return self._stored(key, answer)
+
+    def post(self, value: T, **options: Unpack[WriteOptions]) -> Steps[Stored[T]]:
+        """Create an entry whose key the server derives from its fields."""
+        answer = yield from self._written("post", None, self._encoding.record("-", value)[1], options)
+        return self._stored(unquote(answer.headers["location"].removeprefix(f"{self._path}/")), answer)
+
+    def delete(self, key: str, **options: Unpack[WriteOptions]) -> Steps[Token]:
+        """Remove an entry."""
+        answer = yield from self._written("delete", key, None, options)
         return Token.parse(answer.headers["compactory-offset"])
 
     def _written(
-        self, kind: Kind, key: str | None, body: bytes | None, headers: dict[str, str], options: WriteOptions
+        self, kind: Kind, key: str | None, body: bytes | None, options: WriteOptions
     ) -> Steps[httpx2.Response]:
-        headers["idempotency-key"] = options.get("idempotency_key") or uuid4().hex
+        headers = {"idempotency-key": options.get("idempotency_key") or uuid4().hex}
+        if body is not None:
+            headers["content-type"] = "application/merge-patch+json" if kind == "patch" else "application/json"
         if (tag := options.get("if_match")) is not None:
             headers["if-match"] = tag if tag == "*" else f'"{tag}"'
         if options.get("create"):

@@ -93,16 +93,12 @@ class Encoding(Generic[T]):
 
 def _inverse(directory: Directory[Any]) -> Callable[[Any], bytes]:
     decode: Any = directory.decode
-    if decode is dict:
-        return _typed(dict, _json)
-    if decode is bytes:
-        return _typed(bytes, bytes)
-    if decode is str:
-        return _typed(str, str.encode)
-    if isinstance(decode, type) and dataclasses.is_dataclass(decode):
-        return _typed(decode, _json)
-    if isinstance(decode, type) and (hasattr(decode, "model_dump_json") or hasattr(decode, "__struct_fields__")):
-        return _typed(decode, _json)
+    if isinstance(decode, type):
+        if decode is bytes or decode is str:
+            return _typed(decode, bytes if decode is bytes else str.encode)
+        models = ("model_dump_json", "__struct_fields__")
+        if decode is dict or dataclasses.is_dataclass(decode) or any(hasattr(decode, name) for name in models):
+            return _typed(decode, _json)
     raise ConfigError(
         f"directory {directory.name!r} is decoded by {getattr(decode, '__name__', decode)!r}, of which the inverse is"
         " not known: give the writer encode=, a callable that turns a value into bytes"

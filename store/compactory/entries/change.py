@@ -9,8 +9,8 @@ from itertools import zip_longest
 from typing import Generic, Literal, TypeVar
 
 from compactory.codec.packed_record import METADATA_SIZE, unpack
-from compactory.cursor import Cursor
 from compactory.entries.change_log import AppliedChange
+from compactory.token import Cursor
 
 __all__ = ["Change", "changes_of"]
 

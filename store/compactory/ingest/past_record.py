@@ -9,7 +9,7 @@ from compactory.entries.table import name_reader
 from compactory.errors import Unreachable, VersionGone
 from compactory.kafka.client import Consumer, Kafka, TopicPartition, event_kind, kafka_errors
 from compactory.records import Entry
-from compactory.version import Version
+from compactory.token import Version
 
 __all__ = ["entry_at"]
 

@@ -63,9 +63,8 @@ def matching_between(
     if wanted is None:
         return
     reading = table.directory_storage.reading()
-    for pair in _packed_records(reading, reading.names_between(secondary.index.name, wanted, start, stop)):
-        if secondary.term_of(table.document_of(pair[1])) == wanted:
-            yield pair
+    names = reading.names_between(secondary.index.name, wanted, start, stop)
+    yield from _still_filed(table, secondary, wanted, reading, names)
 
 
 def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
@@ -92,9 +91,7 @@ def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
     reading = table.directory_storage.reading()
     names = reading.names(index, term)
     while True:
-        found = [
-            pair for pair in _packed_records(reading, names) if secondary.term_of(table.document_of(pair[1])) == term
-        ]
+        found = list(_still_filed(table, secondary, term, reading, names))
         if found or not names:
             return found
         before, names = names, reading.names(index, term)
@@ -102,10 +99,12 @@ def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
             return []  # else another entry got the term during this look: it was filed before
 
 
-def _packed_records(reading: Reading, names: Iterable[bytes]) -> Iterator[Pair]:
-    """Yield those that are there."""
+def _still_filed(
+    table: Table, secondary: Secondary, term: Term, reading: Reading, names: Iterable[bytes]
+) -> Iterator[Pair]:
+    """Yield the entries of these keys that have the term."""
     entries = reading.entries
     for name in names:
         packed = entries.get(name)
-        if packed is not None:
+        if packed is not None and secondary.term_of(table.document_of(packed)) == term:
             yield name, packed

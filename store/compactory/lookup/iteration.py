@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import ItemsView as _ItemsView
 from collections.abc import ValuesView as _ValuesView
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from compactory.codec.decoding import Term, term_values
 from compactory.directory import Index
@@ -13,15 +13,6 @@ from compactory.directory import Index
 __all__ = ["IndexView", "Items", "Values"]
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
-
-
-class Snapshots(Protocol[T_co]):
-    """A mapping that iterates over its keys as they were when the iteration began."""
-
-    def snapshot(self) -> Iterator[tuple[str, T_co]]:
-        """Yield keys and values, leaving out what was deleted meanwhile."""
-        ...
 
 
 class Items(_ItemsView[str, T]):
@@ -30,8 +21,8 @@ class Items(_ItemsView[str, T]):
     _mapping: Any
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
-        source: Snapshots[T] = self._mapping
-        return source.snapshot()
+        found: Iterator[tuple[str, T]] = self._mapping.snapshot()
+        return found
 
 
 class Values(_ValuesView[T]):
@@ -40,8 +31,7 @@ class Values(_ValuesView[T]):
     _mapping: Any
 
     def __iter__(self) -> Iterator[T]:
-        source: Snapshots[T] = self._mapping
-        return (value for _, value in source.snapshot())
+        return (value for _, value in self._mapping.snapshot())
 
     def __contains__(self, value: object) -> bool:
         return any(value == other for other in self)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeVar, overload
 
 from compactory.directory import Directory
-from compactory.entries.table import Table
-from compactory.errors import CompactoryError, ConfigError, UnknownDirectory
+from compactory.errors import ConfigError, UnknownDirectory
 from compactory.lookup.served import Served
 from compactory.lookup.view import View
 from compactory.records import Partition
@@ -79,13 +78,9 @@ def frozen_view(live: View[T], served: Served) -> View[T]:
     """Return a view of the table that is served now; called while nothing is applied. Raises NotReady, StoreClosed."""
     if not served.open:
         raise served.refusal()
-    return live.of(_frozen(served.table.frozen(), served.refusal, served.age))
-
-
-def _frozen(table: Table, refusal: Callable[[], CompactoryError], age: Callable[[], float]) -> Served:
-    served = Served(refusal, age, _no_changes)
-    served.table, served.entries, served.open = table, table.directory_storage.entries, True
-    return served
+    frozen, table = Served(served.refusal, served.age, _no_changes), served.table.frozen()
+    frozen.table, frozen.entries, frozen.open = table, table.directory_storage.entries, True
+    return live.of(frozen)
 
 
 def _no_changes(_timeout: float) -> NoReturn:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar, cast, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
 from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
-from compactory.cursor import Cursor
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
@@ -17,7 +16,7 @@ from compactory.lookup.served import Served
 from compactory.lookup.watch import Watch
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
-from compactory.version import Version
+from compactory.token import Cursor, Version
 
 __all__ = ["View"]
 
@@ -25,6 +24,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 _VALUE = slice(None, -METADATA_SIZE)
 _SPARE = 1000  # decoded values of deleted entries that may be kept
+_ABSENT: Any = object()
 
 
 class View(Mapping[str, T], Generic[T]):
@@ -51,9 +51,7 @@ class View(Mapping[str, T], Generic[T]):
         self._checked = checked  # whether values were read once when they were applied
         self._max_age = directory.max_age if max_age is None else max_age
         self._decode: Callable[[Any], T] = decoder(directory, checked=checked)
-        self._shared: dict[
-            str, tuple[object, bytes, T]
-        ] = {}  # key -> version at which it was looked at, packed record, value
+        self._shared: dict[str, tuple[object, bytes, T]] = {}  # key → version when it was read, packed record, value
         self._entries = directory.decodes_entries
         self._plain = self._max_age is None and not directory.cache_decoded and not self._entries
         self._shares = self._max_age is None and directory.cache_decoded
@@ -68,13 +66,16 @@ class View(Mapping[str, T], Generic[T]):
         if self._plain and served.open:  # the short way, without a call of ours: each costs as much as the lookup
             try:
                 return self._decode(served.entries[key.encode()][_VALUE])
-            except Exception:  # noqa: BLE001 (the careful way says what is wrong)
-                return self._carefully(key)
-        if self._shares and served.open:
+            except Exception:  # noqa: BLE001, S110 (the careful way says what is wrong)
+                pass
+        elif self._shares and served.open:
             found = self._shared.get(key)
             if found is not None and found[0] is served.table.version:
                 return found[2]
-        return self._carefully(key)
+        value = self._carefully(key)
+        if value is _ABSENT:
+            raise KeyError(key)
+        return value
 
     @overload
     def get(self, key: str, /, *, max_age: float | None = None) -> T | None: ...
@@ -90,14 +91,17 @@ class View(Mapping[str, T], Generic[T]):
         served = self._served
         if self._plain and served.open:
             try:
-                return self._decode(served.entries[key.encode()][_VALUE])
-            except Exception:  # noqa: BLE001 (as above)
-                return self._found(key, default)
-        if self._shares and served.open:
+                packed = served.entries.get(key.encode())
+                if packed is not None:
+                    return self._decode(packed[_VALUE])
+            except Exception:  # noqa: BLE001, S110 (as above)
+                pass
+        elif self._shares and served.open:
             found = self._shared.get(key)
             if found is not None and found[0] is served.table.version:
                 return found[2]
-        return self._found(key, default)
+        value = self._carefully(key)
+        return default if value is _ABSENT else value
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, str) and key_bytes(key) in self._table.directory_storage.entries
@@ -118,10 +122,8 @@ class View(Mapping[str, T], Generic[T]):
         return Values(self)
 
     def snapshot(self) -> Iterator[tuple[str, T]]:
-        """Yield keys and decoded values of the entries that existed when the iteration began."""
-        reading = self._table.directory_storage.reading()
-        for name, packed in reading.pairs():
-            yield (key := name.decode()), self._decoded(key, packed)
+        """Return keys and decoded values of the entries that exist now, to iterate over."""
+        return self._pairs(None, None)
 
     def of(self, served: Served) -> View[T]:
         """Return a view that reads other tables, in the same way."""
@@ -181,30 +183,23 @@ class View(Mapping[str, T], Generic[T]):
         """Return the values of the keys that are present. Raises BadRecord as ``view[key]`` does, StaleData."""
         if max_age is not None:
             self._demand(max_age)
-        found: dict[str, T] = {}
-        for key in keys:
-            try:
-                found[key] = self[key]
-            except BadRecord:
-                raise
-            except KeyError:
-                continue
-        return found
+        found = ((key, self.get(key, _ABSENT)) for key in keys)
+        return {key: value for key, value in found if value is not _ABSENT}
 
     def raw(self, key: str, *, max_age: float | None = None) -> bytes:
         """Return the value's bytes exactly as they are in the topic. Raises KeyError, BadRecord, StaleData."""
-        return self._packed(key, max_age)[:-METADATA_SIZE]
+        return self._present(self._name(key), max_age)[1][_VALUE]
 
     def entry(self, key: str, *, max_age: float | None = None) -> Entry:
         """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
-        return self._entry(key, self._packed(key, max_age))
+        return self._entry(key, self._present(self._name(key), max_age)[1])
 
     def versioned(self, key: str) -> tuple[T, Version]:
         """Return the value and which record it came from, to store with what was decided by it: see `GlobalStore.at`.
 
         Raises what ``view[key]`` raises.
         """
-        table, packed = self._newest(key_bytes(key))
+        table, packed = self._present(self._name(key))
         partition, offset, _ = unpack(packed)
         version = Version(table.topic_id or self.directory.topic, partition, offset)
         return self._decoded(key, packed), version
@@ -215,23 +210,9 @@ class View(Mapping[str, T], Generic[T]):
         Like `entry`, with the topic's id and without its cost, for callers that count microseconds. Raises KeyError,
         BadRecord.
         """
-        table, packed = self._newest(name)
+        table, packed = self._present(name)
         partition, offset, _ = unpack(packed)
-        return packed[:-METADATA_SIZE], partition, offset, table.topic_id
-
-    def _newest(self, name: bytes) -> tuple[Table, bytes]:
-        """Return a packed record, and the table that has it."""
-        served = self._served
-        if not served.open:
-            raise served.refusal()
-        if self._max_age is not None:
-            self._demand(self._max_age)
-        table = served.table  # once: another may be served in the next moment, of another topic
-        packed = table.directory_storage.entries.get(name)
-        if packed is None:
-            self._packed(name.decode(errors="surrogateescape"))  # says why; bytes that are no text are no key
-            return self._newest(name)  # it came in between
-        return table, packed
+        return packed[_VALUE], partition, offset, table.topic_id
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
         """Yield the entries whose key begins with this, as `range` does."""
@@ -287,14 +268,14 @@ class View(Mapping[str, T], Generic[T]):
         index = index_over(self._table, fields).index
         if not index.unique:
             raise UnknownIndex(f"index {index.name!r} of {self.directory.name!r} is not unique; use find()")
-        return next(iter(self._values_of(fields)), None)
+        return next(iter(self.find(**fields)), None)
 
     def find(self, **fields: Any) -> list[T]:
         """Return all values with these values in an indexed field (or fields), in the order of their keys.
 
         Raises UnknownIndex if no index covers exactly these fields.
         """
-        return list(self._values_of(fields))
+        return [self._decoded(name.decode(), packed) for name, packed in self._matching(fields)]
 
     def find_entries(self, **fields: Any) -> list[Entry]:
         """Return all entries with these values in an indexed field (or fields), in the order of their keys.
@@ -352,69 +333,64 @@ class View(Mapping[str, T], Generic[T]):
             raise StaleData(f"{what}; at most {max_age:g} s was demanded", age, max_age)
         self._served.stale_reads += 1
 
-    def _found(self, key: str, default: Any) -> Any:
-        try:
-            return self._carefully(key)
-        except BadRecord:
-            raise
-        except KeyError:
-            return default
-
     def _carefully(self, key: str) -> T:
-        """Return the value, saying what is wrong where there is none; shared where the directory says so."""
+        """Return the value, or _ABSENT, saying what is wrong; shared where the directory says so."""
         served = self._served
         version = served.table.version if served.open else None  # first: what is read after it is at least as new
-        packed = self._packed(key)
+        _, packed = self._looked_up(self._name(key))
+        if packed is None:
+            return cast("T", _ABSENT)
         if not self.directory.cache_decoded:
             return self._decoded(key, packed)
-        found = self._shared.get(key)
+        shared, entries = self._shared, served.entries
+        found = shared.get(key)
         value = found[2] if found is not None and found[1] == packed else self._decoded(key, packed)
-        return self._share(key, version, packed, value)
-
-    def _share(self, key: str, version: object, packed: bytes, value: T) -> T:
-        """Keep a value for all who read it, until its record is not the newest any more."""
-        shared = self._shared
         shared[key] = (version, packed, value)
-        if len(shared) > len(self._served.entries) + _SPARE:
-            entries = self._served.entries
+        if len(shared) > len(entries) + _SPARE:
             for gone in [known for known in list(shared) if known.encode() not in entries]:
                 shared.pop(gone, None)
         return value
 
-    def _pairs(self, start: bytes, stop: bytes | None) -> Iterator[tuple[str, T]]:
+    def _pairs(self, start: bytes | None, stop: bytes | None) -> Iterator[tuple[str, T]]:
         reading = self._table.directory_storage.reading()
         return ((key := name.decode(), self._decoded(key, packed)) for name, packed in reading.pairs(start, stop))
 
-    def _values_of(self, fields: Mapping[str, Any]) -> Iterator[T]:
-        return (self._decoded(name.decode(), packed) for name, packed in self._matching(fields))
-
     def _decoded(self, key: str, packed: bytes) -> T:
         try:
-            return self._decode(self._entry(key, packed) if self._entries else packed[:-METADATA_SIZE])
+            return self._decode(self._entry(key, packed) if self._entries else packed[_VALUE])
         except Exception as error:
             where = origin(packed)
             place = f"{self.directory.topic} partition {where.partition} offset {where.offset}"
             raise DecodeError(f"the value at {place} can't be decoded: {type(error).__name__}") from error
 
-    def _packed(self, key: str, max_age: float | None = None) -> bytes:
+    def _name(self, key: str) -> bytes:
         if not isinstance(key, str):
             raise TypeError(f"keys of {self.directory.name!r} are text, not {type(key).__name__}")
+        return key_bytes(key)
+
+    def _present(self, name: bytes, max_age: float | None = None) -> tuple[Table, bytes]:
+        """Return the packed record of a key, and the table that has it. Raises KeyError, BadRecord, StaleData."""
+        table, packed = self._looked_up(name, max_age)
+        if packed is None:
+            raise KeyError(name.decode(errors="surrogateescape"))  # bytes that are no text are no key
+        return table, packed
+
+    def _looked_up(self, name: bytes, max_age: float | None = None) -> tuple[Table, bytes | None]:
         if max_age is not None:
             self._demand(max_age)
-        table = self._table
-        name = key_bytes(key)
+        table = self._table  # once: another may be served in the next moment, of another topic
         bad = name in table.quarantine.names
         packed = table.directory_storage.entries.get(name)
-        if packed is not None:
-            return packed
-        if bad:
-            raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see quarantine()")
-        self._refuse_closed()
-        raise KeyError(key)
+        if packed is None:
+            if bad:
+                key = name.decode(errors="surrogateescape")
+                raise BadRecord(f"the newest record of {key!r} in {self.directory.name!r} is bad; see quarantine()")
+            self._refuse_closed()
+        return table, packed
 
     def _entry(self, key: str, packed: bytes) -> Entry:
         partition, offset, timestamp_ms = unpack(packed)
-        return Entry(key, packed[:-METADATA_SIZE], self.directory.topic, partition, offset, timestamp_ms)
+        return Entry(key, packed[_VALUE], self.directory.topic, partition, offset, timestamp_ms)
 
 
 def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:

@@ -8,11 +8,11 @@ from copy import copy
 from typing import Generic, NoReturn, Self, TypeVar
 
 from compactory.codec.packed_record import unpack
-from compactory.cursor import Cursor
 from compactory.entries.change import Change, changes_of
 from compactory.entries.change_log import AppliedChange, ChangeLog, size_of
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError, StoreClosed, StoreFailed, WatchExpired
+from compactory.token import Cursor
 
 __all__ = ["Watch"]
 

@@ -9,8 +9,7 @@ from typing import Any, Literal
 import orjson
 
 from compactory.errors import WriteRefused
-from compactory.token import Token
-from compactory.version import Version
+from compactory.token import Token, Version
 
 __all__ = ["Kind", "Operation", "Written", "merged"]
 

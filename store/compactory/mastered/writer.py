@@ -27,8 +27,7 @@ from compactory.mastered.idempotency import Answers
 from compactory.mastered.operation import Operation, Written
 from compactory.records import StoreState
 from compactory.store import GlobalStore
-from compactory.token import Token
-from compactory.version import Version
+from compactory.token import Token, Version
 
 __all__ = ["MasteredWriter", "check_topics", "start_writers"]
 

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from compactory.errors import CompactoryError
-from compactory.heartbeat import HEARTBEATS_TOPIC
+from compactory.store_worker import HEARTBEATS_TOPIC
 from compactory_connectors.database import install
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.control.status import SourceState, StatusBoard

@@ -8,8 +8,7 @@ import orjson
 import psycopg
 
 from compactory import GlobalStore
-from compactory.heartbeat import HEARTBEATS_TOPIC, heartbeat_ages
-from compactory.store_worker import StoreWorker
+from compactory.store_worker import HEARTBEATS_TOPIC, StoreWorker, heartbeat_ages
 from compactory_connectors.database import install
 from compactory_connectors.source.control.metrics import source_metrics
 from compactory_connectors.source.control.status import SourceState

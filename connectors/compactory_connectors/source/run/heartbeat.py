@@ -13,7 +13,7 @@ import orjson
 import psycopg
 import structlog
 
-from compactory.heartbeat import HEARTBEATS_TOPIC
+from compactory.store_worker import HEARTBEATS_TOPIC
 from compactory_connectors.database.postgres_errors import refusal
 from compactory_sql import query
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from compactory.cursor import Cursor
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Topic
+from compactory.token import Cursor
 
 from ..topic.extent import Extent, capture, described_topic
 from .options import ReadOptions

@@ -151,7 +151,7 @@ def remove(folder: Path) -> None:
 def _refused(error: OSError, folder: Path) -> BackendFailed:
     found = failure_of(error, folder.absolute())
     assert isinstance(found, BackendFailed)
-    return BackendFailed(found.message, str(folder))
+    return BackendFailed(str(found), str(folder))
 
 
 def _locked(folder: Path, holder: list[str]) -> BackendLocked:
