@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
-from ..views.terminal import json_or_text, number, output, print_json
+from ..context.session import begin
+from ..views.terminal import json_or_text, number, output, print_json, write
 
 if TYPE_CHECKING:
     from ..context.configuration import Configuration
@@ -39,8 +40,6 @@ def get(
 
     Reads the topic to its end and looks the key up, or asks the server at COMPACTORY_URL.
     """
-    from ..context.session import begin
-
     configuration = begin(flags)
     found = _ask(configuration, directory, key) if configuration.url else _read(configuration, directory, key, by)
     value = json_or_text(found.value)
@@ -48,7 +47,7 @@ def get(
         fields = ("topic", "partition", "offset", "timestamp_ms")
         print_json({"key": key, "value": value} | {name: getattr(found, name) for name in fields})
     elif isinstance(value, str):
-        output().print(value, markup=False, highlight=False, soft_wrap=True)
+        write(value)
     else:
         output().print_json(data=value)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.flags import Flags, argument, command, option
-from ..views.terminal import output, print_json
+from ..context.session import begin, refuse
+from ..views.terminal import output, print_json, say
 
 if TYPE_CHECKING:
     from compactory.client import Entries
@@ -38,10 +39,8 @@ def put(
     idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Create, replace or change an entry, through the server at COMPACTORY_URL."""
-    from compactory.errors import ConfigError
-
     if merge and create:
-        raise ConfigError("--merge changes an entry that is there, and --create demands that none is; give one of them")
+        refuse("--merge changes an entry that is there, and --create demands that none is; give one of them")
     document = _document(sys.stdin.read() if value == "-" else value)
     with _entries(flags, directory) as entries:
         if merge:
@@ -64,31 +63,26 @@ def delete(
     if flags.json:
         print_json({"key": key, "offset": str(token)})
     else:
-        output().print(f"removed, at {token}", highlight=False)
+        say(f"removed, at {token}")
 
 
 def _document(text: str) -> dict[str, Any]:
-    from compactory.errors import ConfigError
-
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"VALUE: is not JSON: {error}") from None
+        refuse(f"VALUE: is not JSON: {error}")
     if not isinstance(found, dict):
-        raise ConfigError(f"VALUE: must be a JSON object, not {type(found).__name__}")
+        refuse(f"VALUE: must be a JSON object, not {type(found).__name__}")
     return found
 
 
 @contextmanager
 def _entries(flags: Flags, directory: str) -> Iterator[Entries[dict[str, Any]]]:
     from compactory.client import Client
-    from compactory.errors import ConfigError
-
-    from ..context.session import begin
 
     configuration = begin(flags)
     if configuration.url is None:
-        raise ConfigError("which server? only servers write: set COMPACTORY_URL, say http://127.0.0.1:8080")
+        refuse("which server? only servers write: set COMPACTORY_URL, say http://127.0.0.1:8080")
     tokens = configuration.tokens
     with Client(configuration.url, token=tokens.write or tokens.admin or tokens.read) as client:
         yield client.directory(directory)

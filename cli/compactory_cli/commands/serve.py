@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.session import Problems, begin
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -61,8 +62,6 @@ def serve(
     COMPACTORY_HTTP_READ_TOKEN asks for a bearer token. Directories with mastered = "kafka" also take writes, with
     COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
     """
-    from ..context.session import Problems, begin
-
     configuration = begin(flags, LogLevel.INFO)
     from compactory.mastered.fitness import rule_problems
 

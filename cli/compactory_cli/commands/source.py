@@ -13,8 +13,9 @@ import typer
 
 from ..context.flags import Flags, LogLevel, command
 from ..context.loading import Connectors, Providers, load_connectors
+from ..context.session import Problems, all_of, begin
+from ..context.worker import ListenOption, health_on
 from . import source_control, source_offsets
-from .health import ListenOption, health_on, listen_on
 
 __all__ = ["app"]
 
@@ -46,25 +47,18 @@ def run(
     listen: ListenOption = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
-    from ..context.session import begin
-
     if dry_run:
         begin(flags)
         _preview(flags, connectors, provider, records=True)
         return
-    from ..context.session import Problems
-
     configuration = begin(flags, LogLevel.INFO)
-    problems = Problems()
-    loaded = problems.of(partial(load_connectors, connectors, provider or ()))
-    kafka = problems.of(configuration.kafka)
-    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    problems.raise_any()
-    assert loaded is not None
-    assert kafka is not None
+    loaded, kafka, health = all_of(
+        partial(load_connectors, connectors, provider or ()),
+        configuration.kafka,
+        partial(health_on, configuration, listen),
+    )
     from .workers import run_sources
 
-    health = health_on(place, configuration.tokens)
     run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json, health=health)
 
 
@@ -72,8 +66,6 @@ def run(
 @command
 def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table."""
-    from ..context.session import begin
-
     begin(flags)
     _preview(flags, connectors, provider, records=False)
 
@@ -81,7 +73,6 @@ def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
     from compactory_connectors.source.run.preview import preview_connector
 
-    from ..context.session import Problems
     from ..views.preview import show
 
     loaded = load_connectors(connectors, provider or ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ import typer
 
 from ..context.flags import Flags, command, option
 from ..context.loading import Connector, Providers, load_connectors
+from ..context.session import all_of, begin, refuse
 
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
@@ -163,12 +165,11 @@ def import_(
     The first run compares every row with the topic: it sends the rows that Connect lost by
     reading too early, and not those that the topic has.
     """
-    from compactory.errors import ConfigError
     from compactory_connectors.source.offset_editing.connect_offsets import connector_offsets, read_file, read_topic
     from compactory_connectors.source.offset_editing.offset_edit import signed
 
     if (from_connect is None) == (from_file is None):
-        raise ConfigError("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
+        refuse("give --from-connect TOPIC, or --from-file FILE for a standalone worker")
     config, kafka = _begin(flags, connector, provider)
     name = connect_name or config.name
     place = f"topic {from_connect!r}" if from_connect is not None else str(from_file)
@@ -221,24 +222,11 @@ def export(
 
 def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[ConnectorConfig, Kafka]:
     """The connector and the cluster; problems of both at once."""
-    from functools import partial
-
-    from compactory.errors import ConfigError
-
-    from ..context.session import Problems, begin
-
     configuration = begin(flags)
-    problems = Problems()
-    loaded = problems.of(partial(load_connectors, [path], providers or ()))
-    kafka = problems.of(configuration.kafka)
-    problems.raise_any()
-    assert loaded is not None
-    assert kafka is not None
+    loaded, kafka = all_of(partial(load_connectors, [path], providers or ()), configuration.kafka)
     if len(loaded) > 1:
         names = ", ".join(config.name for config in loaded)
-        raise ConfigError(
-            f"{path}: has several connectors ({names}); write the one that is meant into a file of its own"
-        )
+        refuse(f"{path}: has several connectors ({names}); write the one that is meant into a file of its own")
     return loaded[0], kafka
 
 
@@ -264,7 +252,6 @@ def _stored(
 
 def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
     """Where to go on from. Raises ConfigError for none, or several."""
-    from compactory.errors import ConfigError
     from compactory_connectors.source.cursor.cursor import Cursor
     from compactory_connectors.source.offset_editing.offset_admin import Place
 
@@ -272,7 +259,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
 
     ways = [timestamp is not None or incrementing is not None, to_id is not None, to_time is not None]
     if sum(ways) != 1:
-        raise ConfigError("say where to: --timestamp TIME [--incrementing ID], or --to-id ID, or --to-time TIME")
+        refuse("say where to: --timestamp TIME [--incrementing ID], or --to-id ID, or --to-time TIME")
     if to_time is not None:
         return Place(to_time=microseconds("--to-time", to_time))
     if to_id is not None:

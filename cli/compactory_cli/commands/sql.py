@@ -9,7 +9,8 @@ import typer
 
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, command
-from ..views.terminal import output, print_json, say, table
+from ..context.session import begin, refuse
+from ..views.terminal import marked, output, print_json, print_table, say
 
 if TYPE_CHECKING:
     import psycopg
@@ -73,12 +74,11 @@ def adopt(
     only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
 ) -> None:
     """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again."""
-    from compactory.errors import ConfigError
     from compactory_connectors import database
 
     columns = tuple(filter(None, (column.strip() for column in key.split(","))))
     if not columns:
-        raise ConfigError("--key: name at least one column")
+        refuse("--key: name at least one column")
     adoption = database.Adoption(
         table=name, key=columns, active=active, timestamp=timestamp, id=incrementing, notify=not no_notify
     )
@@ -131,8 +131,6 @@ def prune(
 
     from compactory_connectors.source.offset_editing.pruning import prune as remove
     from compactory_connectors.source.publish.stored_offsets import read_offsets
-
-    from ..context.session import begin
 
     offsets = read_offsets(begin(flags).kafka())
     with connected(flags) as connection:
@@ -204,28 +202,33 @@ def _inspection_json(found: Inspection) -> dict[str, Any]:
 def _print_status(found: Status) -> None:
     from rich.markup import escape
 
-    migrations = table("migration", "name", "applied", right=("migration",))
-    for m in found.migrations:
-        applied = f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else "[yellow]pending[/]"
-        migrations.add_row(str(m.version), m.name, applied)
-    output().print(migrations)
+    print_table(
+        ("migration", "name", "applied"),
+        (
+            (m.version, m.name, f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else marked("yellow", "pending"))
+            for m in found.migrations
+        ),
+        right=("migration",),
+    )
     if not all(m.applied_at for m in found.migrations):
         output().print("apply them with: compactory sql install")
     if not found.tables:
         output().print("no table is adopted")
         return
-    tables = table("table", "key", "active", "adopted", "wakes the source")
-    for item in found.tables:
-        adoption = item.adoption
-        tables.add_row(
-            f"[bold]{escape(item.table)}[/]",
-            escape(", ".join(adoption.key)) if adoption else "–",
-            escape(adoption.active or "–") if adoption else "–",
-            "[green]yes[/]" if item.adopted else "[red]no[/]",
-            "yes" if item.notify else "no",
-        )
     output().print()
-    output().print(tables)
+    print_table(
+        ("table", "key", "active", "adopted", "wakes the source"),
+        (
+            (
+                marked("bold", item.table),
+                ", ".join(item.adoption.key) if item.adoption else None,
+                item.adoption.active if item.adoption else None,
+                marked("green", "yes") if item.adopted else marked("red", "no"),
+                "yes" if item.notify else "no",
+            )
+            for item in found.tables
+        ),
+    )
     for item in found.tables:
         for problem in item.problems:
             say(f"[red]![/] {escape(problem)}")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..context.flags import Flags, argument, command, option
-from ..context.loading import Providers
+from ..context.loading import Providers, load_connectors
+from ..context.session import all_of, begin, refuse
 from .spark.command import Conf, Jars, Master, spark_options
 
 if TYPE_CHECKING:
@@ -85,8 +86,6 @@ def verify(
     published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
     repair found another process at work.
     """
-    from ..context.session import Problems, begin
-
     _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
     configuration = begin(flags)
     if on_spark:
@@ -98,16 +97,10 @@ def verify(
         )  # fmt: skip
         compared.run(values=values, as_json=flags.json)
         return
-    problems = Problems()
-    found = problems.of(lambda: _resolve(configuration, target, provider or []))
-    kafka = problems.of(configuration.kafka)
-    problems.raise_any()
-    assert found is not None
-    assert kafka is not None
+    (connectors, topic), kafka = all_of(lambda: _resolve(configuration, target, provider or []), configuration.kafka)
     from ..views.verify_view import Progress, code_of, show
     from .verify_repair import Repairs
 
-    connectors, topic = found
     comparison = _Comparison(kafka=kafka, tables=tables or [], topic=topic, wait=wait, limit=limit, digests=digests)
     repairs = Repairs(configuration, kafka, url) if repair else None
     outcomes: list[Outcome] = []
@@ -147,34 +140,28 @@ class _Comparison:
 
 
 def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
-    from compactory.errors import ConfigError
-
     given = [f"--{name}" for name, value in needing.items() if value]
     if given and not on_spark:
-        raise ConfigError(f"{', '.join(given)}: only with --spark")
+        refuse(f"{', '.join(given)}: only with --spark")
     if repair and on_spark:
-        raise ConfigError("--repair and --spark exclude each other: repair with compactory verify --repair alone")
+        refuse("--repair and --spark exclude each other: repair with compactory verify --repair alone")
 
 
 def _resolve(
     configuration: Configuration, target: str, provider: Sequence[str]
 ) -> tuple[list[ConnectorConfig], str | None]:
     """The connectors, and the topic where a directory was named. Raises ConfigError."""
-    from compactory.errors import ConfigError
-
-    from ..context.loading import load_connectors
-
     settings = configuration.directories.get(target)
     if settings is None:
         if Path(target).suffix not in {".json", ".properties"}:
             known = ", ".join(configuration.directories) or "none"
-            raise ConfigError(
+            refuse(
                 f"{target!r} is neither a directory of compactory.toml (it has {known}) nor a connector's .json or"
                 " .properties"
             )
         return load_connectors([Path(target)], provider), None
     if settings.connector is None:
-        raise ConfigError(
+        refuse(
             f'directory {target!r} names no connector: write connector = "FILE.json" into [directories.{target}] of'
             f" {configuration.file}, or give the connector's file"
         )

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..views.terminal import output, print_json
+from ..views.terminal import print_json, say
 from .flags import Flags
+from .session import begin
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,8 +22,6 @@ def connected(
 ) -> Iterator[psycopg.Connection[Any]]:
     """A connection in autocommit to the configured database; ``connect`` opens one that checks more."""
     from compactory_connectors.database.postgres_errors import postgres_errors
-
-    from .session import begin
 
     postgres = begin(flags).postgres()
     with postgres_errors(postgres), closing((connect or _connect)(postgres.conninfo, "command")) as connection:
@@ -50,7 +49,7 @@ def give_roles(
     else:
         *others, last = roles
         named = f"{', '.join(others)} and {last} have their" if others else f"{last} has its"
-        output().print(f"[green]✓[/] {named} rights", highlight=False)
+        say(f"[green]✓[/] {named} rights")
 
 
 def _connect(conninfo: Mapping[str, Any], _purpose: str) -> psycopg.Connection[Any]:

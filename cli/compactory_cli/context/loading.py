@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .flags import argument, option
+from .session import Problems, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -35,8 +36,6 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
         return []  # without an import of what talks to Postgres
     from compactory_connectors.source.config import files as files_of
 
-    from .session import Problems
-
     problems = Problems()
     files = problems.of(partial(provider_files, providers)) or {}
     found = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
@@ -50,12 +49,10 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
 
 def provider_files(providers: Sequence[str]) -> dict[str, Path]:
     """Files of ``--provider NAME=FILE`` by name. Raises ConfigError."""
-    from compactory.errors import ConfigError
-
     files: dict[str, Path] = {}
     for text in providers:
         name, equals, path = text.partition("=")
         if not name or not equals or not path:
-            raise ConfigError(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
+            refuse(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
         files[name] = Path(path)
     return files

@@ -9,6 +9,7 @@ import typer
 
 from ...context.flags import Flags, argument, command, option
 from ...context.loading import Providers
+from ...context.session import begin, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.session import SparkOptions
@@ -41,14 +42,13 @@ Format = Literal["parquet", "orc", "csv", "json"]
 
 def spark_options(master: str | None, conf: list[str] | None, jars: Path | None) -> SparkOptions:
     """How Spark runs. Raises ConfigError for a property that is none."""
-    from compactory.errors import ConfigError
     from compactory_connectors.spark.session import SparkOptions
 
     properties = {}
     for text in conf or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise ConfigError(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
+            refuse(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
         properties[name] = value
     return SparkOptions(master=master, conf=properties, jars=jars)
 
@@ -116,7 +116,6 @@ def load(
     2: bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns
     the topic.
     """
-    from ...context.session import begin
     from .load import LoadCommand
 
     configuration = begin(flags)

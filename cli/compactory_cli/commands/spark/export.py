@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...context.flags import Flags, argument, command, option
+from ...context.session import begin
+from ...views.terminal import number, print_json, print_table, write
 from .command import Conf, Format, Jars, Master, spark_options
 
 if TYPE_CHECKING:
@@ -69,7 +71,6 @@ def export(
     from compactory_connectors.spark.export.job import ExportOptions
 
     from ...context.failure import StepFailed
-    from ...context.session import begin
 
     options = ExportOptions(
         format=form,
@@ -106,23 +107,17 @@ def _run(
 
 
 def _show(manifest: Manifest, path: str, *, as_json: bool) -> None:
-    from ...views.terminal import number, output, print_json, table
-
     if as_json:
         print_json({"path": path, **_short(manifest)})
         return
-    drawn = table("exported", "number", right=("number",))
-    for name, count in _short(manifest)["counts"].items():
-        if count or name == "rows":
-            drawn.add_row(name, number(count))
-    output().print(f"{manifest.export.value} export of topic {manifest.topic} in {path}", markup=False, soft_wrap=True)
-    output().print(drawn)
+    counts = _short(manifest)["counts"].items()
+    write(f"{manifest.export.value} export of topic {manifest.topic} in {path}")
+    rows = ((name, number(count)) for name, count in counts if count or name == "rows")
+    print_table(("exported", "number"), rows, right=("number",))
     for place in manifest.bad_records[:10]:
-        text = f"bad record: partition {place.partition}, offset {place.offset}: {place.error}"
-        output().print(text, markup=False, soft_wrap=True)
+        write(f"bad record: partition {place.partition}, offset {place.offset}: {place.error}")
     if manifest.left_out:
-        left = ", ".join(manifest.left_out)
-        output().print(f"fields without a column: {left}", markup=False, soft_wrap=True)
+        write(f"fields without a column: {', '.join(manifest.left_out)}")
 
 
 def _short(manifest: Manifest) -> dict[str, dict[str, int]]:
