@@ -23,9 +23,7 @@ __all__ = ["directories"]
 @command
 def directories(
     flags: Flags,
-    names: Annotated[
-        list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml, or topics.")] = None,
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.
 

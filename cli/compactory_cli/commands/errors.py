@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
+from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import marked, number, output, print_json, print_table
+from ..views.terminal import answer, marked, number, output, print_json, print_table
 
 if TYPE_CHECKING:
     from compactory import QuarantinedRecord
@@ -26,14 +26,14 @@ _Place = tuple[str, int, int]  # directory, partition, offset
 def errors(
     flags: Flags,
     names: Annotated[
-        list[str] | None, argument(metavar="[DIRECTORY…]", help="Only bad records of these directories; default: all.")
+        list[str] | None, argument("[DIRECTORY…]", "Only bad records of these directories; default: all.")
     ] = None,
     places: Annotated[
         list[str] | None,
-        option("--place", metavar="DIRECTORY:PARTITION:OFFSET", help="Only the record at this place; may be repeated."),
+        option("--place", "DIRECTORY:PARTITION:OFFSET", "Only the record at this place; may be repeated."),
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Let the server apply them again.")] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="Let the server drop them.")] = False,
+    retry: Annotated[bool, flag("--retry", "Let the server apply them again.")] = False,
+    skip: Annotated[bool, flag("--skip", "Let the server drop them.")] = False,
 ) -> None:
     """List bad records: the store can't apply them, and no newer record of their key has replaced them.
 
@@ -131,13 +131,11 @@ def _resolve(
             {name: each[name] for name in ("directory", "partition", "offset")}
             for each in _chosen(_listed(configuration, names, only)[0], names, only)
         ]
-    answer = server.resolve(verb, places)
-    if flags.json:
-        print_json(answer)
-    else:
-        done = "applied" if verb == "retry" else "let go of"
-        output().print(f"{number(answer['done'])} {done}, {number(answer['outstanding'])} outstanding")
-    left = answer["outstanding"] if places is None else len(places) - answer["done"]
+    found = server.resolve(verb, places)
+    done = "applied" if verb == "retry" else "let go of"
+    told = f"{number(found['done'])} {done}, {number(found['outstanding'])} outstanding"
+    answer(found, told, as_json=flags.json)
+    left = found["outstanding"] if places is None else len(places) - found["done"]
     if verb == "retry" and left > 0:
         raise typer.Exit(1)
 

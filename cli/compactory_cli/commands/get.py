@@ -30,11 +30,9 @@ class _Found:
 @command
 def get(
     flags: Flags,
-    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
-    key: Annotated[str, argument(metavar="KEY", help="The key to look up.")],
-    by: Annotated[
-        str | None, option("--by", metavar="FIELD", help="Look a topic up by this field of the value.")
-    ] = None,
+    directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
+    key: Annotated[str, argument("KEY", "The key to look up.")],
+    by: Annotated[str | None, option("--by", "FIELD", "Look a topic up by this field of the value.")] = None,
 ) -> None:
     """Print the entry of a key.
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.importing import imported
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
-from ..views.terminal import marked, number, output, print_count, print_json, print_table, say, seconds
+from ..views.terminal import answer, marked, number, output, print_count, print_json, print_table, seconds
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,26 +25,20 @@ __all__ = ["app"]
 
 app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
 
-Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of jobs.")]
-OneType = Annotated[str | None, option("--type", metavar="TYPE", help="Only jobs of this type.")]
-OneGroup = Annotated[str | None, option("--group", metavar="NAME", help="Only jobs of this group.")]
-All = Annotated[bool, typer.Option("--all", help="Jobs of every type.")]
+Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of jobs.")]
+OneType = Annotated[str | None, option("--type", "TYPE", "Only jobs of this type.")]
+OneGroup = Annotated[str | None, option("--group", "NAME", "Only jobs of this group.")]
+All = Annotated[bool, flag("--all", "Jobs of every type.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    jobs: Annotated[str, argument(metavar="MODULE:JOBS", help="Module and name of the `Jobs` with the handlers.")],
-    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs at a time.")] = 30,
-    topic: Annotated[
-        str | None,
-        option("--topic", metavar="NAME", help="Follow this topic's partitions."),
-    ] = None,
-    group_id: Annotated[
-        str | None,
-        option("--group-id", metavar="ID", help="Consumer group of the executors."),
-    ] = None,
+    jobs: Annotated[str, argument("MODULE:JOBS", "Module and name of the `Jobs` with the handlers.")],
+    concurrency: Annotated[int, option("--concurrency", "N", "Jobs at a time.", min=1)] = 30,
+    topic: Annotated[str | None, option("--topic", "NAME", "Follow this topic's partitions.")] = None,
+    group_id: Annotated[str | None, option("--group-id", "ID", "Consumer group of the executors.")] = None,
     listen: ListenOption = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run beside each other."""
@@ -62,11 +56,8 @@ def run(
     executor = JobExecutor(postgres, found, concurrency, kafka=kafka, group_id=group_id, topic=topic)
     ended = run_worker(executor, JobsWorker(executor), health)
     runs = executor.board.picture()["runs"]
-    if flags.json:
-        print_json({"runs": runs})
-    else:
-        what = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
-        say(f"[bold]jobs[/] stopped: {what or 'nothing was run'}")
+    what = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
+    answer({"runs": runs}, f"[bold]jobs[/] stopped: {what or 'nothing was run'}", as_json=flags.json)
     if not ended:
         raise Unreachable("a handler", "a handler did not end in time; its job is taken over within 10 s")
 
@@ -108,11 +99,10 @@ def list_jobs(
     flags: Flags,
     type_: OneType = None,
     state: Annotated[
-        str | None,
-        option("--state", metavar="STATE", help="scheduled, running, succeeded, failed, cancelled."),
+        str | None, option("--state", "STATE", "scheduled, running, succeeded, failed, cancelled.")
     ] = None,
     group: OneGroup = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Largest number of jobs to show.")] = 20,
+    limit: Annotated[int, option("--limit", "N", "Largest number of jobs to show.", min=1)] = 20,
 ) -> None:
     """List jobs, newest first."""
     from compactory_connectors.jobs.operators import jobs_where
@@ -138,7 +128,7 @@ def list_jobs(
 
 @app.command("show")
 @command
-def show(flags: Flags, id_: Annotated[int, argument(metavar="ID", help="Id of a job.")]) -> None:
+def show(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) -> None:
     """Show one job: everything but its payload, and the traceback of its last failure."""
     from compactory_connectors.jobs.operators import jobs_where
 
@@ -184,21 +174,15 @@ def discard(flags: Flags, ids: Ids = None, type_: OneType = None, everything: Al
 @command
 def roles(
     flags: Flags,
-    enqueuer: Annotated[
-        str, typer.Option("--enqueuer", metavar="ROLE", help="Role of services that enqueue.")
-    ] = "compactory_enqueuer",
-    executor: Annotated[
-        str, typer.Option("--executor", metavar="ROLE", help="Role of executors and operators.")
-    ] = "compactory_executor",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    enqueuer: Annotated[str, option("--enqueuer", "ROLE", "Role of services that enqueue.")] = "compactory_enqueuer",
+    executor: Annotated[str, option("--executor", "ROLE", "Role of executors and operators.")] = "compactory_executor",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for services that enqueue and one for executors, with only their rights."""
-    from compactory_connectors import database
+    from compactory_connectors.database import plan_jobs_grants
 
-    grant = database.plan_jobs_grants if only_print else database.grant_jobs
-    give_roles(
-        flags, lambda connection: grant(connection, enqueuer, executor), [enqueuer, executor], only_print=only_print
-    )
+    names = (enqueuer, executor)
+    give_roles(flags, lambda connection: plan_jobs_grants(connection, *names), names, only_print=only_print)
 
 
 def _fields(row: JobRow) -> dict[str, Any]:

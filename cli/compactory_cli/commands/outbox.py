@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
-from ..views.terminal import alarming, marked, number, print_count, print_json, print_table, say, seconds
+from ..views.terminal import alarming, answer, marked, number, print_count, print_json, print_table, seconds
 
 if TYPE_CHECKING:
     import psycopg
@@ -26,21 +26,18 @@ app = typer.Typer(
     name="outbox", help="Send the messages that transactions have published to Kafka.", no_args_is_help=True
 )
 
-Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of messages.")]
-OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
-All = Annotated[bool, typer.Option("--all", help="Messages of every topic.")]
+Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of messages.")]
+OneTopic = Annotated[str | None, option("--topic", "NAME", "Those of this topic.")]
+All = Annotated[bool, flag("--all", "Messages of every topic.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, help="Topics sent at a time.")] = 2,
-    topic: Annotated[
-        list[str] | None,
-        option("--topic", metavar="NAME", help="Only this one; may be repeated."),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Send what is committed by now, then end.")] = False,
+    threads: Annotated[int, option("--threads", "N", "Topics sent at a time.", min=1)] = 2,
+    topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this one; may be repeated.")] = None,
+    once: Annotated[bool, flag("--once", "Send what is committed by now, then end.")] = False,
     listen: ListenOption = None,
 ) -> None:
     """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
@@ -55,11 +52,8 @@ def run(
     relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
     ended = run_worker(relay, OutboxWorker(relay), health, relay.drain if once else Event.wait)
     sent = relay.board.picture()["sent"]
-    if flags.json:
-        print_json({"sent": sent})
-    else:
-        what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items()))
-        say(f"[bold]outbox[/] {'done' if once else 'stopped'}: {what or 'nothing was sent'}")
+    what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items())) or "nothing was sent"
+    answer({"sent": sent}, f"[bold]outbox[/] {'done' if once else 'stopped'}: {what}", as_json=flags.json)
     if not ended:
         raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
     if once:
@@ -128,19 +122,15 @@ def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All 
 @command
 def roles(
     flags: Flags,
-    publisher: Annotated[
-        str, typer.Option("--publisher", metavar="ROLE", help="Role of services that publish.")
-    ] = "compactory_publisher",
-    relay: Annotated[
-        str, typer.Option("--relay", metavar="ROLE", help="Role of relays and operators.")
-    ] = "compactory_relay",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    publisher: Annotated[str, option("--publisher", "ROLE", "Role of services that publish.")] = "compactory_publisher",
+    relay: Annotated[str, option("--relay", "ROLE", "Role of relays and operators.")] = "compactory_relay",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for services that publish and one for relays, with only their rights."""
-    from compactory_connectors import database
+    from compactory_connectors.database import plan_outbox_grants
 
-    grant = database.plan_outbox_grants if only_print else database.grant_outbox
-    give_roles(flags, lambda connection: grant(connection, publisher, relay), [publisher, relay], only_print=only_print)
+    names = (publisher, relay)
+    give_roles(flags, lambda connection: plan_outbox_grants(connection, *names), names, only_print=only_print)
 
 
 def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:

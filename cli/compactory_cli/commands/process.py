@@ -11,21 +11,21 @@ from ..context.flags import Flags, LogLevel, argument, command
 from ..context.importing import imported
 from ..context.session import all_of, begin
 from ..context.worker import ListenOption, either, health_on, run_worker
-from ..views.terminal import number, print_count, print_json, print_table, say
+from ..views.terminal import answer, number, print_count, print_json, print_table
 
 __all__ = ["app"]
 
 app = typer.Typer(name="process", help="Call a function for each event of a topic, once.", no_args_is_help=True)
 
-Name = Annotated[str, argument(metavar="NAME", help="The processor's name.")]
-Ids = Annotated[list[str] | None, argument(metavar="[ID]…", help="Ids of events; by default all that are set aside.")]
+Name = Annotated[str, argument("NAME", "The processor's name.")]
+Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events; by default all that are set aside.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    processor: Annotated[str, argument(metavar="MODULE:NAME", help="Module and name of the `Processor`.")],
+    processor: Annotated[str, argument("MODULE:NAME", "Module and name of the `Processor`.")],
     listen: ListenOption = None,
 ) -> None:
     """Run a processor until SIGTERM or Ctrl-C. Processes of one name share the partitions."""
@@ -39,11 +39,9 @@ def run(
     )
     runner = ProcessRunner(kafka, found)
     run_worker(runner, ProcessWorker(runner), health, either(runner.wait))
-    events = runner.board.counters["events"]
-    if flags.json:
-        print_json({"processor": found.name, **runner.board.counters})
-    else:
-        say(f"[bold]{found.name}[/] stopped: {number(events)} events")
+    counters = runner.board.counters
+    told = f"[bold]{found.name}[/] stopped: {number(counters['events'])} events"
+    answer({"processor": found.name, **counters}, told, as_json=flags.json)
 
 
 @app.command("failed")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.loading import Providers, provider_files
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
-from ..views.terminal import alarming, marked, number, output, print_count, print_json, print_table, say, write
+from ..views.terminal import alarming, answer, marked, number, output, print_count, print_json, print_table, write
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,24 +28,24 @@ app = typer.Typer(name="sink", help="Write topics to Postgres tables, each recor
 offsets_app = typer.Typer(name="offsets", help="Show a sink's offsets, or set one.", no_args_is_help=True)
 app.add_typer(offsets_app)
 
-Sink = Annotated[str, argument(metavar="SINK", help="The sink's name.")]
-OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
-OnePartition = Annotated[int | None, option("--partition", metavar="N", help="Only records of this partition.")]
-OneOffset = Annotated[int | None, option("--offset", metavar="N", help="Only the record at this offset.")]
+Sink = Annotated[str, argument("SINK", "The sink's name.")]
+OneTopic = Annotated[str | None, option("--topic", "NAME", "Those of this topic.")]
+OnePartition = Annotated[int | None, option("--partition", "N", "Only records of this partition.")]
+OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at this offset.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    sink: Annotated[Path, argument(metavar="SINK.json", help="A JDBC sink connector's configuration.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show table, SQL and first rows; write nothing.")] = False,
+    sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
+    dry_run: Annotated[bool, flag("--dry-run", "Show table, SQL and first rows; write nothing.")] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
-        float, typer.Option("--polling-ttl", metavar="SECONDS", help="Not live after this time without a poll.")
+        float, option("--polling-ttl", "SECONDS", "Not live after this time without a poll.")
     ] = 300.0,
     consuming_ttl: Annotated[
-        float, typer.Option("--consuming-ttl", metavar="SECONDS", help="Not live after this time within a batch.")
+        float, option("--consuming-ttl", "SECONDS", "Not live after this time within a batch.")
     ] = 60.0,
     listen: ListenOption = None,
 ) -> None:
@@ -67,11 +67,9 @@ def run(
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
     run_worker(running, worker, health, either(running.wait))
-    picture = running.board.picture()
-    if flags.json:
-        print_json({"sink": config.name, "rows": picture["rows"], "failed": picture["failed"]})
-    else:
-        say(f"[bold]{config.name}[/] stopped: {number(picture['rows'])} records")
+    rows, failed = (running.board.picture()[name] for name in ("rows", "failed"))
+    told = f"[bold]{config.name}[/] stopped: {number(rows)} records"
+    answer({"sink": config.name, "rows": rows, "failed": failed}, told, as_json=flags.json)
 
 
 def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
@@ -97,7 +95,7 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
 @command
 def status(
     flags: Flags,
-    sink: Annotated[str | None, argument(metavar="[SINK]", help="Its name.")] = None,
+    sink: Annotated[str | None, argument("[SINK]", "Its name.")] = None,
 ) -> None:
     """Show each partition: the sink's offset, its lag, and records set aside."""
     from compactory.errors import CompactoryError
@@ -156,9 +154,9 @@ def show(flags: Flags, sink: Sink) -> None:
 def set_(
     flags: Flags,
     sink: Sink,
-    topic: Annotated[str, argument(metavar="TOPIC", help="Its topic.")],
-    partition: Annotated[int, argument(metavar="PARTITION", help="Its partition.")],
-    offset: Annotated[str, argument(metavar="OFFSET", help="A number, earliest or latest.")],
+    topic: Annotated[str, argument("TOPIC", "Its topic.")],
+    partition: Annotated[int, argument("PARTITION", "Its partition.")],
+    offset: Annotated[str, argument("OFFSET", "A number, earliest or latest.")],
 ) -> None:
     """Let a sink continue at another offset; a running sink seeks at once. Records before it are not applied."""
     from compactory.records import Partition
@@ -179,10 +177,8 @@ def set_(
     with _connected(flags) as connection:
         if not set_offset(connection, sink, part, chosen, found.topic_id):
             refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
-    if flags.json:
-        print_json({"sink": sink, "topic": topic, "partition": partition, "offset": chosen})
-    else:
-        say(f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}")
+    told = f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}"
+    answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, told, as_json=flags.json)
 
 
 @app.command("failed")
@@ -240,15 +236,16 @@ def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any) -> N
 @command
 def roles(
     flags: Flags,
-    tables: Annotated[list[str] | None, argument(metavar="[TABLE]…", help="Tables that the sink writes.")] = None,
-    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="The sink's role.")] = "compactory_sink",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    tables: Annotated[list[str] | None, argument("[TABLE]…", "Tables that the sink writes.")] = None,
+    role: Annotated[str, option("--role", "ROLE", "The sink's role.")] = "compactory_sink",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for sinks, with only the rights to keep offsets and to write these tables."""
-    from compactory_connectors import database
+    from compactory_connectors.database import plan_sink_grants
 
-    grant = database.plan_sink_grants if only_print else database.grant_sink
-    give_roles(flags, lambda connection: grant(connection, role, tables or ()), [role], only_print=only_print)
+    give_roles(
+        flags, lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print
+    )
 
 
 def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:

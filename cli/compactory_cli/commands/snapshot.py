@@ -14,10 +14,9 @@ __all__ = ["snapshot"]
 @command
 def snapshot(
     flags: Flags,
-    names: Annotated[list[str], argument(metavar="DIRECTORY…", help="Directories of compactory.toml, or topics.")],
+    names: Annotated[list[str], argument("DIRECTORY…", "Directories of compactory.toml, or topics.")],
     to: Annotated[
-        str,
-        option("--to", metavar="FILE|URL", help="Where to write it: a path, or a URL of fsspec; a folder ends with /."),
+        str, option("--to", "FILE|URL", "Where to write it: a path, or a URL of fsspec; a folder ends with /.")
     ],
 ) -> None:
     """Read directories to their end and write them to a file for each topic.

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, command, flag
 from ..context.loading import Connectors, Providers, load_connectors
 from ..context.session import Problems, all_of, begin
 from ..context.worker import ListenOption, health_on
@@ -38,11 +38,11 @@ app.command("approve")(source_control.approve)
 def run(
     flags: Flags,
     connectors: Connectors,
-    once: Annotated[bool, typer.Option("--once", help="Publish what is committed by now, then end.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first records; write nothing.")] = False,
+    once: Annotated[bool, flag("--once", "Publish what is committed by now, then end.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show the first records; write nothing.")] = False,
     provider: Providers = None,
     no_create_topics: Annotated[
-        bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
+        bool, flag("--no-create-topics", "Fail when a topic is missing instead of creating it.")
     ] = False,
     listen: ListenOption = None,
 ) -> None:

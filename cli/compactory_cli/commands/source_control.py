@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
+from ..context.flags import Flags, argument, command, flag, option
 from ..context.loading import Providers, load_connectors
 from ..context.session import begin, refuse
 
@@ -29,21 +29,16 @@ _LOOK = 0.2  # seconds between looks whether an order was carried out
 _FILES = (".json", ".properties")
 _NOTHING_HELD = "no such removal is held; compactory source status shows what is, with its id"
 
-_Names = Annotated[list[str] | None, argument(metavar="[CONNECTOR…]", help="Names, or connector files; default: all.")]
+_Names = Annotated[list[str] | None, argument("[CONNECTOR…]", "Names, or connector files; default: all.")]
 _Name = Annotated[
-    str | None,
-    argument(metavar="[CONNECTOR]", help="Name or file of the connector; default: the only one of the process."),
+    str | None, argument("[CONNECTOR]", "Name or file of the connector; default: the only one of the process.")
 ]
 _Url = Annotated[
     str | None,
-    option(
-        "--url",
-        metavar="URL",
-        help="Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN.",
-    ),
+    option("--url", "URL", "Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN."),
 ]
-_Table = Annotated[str | None, option("--table", metavar="SCHEMA.TABLE", help="Only this one.")]
-_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Time to wait for the new state.")]
+_Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this one.")]
+_Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new state.")]
 
 
 @command
@@ -110,15 +105,9 @@ def restart(
 def approve(
     flags: Flags,
     name: _Name = None,
-    table: Annotated[
-        str | None, argument(metavar="[TABLE]", help="Table with its schema; default: the only one.")
-    ] = None,
-    removal: Annotated[
-        str | None, option("--removal", metavar="ID", help="Only the removal with this id in the status.")
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal this or --removal is needed.")
-    ] = False,
+    table: Annotated[str | None, argument("[TABLE]", "Table with its schema; default: the only one.")] = None,
+    removal: Annotated[str | None, option("--removal", "ID", "Only the removal with this id in the status.")] = None,
+    yes: Annotated[bool, flag("--yes", "Do not ask; without a terminal this or --removal is needed.", "-y")] = False,
     url: _Url = None,
     provider: Providers = None,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command, option
+from ..context.flags import Flags, command, flag, option
 from ..context.loading import Connector, Providers, load_connectors
 from ..context.session import all_of, begin, refuse
 
@@ -32,15 +32,12 @@ app = typer.Typer(
 )
 
 _Tables = Annotated[
-    list[str] | None,
-    option("--table", metavar="TABLE", help="Only this table, with or without schema; may be repeated."),
+    list[str] | None, option("--table", "TABLE", "Only this table, with or without schema; may be repeated.")
 ]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the offsets before and after and the rows to send; write nothing.")
-]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
-_Force = Annotated[bool, typer.Option("--force", help="Also while a source runs; it continues from the new offset.")]
-_Name = Annotated[str | None, option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.")]
+_DryRun = Annotated[bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")]
+_Yes = Annotated[bool, flag("--yes", "Do not ask on a terminal.", "-y")]
+_Force = Annotated[bool, flag("--force", "Also while a source runs; it continues from the new offset.")]
+_Name = Annotated[str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")]
 
 
 @app.command("show")
@@ -50,9 +47,7 @@ def show(
     connector: Connector,
     provider: Providers = None,
     table: _Tables = None,
-    count: Annotated[
-        bool, typer.Option("--count", help="Count the rows that a poll would send now; asks Postgres.")
-    ] = False,
+    count: Annotated[bool, flag("--count", "Count the rows that a poll would send now; asks Postgres.")] = False,
 ) -> None:
     """Show the offset of every table: how far it got, on which server, when it was written, who edited it.
 
@@ -106,16 +101,16 @@ def set_(
         str | None,
         option(
             "--timestamp",
-            metavar="TIME",
-            help="Send from this time on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
+            "TIME",
+            "Send from this time on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
         ),
     ] = None,
     incrementing: Annotated[
-        int | None, option("--incrementing", metavar="ID", help="Of rows with that time, only those with a greater id.")
+        int | None, option("--incrementing", "ID", "Of rows with that time, only those with a greater id.")
     ] = None,
-    to_id: Annotated[int | None, option("--to-id", metavar="ID", help="Send from the row with this id on.")] = None,
-    to_time: Annotated[str | None, option("--to-time", metavar="TIME", help="Send from this time on.")] = None,
-    skip: Annotated[bool, typer.Option("--skip", help="Skip rows before that offset that were never sent.")] = False,
+    to_id: Annotated[int | None, option("--to-id", "ID", "Send from the row with this id on.")] = None,
+    to_time: Annotated[str | None, option("--to-time", "TIME", "Send from this time on.")] = None,
+    skip: Annotated[bool, flag("--skip", "Skip rows before that offset that were never sent.")] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
     force: _Force = False,
@@ -143,18 +138,17 @@ def import_(
     provider: Providers = None,
     table: _Tables = None,
     from_connect: Annotated[
-        str | None, option("--from-connect", metavar="TOPIC", help="The worker's offset.storage.topic, on this Kafka.")
+        str | None, option("--from-connect", "TOPIC", "The worker's offset.storage.topic, on this Kafka.")
     ] = None,
     from_file: Annotated[
-        Path | None, option("--from-file", metavar="FILE", help="A standalone worker's offset.storage.file.filename.")
+        Path | None, option("--from-file", "FILE", "A standalone worker's offset.storage.file.filename.")
     ] = None,
     connect_name: _Name = None,
     connect_group_id: Annotated[
-        str | None,
-        option("--connect-group-id", metavar="GROUP", help="The workers' group.id; warn while workers are alive."),
+        str | None, option("--connect-group-id", "GROUP", "The workers' group.id; warn while workers are alive.")
     ] = None,
     by_cursor: Annotated[
-        bool, typer.Option("--by-cursor", help="Trust Connect's offset; do not compare tables with topics.")
+        bool, flag("--by-cursor", "Trust Connect's offset; do not compare tables with topics.")
     ] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
@@ -195,9 +189,7 @@ def export(
     to_connect: Annotated[
         str | None,
         option(
-            "--to-connect",
-            metavar="TOPIC",
-            help="Write them into this offset.storage.topic of the workers; default: print them.",
+            "--to-connect", "TOPIC", "Write them into this offset.storage.topic of the workers; default: print them."
         ),
     ] = None,
     connect_name: _Name = None,

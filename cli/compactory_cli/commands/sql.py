@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, command
+from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
 from ..views.terminal import marked, output, print_json, print_table, say
 
@@ -59,19 +59,13 @@ def status(flags: Flags) -> None:
 @command
 def adopt(
     flags: Flags,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, with or without schema.")],
-    key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="Columns of the record key.")],
-    active: Annotated[
-        str | None, typer.Option("--active", metavar="COL", help="A boolean column: false means deleted.")
-    ] = None,
-    timestamp: Annotated[
-        str, typer.Option("--timestamp", metavar="COL", help="The timestamp that updates set.")
-    ] = "updated_date",
-    incrementing: Annotated[str, typer.Option("--id", metavar="COL", help="The incrementing column.")] = "id",
-    no_notify: Annotated[
-        bool, typer.Option("--no-notify", help="Never wake the source; PREPARE TRANSACTION needs this.")
-    ] = False,
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    name: Annotated[str, argument("TABLE", "The table, with or without schema.")],
+    key: Annotated[str, option("--key", "COL[,COL]", "Columns of the record key.")],
+    active: Annotated[str | None, option("--active", "COL", "A boolean column: false means deleted.")] = None,
+    timestamp: Annotated[str, option("--timestamp", "COL", "The timestamp that updates set.")] = "updated_date",
+    incrementing: Annotated[str, option("--id", "COL", "The incrementing column.")] = "id",
+    no_notify: Annotated[bool, flag("--no-notify", "Never wake the source; PREPARE TRANSACTION needs this.")] = False,
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again."""
     from compactory_connectors import database
@@ -93,24 +87,19 @@ def adopt(
 @command
 def roles(
     flags: Flags,
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help="The tables that a source polls.")],
-    owner: Annotated[
-        str, typer.Option("--owner", metavar="ROLE", help="Role that installs and adopts.")
-    ] = "compactory_owner",
-    source: Annotated[str, typer.Option("--source", metavar="ROLE", help="Role of the source.")] = "compactory_source",
-    writer: Annotated[
-        str, typer.Option("--writer", metavar="ROLE", help="Role that changes rows.")
-    ] = "compactory_writer",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    tables: Annotated[list[str], argument("TABLE…", "The tables that a source polls.")],
+    owner: Annotated[str, option("--owner", "ROLE", "Role that installs and adopts.")] = "compactory_owner",
+    source: Annotated[str, option("--source", "ROLE", "Role of the source.")] = "compactory_source",
+    writer: Annotated[str, option("--writer", "ROLE", "Role that changes rows.")] = "compactory_writer",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role per component with only its rights. Run it before install, and again after adopt."""
-    from compactory_connectors import database
+    from compactory_connectors.database import Roles, plan_grants
 
-    names = database.Roles(owner=owner, source=source, writer=writer)
-    grant = database.plan_grants if only_print else database.grant
+    names = Roles(owner=owner, source=source, writer=writer)
     give_roles(
         flags,
-        lambda connection: grant(connection, tables, names),
+        lambda connection: plan_grants(connection, tables, names),
         [owner, source, writer],
         only_print=only_print,
         tables=tables,
@@ -121,10 +110,8 @@ def roles(
 @command
 def prune(
     flags: Flags,
-    days: Annotated[
-        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep entries younger than this.")
-    ] = 7.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count; remove nothing.")] = False,
+    days: Annotated[float, option("--older-than", "DAYS", "Keep entries younger than this.", min=0)] = 7.0,
+    dry_run: Annotated[bool, flag("--dry-run", "Count; remove nothing.")] = False,
 ) -> None:
     """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
     from datetime import timedelta

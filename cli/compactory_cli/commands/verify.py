@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
+from ..context.flags import Flags, argument, command, flag, option
 from ..context.loading import Providers, load_connectors
 from ..context.session import all_of, begin, refuse
 from .spark.command import Conf, Jars, Master, spark_options
@@ -32,48 +32,34 @@ def verify(
     target: Annotated[
         str,
         argument(
-            metavar="DIRECTORY | CONNECTOR.json",
-            help="A directory of compactory.toml that names its connector, or a connector.",
+            "DIRECTORY | CONNECTOR.json", "A directory of compactory.toml that names its connector, or a connector."
         ),
     ],
-    tables: Annotated[
-        list[str] | None, option("--table", metavar="TABLE", help="Only this table; may be repeated.")
-    ] = None,
+    tables: Annotated[list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")] = None,
     provider: Providers = None,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", help="Time that a running source may take to catch up.", min=0)
+        float, option("--wait", "SECONDS", "Time that a running source may take to catch up.", min=0)
     ] = 30.0,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Differing keys to show.", min=0)] = 20,
+    limit: Annotated[int, option("--limit", "N", "Differing keys to show.", min=0)] = 20,
     values: Annotated[
-        bool, typer.Option("--values/--no-values", help="Show both values of differing keys, or only the keys.")
+        bool, flag("--values/--no-values", "Show both values of differing keys, or only the keys.")
     ] = True,
     digests: Annotated[
-        bool, typer.Option("--digests", help="Digests of both sides by key range, to compare with other tools.")
+        bool, flag("--digests", "Digests of both sides by key range, to compare with other tools.")
     ] = False,
     repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Send differing rows again, and tombstones for extra keys; then compare again."),
+        bool, flag("--repair", "Send differing rows again, and tombstones for extra keys; then compare again.")
     ] = False,
-    approve: Annotated[
-        bool, typer.Option("--approve", help="Remove more keys than compactory.max.removed.percent allows.")
-    ] = False,
+    approve: Annotated[bool, flag("--approve", "Remove more keys than compactory.max.removed.percent allows.")] = False,
     url: Annotated[
         str | None,
-        option(
-            "--url",
-            metavar="URL",
-            help="Address of a running source that then does the repair; default: COMPACTORY_URL.",
-        ),
+        option("--url", "URL", "Address of a running source that then does the repair; default: COMPACTORY_URL."),
     ] = None,
     on_spark: Annotated[
-        bool, typer.Option("--spark", help="Compare on Spark, by digests first; also for --store and --export.")
+        bool, flag("--spark", "Compare on Spark, by digests first; also for --store and --export.")
     ] = False,
-    store: Annotated[
-        list[str] | None, option("--store", metavar="URL", help="A running server; may be repeated.")
-    ] = None,
-    export: Annotated[
-        list[str] | None, option("--export", metavar="PATH", help="Exported files; may be repeated.")
-    ] = None,
+    store: Annotated[list[str] | None, option("--store", "URL", "A running server; may be repeated.")] = None,
+    export: Annotated[list[str] | None, option("--export", "PATH", "Exported files; may be repeated.")] = None,
     master: Master = None,
     conf: Conf = None,
     jars: Jars = None,

@@ -21,11 +21,11 @@ __all__ = ["watch"]
 @command
 def watch(
     flags: Flags,
-    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
+    directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     since: Annotated[
-        str | None, option("--since", metavar="CURSOR", help="Begin behind this cursor, of a line that --json printed.")
+        str | None, option("--since", "CURSOR", "Begin behind this cursor, of a line that --json printed.")
     ] = None,
-    prefix: Annotated[str, option("--prefix", metavar="TEXT", help="Only keys that begin with this.")] = "",
+    prefix: Annotated[str, option("--prefix", "TEXT", "Only keys that begin with this.")] = "",
 ) -> None:
     """Print the changes of a directory as they come, until Ctrl-C.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
 from ..views.terminal import print_json, say
 from .flags import Flags
@@ -30,18 +30,19 @@ def connected(
 
 def give_roles(
     flags: Flags,
-    grant: Callable[[psycopg.Connection[Any]], Sequence[str]],
+    plan: Callable[[psycopg.Connection[Any]], tuple[LiteralString, ...]],
     roles: Sequence[str],
     *,
     only_print: bool,
     **shown: object,
 ) -> None:
-    """Run ``grant``, which makes the roles or only plans them, and print its SQL or that the roles have their rights.
+    """Run the statements of a plan for roles, or with ``only_print`` print them. ``shown`` is added to the JSON."""
+    from compactory_connectors.database import grant
 
-    ``shown`` is added to the JSON.
-    """
     with connected(flags) as connection:
-        texts = grant(connection)
+        texts = plan(connection)
+        if not only_print:
+            grant(connection, texts)
     if flags.json:
         print_json({**shown, "sql": list(texts)})
     elif only_print:

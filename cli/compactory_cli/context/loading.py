@@ -15,17 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Connector", "Connectors", "Providers", "load_connectors", "provider_files"]
 
-Connector = Annotated[Path, argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.")]
+Connector = Annotated[Path, argument("CONNECTOR.json", "A connector: JSON, or .properties.")]
 Connectors = Annotated[
-    list[Path], argument(metavar="CONNECTOR.json…", help="Connectors: JSON files with one or several, or .properties.")
+    list[Path], argument("CONNECTOR.json…", "Connectors: JSON files with one or several, or .properties.")
 ]
 Providers = Annotated[
     list[str] | None,
-    option(
-        "--provider",
-        metavar="NAME=FILE",
-        help="A .properties file that answers the placeholders ${NAME:…}; may be repeated.",
-    ),
+    option("--provider", "NAME=FILE", "A .properties file that answers the placeholders ${NAME:…}; may be repeated."),
 ]
 
 

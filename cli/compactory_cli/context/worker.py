@@ -21,8 +21,7 @@ __all__ = ["Health", "ListenOption", "either", "health_on", "run_worker", "stopp
 T_co = TypeVar("T_co", covariant=True)
 
 ListenOption = Annotated[
-    str | None,
-    option("--listen", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /v1/status at this address."),
+    str | None, option("--listen", "HOST:PORT", "Serve /livez, /readyz, /metrics and /v1/status at this address.")
 ]
 
 Health = Callable[[Sequence["Worker"]], AbstractContextManager[object]]

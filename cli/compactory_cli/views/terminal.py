@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "alarming",
+    "answer",
     "cut",
     "decoded",
     "errors",
@@ -71,12 +72,17 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
+def answer(value: Any, text: str, *, as_json: bool) -> None:
+    """Print the one value of a command for programs, or a line of markup for people."""
+    if as_json:
+        print_json(value)
+    else:
+        say(text)
+
+
 def print_count(count: int, noun: str, outcome: str, *, as_json: bool) -> None:
     """``3 jobs cancelled``, or ``{"jobs": 3}``."""
-    if as_json:
-        print_json({f"{noun}s": count})
-    else:
-        output().print(f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", highlight=False)
+    answer({f"{noun}s": count}, f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", as_json=as_json)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
