@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import grant_jobs
+from compactory_connectors.database import grant, plan_jobs_grants
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, Retry
 from compactory_connectors.jobs.operators import cancel, retry
 from tests.jobs.harness import Bench
@@ -22,7 +22,7 @@ def roles(bench: Bench, unique: Callable[[str], str]) -> Iterator[tuple[str, str
     """URLs of an enqueuer and an executor."""
     names = unique("enqueuer"), unique("executor")
     for _ in range(2):  # running it again changes nothing
-        grant_jobs(bench.sql, *names)
+        grant(bench.sql, plan_jobs_grants(bench.sql, *names))
     place = urlsplit(bench.url)
     yield tuple(f"postgresql://{name}@{place.hostname}:{place.port}{place.path}" for name in names)
     for name in names:

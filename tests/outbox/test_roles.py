@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import grant_outbox
+from compactory_connectors.database import grant, plan_outbox_grants
 from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.outbox.status import topic_statuses
@@ -25,7 +25,7 @@ def roles(bench: Bench, unique: Callable[[str], str]) -> Iterator[tuple[str, str
     """URLs of a publisher and a relay."""
     names = unique("publisher"), unique("relay")
     for _ in range(2):  # running it again changes nothing
-        grant_outbox(bench.sql, *names)
+        grant(bench.sql, plan_outbox_grants(bench.sql, *names))
     place = urlsplit(bench.url)
     yield tuple(f"postgresql://{name}@{place.hostname}:{place.port}{place.path}" for name in names)
     for name in names:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import Adoption, Roles, adopt, grant, install
+from compactory_connectors.database import Adoption, Roles, adopt, grant, install, plan_grants
 from compactory_sql import read
 from tests.conftest import needs_apache_kafka
 from tests.security.secured_kafka import SecuredKafka
@@ -40,7 +40,7 @@ class Tenancy:
 
     def give_rights(self) -> None:
         with self.connect() as connection:
-            grant(connection, [TABLE], self.roles)
+            grant(connection, plan_grants(connection, [TABLE], self.roles))
 
     def adopt(self) -> None:
         """As the owner, who is no superuser; then the rights on what has come into being."""

@@ -10,7 +10,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory.records import Partition
-from compactory_connectors.database import grant_sink
+from compactory_connectors.database import grant, plan_sink_grants
 from compactory_connectors.sink.status import Board, SinkWorker
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
@@ -21,7 +21,7 @@ def role(bench: Bench, unique: Callable[[str], str]) -> Iterator[str]:
     """URL of a sink's role."""
     name = unique("sinkrole")
     for _ in range(2):  # running it again changes nothing
-        grant_sink(bench.sql, name, ["counters", "effects"])
+        grant(bench.sql, plan_sink_grants(bench.sql, name, ["counters", "effects"]))
     place = urlsplit(bench.url)
     yield f"postgresql://{name}@{place.hostname}:{place.port}{place.path}"
     bench.sql.execute(f'DROP OWNED BY "{name}"; DROP ROLE "{name}"')

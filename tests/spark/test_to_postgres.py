@@ -17,7 +17,7 @@ import pytest
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_connectors.database import Adoption, Roles, adopt, grant, install
+from compactory_connectors.database import Adoption, Roles, adopt, grant, install, plan_grants
 from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_table.copying import Copying
@@ -532,7 +532,7 @@ def test_the_writers_role_is_enough(adopted: Loading, unique: Callable[[str], st
     assert "may not load it: GRANT SELECT, INSERT, UPDATE ON public.tariffs" in str(refused.value)
     assert "may not stage rows: run compactory sql roles" in str(refused.value)
     adopted.sql.execute(f'CREATE ROLE "{roles.owner}" LOGIN; ALTER TABLE tariffs OWNER TO "{roles.owner}"')
-    grant(adopted.sql, ["tariffs"], roles)
+    grant(adopted.sql, plan_grants(adopted.sql, ["tariffs"], roles))
     for _ in range(2):
         adopted.load([ONE, TWO], mode=Mode.REPLACE, url=other)
     assert adopted.all() == [ONE, TWO]

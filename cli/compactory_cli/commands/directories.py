@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..context.flags import Flags, argument, command
-from ..views.terminal import number, output, print_json, seconds, table
+from ..context.session import begin
+from ..views.terminal import alarming, marked, number, output, print_json, print_table, seconds
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -21,17 +23,13 @@ __all__ = ["directories"]
 @command
 def directories(
     flags: Flags,
-    names: Annotated[
-        list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml, or topics.")] = None,
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.
 
     Loads the named directories, or all of compactory.toml. If COMPACTORY_URL is set, it asks that server, which
     also tells state and age, and why data is old. Exits with 1 if there are bad records.
     """
-    from ..context.session import begin
-
     configuration = begin(flags)
     rows = _ask(configuration) if configuration.url else _load(configuration, names or [])
     if flags.json:
@@ -76,31 +74,24 @@ def _ask(configuration: Configuration) -> list[dict[str, Any]]:
 
 
 def _print(rows: list[dict[str, Any]], *, remote: bool) -> None:
-    from rich.markup import escape
-
+    state = ("state",) if remote else ()
     right = ("entries", "partitions", "lag", "bad records", "age" if remote else "load time")
-    shown = table("name", "topic", *(("state",) if remote else ()), *right, right=right)
+    print_table(("name", "topic", *state, *right), (_row(row, remote=remote) for row in rows), right=right)
     for row in rows:
-        duration = row.get("age_seconds") if remote else row["load_seconds"]
-        shown.add_row(
-            f"[bold]{row['name']}[/]",
-            row["topic"],
-            *((f"[yellow]{row['state']}[/]" if row.get("stale") else str(row["state"]),) if remote else ()),
-            number(row["entries"]) if row["entries"] is not None else "–",
-            str(row["partitions"]),
-            number(row["lag"]),
-            _bad(row),
-            seconds(duration) if duration is not None else "–",
-        )
-    output().print(shown)
-    for row in rows:
-        name = escape(row["name"])
         if row.get("stale"):
-            output().print(f"[bold]{name}[/] is old: {escape(row['stale'])}", highlight=False)
+            output().print(marked("bold", row["name"]), f"is old: {row['stale']}", markup=False, highlight=False)
         if row.get("unusable"):
-            output().print(f"[bold red]{name}[/]: {escape(row['unusable'])}", highlight=False)
+            output().print(marked("bold red", f"{row['name']}:"), row["unusable"], markup=False, highlight=False)
 
 
-def _bad(row: dict[str, Any]) -> str:
-    bad = row.get("bad_records")  # older servers do not tell
-    return "–" if bad is None else f"[red]{number(bad)}[/]" if bad else "0"
+def _row(row: dict[str, Any], *, remote: bool) -> Iterator[object]:
+    duration = row.get("age_seconds") if remote else row["load_seconds"]
+    yield marked("bold", row["name"])
+    yield row["topic"]
+    if remote:
+        yield marked("yellow", row["state"]) if row.get("stale") else row["state"]
+    yield number(row["entries"]) if row["entries"] is not None else None
+    yield row["partitions"]
+    yield number(row["lag"])
+    yield alarming(row["bad_records"]) if row.get("bad_records") is not None else None  # older servers do not tell
+    yield seconds(duration) if duration is not None else None

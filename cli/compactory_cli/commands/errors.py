@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
-from ..views.terminal import number, output, print_json, table
+from ..context.flags import Flags, argument, command, flag, option
+from ..context.session import begin, refuse
+from ..views.terminal import answer, marked, number, output, print_json, print_table
 
 if TYPE_CHECKING:
     from compactory import QuarantinedRecord
@@ -25,22 +26,20 @@ _Place = tuple[str, int, int]  # directory, partition, offset
 def errors(
     flags: Flags,
     names: Annotated[
-        list[str] | None, argument(metavar="[DIRECTORY…]", help="Only bad records of these directories; default: all.")
+        list[str] | None, argument("[DIRECTORY…]", "Only bad records of these directories; default: all.")
     ] = None,
     places: Annotated[
         list[str] | None,
-        option("--place", metavar="DIRECTORY:PARTITION:OFFSET", help="Only the record at this place; may be repeated."),
+        option("--place", "DIRECTORY:PARTITION:OFFSET", "Only the record at this place; may be repeated."),
     ] = None,
-    retry: Annotated[bool, typer.Option("--retry", help="Let the server apply them again.")] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="Let the server drop them.")] = False,
+    retry: Annotated[bool, flag("--retry", "Let the server apply them again.")] = False,
+    skip: Annotated[bool, flag("--skip", "Let the server drop them.")] = False,
 ) -> None:
     """List bad records: the store can't apply them, and no newer record of their key has replaced them.
 
     Asks the server at COMPACTORY_URL (with COMPACTORY_HTTP_ADMIN_TOKEN it tells more, and may retry and skip), or reads
     the topics. Exit code 1 if a retried record is still bad.
     """
-    from ..context.session import begin
-
     configuration = begin(flags)
     only = _only(places or [])
     if retry or skip:
@@ -57,8 +56,6 @@ def errors(
 
 
 def _only(texts: Iterable[str]) -> set[_Place]:
-    from compactory import ConfigError
-
     found: set[_Place] = set()
     wrong = []
     for text in texts:
@@ -68,7 +65,7 @@ def _only(texts: Iterable[str]) -> set[_Place]:
         else:
             wrong.append(f"--place {text}: must be DIRECTORY:PARTITION:OFFSET, such as terminal_acquirer:0:42")
     if wrong:
-        raise ConfigError(wrong)
+        refuse(wrong)
     return found
 
 
@@ -90,11 +87,9 @@ def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place
 
 
 def _check(names: Sequence[str], only: set[_Place], known: list[str]) -> None:
-    from compactory import ConfigError
-
     unknown = [name for name in dict.fromkeys([*names, *(place[0] for place in only)]) if name not in known]
     if unknown:
-        raise ConfigError(f"the server has no directory {name!r}; it has: {', '.join(known)}" for name in unknown)
+        refuse(f"the server has no directory {name!r}; it has: {', '.join(known)}" for name in unknown)
 
 
 def _described(error: QuarantinedRecord) -> dict[str, Any]:
@@ -121,16 +116,14 @@ def _chosen(found: list[dict[str, Any]], names: Sequence[str], only: set[_Place]
 def _resolve(
     configuration: Configuration, names: Sequence[str], only: set[_Place], verb: str, flags: Flags, *, both: bool
 ) -> None:
-    from compactory import ConfigError
-
     from ..context.remote import Server
 
     if both:
-        raise ConfigError("--retry and --skip contradict each other; give one")
+        refuse("--retry and --skip contradict each other; give one")
     if not configuration.url:
-        raise ConfigError(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
+        refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
     if verb == "skip" and not names and not only:
-        raise ConfigError("--skip lets go of records for good: name directories, or records by --place")
+        refuse("--skip lets go of records for good: name directories, or records by --place")
     server = Server(configuration.url, configuration.tokens.admin or configuration.tokens.any)
     places = None
     if names or only:
@@ -138,28 +131,27 @@ def _resolve(
             {name: each[name] for name in ("directory", "partition", "offset")}
             for each in _chosen(_listed(configuration, names, only)[0], names, only)
         ]
-    answer = server.resolve(verb, places)
-    if flags.json:
-        print_json(answer)
-    else:
-        done = "applied" if verb == "retry" else "let go of"
-        output().print(f"{number(answer['done'])} {done}, {number(answer['outstanding'])} outstanding")
-    left = answer["outstanding"] if places is None else len(places) - answer["done"]
+    found = server.resolve(verb, places)
+    done = "applied" if verb == "retry" else "let go of"
+    told = f"{number(found['done'])} {done}, {number(found['outstanding'])} outstanding"
+    answer(found, told, as_json=flags.json)
+    left = found["outstanding"] if places is None else len(places) - found["done"]
     if verb == "retry" and left > 0:
         raise typer.Exit(1)
 
 
 def _print(found: list[dict[str, Any]]) -> None:
-    from rich.markup import escape
-
     from ..views.moment import moment_text
 
-    shown = table("directory", "partition", "offset", "error", "written", right=("partition", "offset"))
-    for each in found:
-        written = moment_text(each["timestamp_ms"] * 1000) if each["timestamp_ms"] >= 0 else "–"
-        place = (str(each["partition"]), str(each["offset"]))
-        shown.add_row(f"[bold]{escape(each['directory'])}[/]", *place, escape(each["error"]), written)
-    if found:
-        output().print(shown)
-    else:
-        output().print("no bad records")
+    print_table(
+        ("directory", "partition", "offset", "error", "written"),
+        (
+            (
+                marked("bold", each["directory"]), each["partition"], each["offset"], each["error"],
+                moment_text(each["timestamp_ms"] * 1000) if each["timestamp_ms"] >= 0 else None,
+            )
+            for each in found
+        ),
+        right=("partition", "offset"),
+        none="no bad records",
+    )  # fmt: skip

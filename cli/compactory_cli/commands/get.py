@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
-from ..views.terminal import json_or_text, number, output, print_json
+from ..context.session import begin
+from ..views.terminal import json_or_text, number, output, print_json, write
 
 if TYPE_CHECKING:
     from ..context.configuration import Configuration
@@ -29,18 +30,14 @@ class _Found:
 @command
 def get(
     flags: Flags,
-    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
-    key: Annotated[str, argument(metavar="KEY", help="The key to look up.")],
-    by: Annotated[
-        str | None, option("--by", metavar="FIELD", help="Look a topic up by this field of the value.")
-    ] = None,
+    directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
+    key: Annotated[str, argument("KEY", "The key to look up.")],
+    by: Annotated[str | None, option("--by", "FIELD", "Look a topic up by this field of the value.")] = None,
 ) -> None:
     """Print the entry of a key.
 
     Reads the topic to its end and looks the key up, or asks the server at COMPACTORY_URL.
     """
-    from ..context.session import begin
-
     configuration = begin(flags)
     found = _ask(configuration, directory, key) if configuration.url else _read(configuration, directory, key, by)
     value = json_or_text(found.value)
@@ -48,7 +45,7 @@ def get(
         fields = ("topic", "partition", "offset", "timestamp_ms")
         print_json({"key": key, "value": value} | {name: getattr(found, name) for name in fields})
     elif isinstance(value, str):
-        output().print(value, markup=False, highlight=False, soft_wrap=True)
+        write(value)
     else:
         output().print_json(data=value)
 

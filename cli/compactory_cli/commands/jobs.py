@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.importing import imported
-from ..context.stopping import stopping
-from ..views.terminal import number, output, print_count, print_json, seconds, table
-from .health import ListenOption, health_on, listen_on
+from ..context.session import all_of, begin, refuse
+from ..context.worker import ListenOption, health_on, run_worker
+from ..views.terminal import answer, marked, number, output, print_count, print_json, print_table, seconds
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,59 +25,39 @@ __all__ = ["app"]
 
 app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
 
-Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of jobs.")]
-OneType = Annotated[str | None, option("--type", metavar="TYPE", help="Only jobs of this type.")]
-OneGroup = Annotated[str | None, option("--group", metavar="NAME", help="Only jobs of this group.")]
-All = Annotated[bool, typer.Option("--all", help="Jobs of every type.")]
+Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of jobs.")]
+OneType = Annotated[str | None, option("--type", "TYPE", "Only jobs of this type.")]
+OneGroup = Annotated[str | None, option("--group", "NAME", "Only jobs of this group.")]
+All = Annotated[bool, flag("--all", "Jobs of every type.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    jobs: Annotated[str, argument(metavar="MODULE:JOBS", help="Module and name of the `Jobs` with the handlers.")],
-    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", min=1, help="Jobs at a time.")] = 30,
-    topic: Annotated[
-        str | None,
-        option("--topic", metavar="NAME", help="Follow this topic's partitions."),
-    ] = None,
-    group_id: Annotated[
-        str | None,
-        option("--group-id", metavar="ID", help="Consumer group of the executors."),
-    ] = None,
+    jobs: Annotated[str, argument("MODULE:JOBS", "Module and name of the `Jobs` with the handlers.")],
+    concurrency: Annotated[int, option("--concurrency", "N", "Jobs at a time.", min=1)] = 30,
+    topic: Annotated[str | None, option("--topic", "NAME", "Follow this topic's partitions.")] = None,
+    group_id: Annotated[str | None, option("--group-id", "ID", "Consumer group of the executors.")] = None,
     listen: ListenOption = None,
 ) -> None:
     """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run beside each other."""
-    from ..context.session import Problems, begin
-
     configuration = begin(flags, LogLevel.INFO)
-    from compactory_connectors.jobs import Jobs
-
-    problems = Problems()
-    postgres = problems.of(configuration.postgres)
-    kafka = problems.of(configuration.kafka) if topic or group_id else None
-    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    found = problems.of(partial(imported, jobs, Jobs, "service:jobs"))
-    problems.raise_any()
-    assert postgres is not None
-    assert found is not None
     from compactory.errors import Unreachable
-    from compactory_connectors.jobs import JobExecutor
+    from compactory_connectors.jobs import JobExecutor, Jobs
     from compactory_connectors.jobs.worker import JobsWorker
 
+    postgres, kafka, health, found = all_of(
+        configuration.postgres,
+        lambda: configuration.kafka() if topic or group_id else None,
+        partial(health_on, configuration, listen),
+        partial(imported, jobs, Jobs, "service:jobs"),
+    )
     executor = JobExecutor(postgres, found, concurrency, kafka=kafka, group_id=group_id, topic=topic)
-    with stopping() as stop, health_on(place, configuration.tokens)([JobsWorker(executor)]):
-        executor.start()
-        try:
-            stop.wait()
-        finally:
-            ended = executor.stop()
+    ended = run_worker(executor, JobsWorker(executor), health)
     runs = executor.board.picture()["runs"]
-    if flags.json:
-        print_json({"runs": runs})
-    else:
-        what = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
-        output().print(f"[bold]jobs[/] stopped: {what or 'nothing was run'}", highlight=False)
+    what = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
+    answer({"runs": runs}, f"[bold]jobs[/] stopped: {what or 'nothing was run'}", as_json=flags.json)
     if not ended:
         raise Unreachable("a handler", "a handler did not end in time; its job is taken over within 10 s")
 
@@ -93,20 +73,24 @@ def status(flags: Flags) -> None:
     if flags.json:
         print_json({"types": [asdict(item) for item in types], "executors": [asdict(item) for item in executors]})
         return
-    from rich.markup import escape
-
-    shown = table("type", "state", "jobs", "oldest", "executors", right=("jobs", "executors"))
-    for item in types:
-        known = number(item.executors) if item.executors else "[red]none[/]"
-        shown.add_row(f"[bold]{escape(item.type)}[/]", item.state, number(item.jobs), seconds(item.oldest), known)
-    output().print(shown if types else "no job waits")
-    shown = table("executor", "name", "partitions of", "running", "silent", right=("executor", "running"))
-    for executor in executors:
-        shown.add_row(
-            str(executor.id), escape(executor.name), escape(executor.pool), number(executor.running),
-            seconds(executor.silent),
-        )  # fmt: skip
-    output().print(shown if executors else "no executor runs")
+    print_table(
+        ("type", "state", "jobs", "oldest", "executors"),
+        (
+            (
+                marked("bold", item.type), item.state, number(item.jobs), seconds(item.oldest),
+                number(item.executors) if item.executors else marked("red", "none"),
+            )
+            for item in types
+        ),
+        right=("jobs", "executors"),
+        none="no job waits",
+    )  # fmt: skip
+    print_table(
+        ("executor", "name", "partitions of", "running", "silent"),
+        ((item.id, item.name, item.pool, number(item.running), seconds(item.silent)) for item in executors),
+        right=("executor", "running"),
+        none="no executor runs",
+    )
 
 
 @app.command("list")
@@ -115,11 +99,10 @@ def list_jobs(
     flags: Flags,
     type_: OneType = None,
     state: Annotated[
-        str | None,
-        option("--state", metavar="STATE", help="scheduled, running, succeeded, failed, cancelled."),
+        str | None, option("--state", "STATE", "scheduled, running, succeeded, failed, cancelled.")
     ] = None,
     group: OneGroup = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Largest number of jobs to show.")] = 20,
+    limit: Annotated[int, option("--limit", "N", "Largest number of jobs to show.", min=1)] = 20,
 ) -> None:
     """List jobs, newest first."""
     from compactory_connectors.jobs.operators import jobs_where
@@ -129,29 +112,30 @@ def list_jobs(
     if flags.json:
         print_json({"jobs": [_fields(row) for row in found]})
         return
-    from rich.markup import escape
-
-    shown = table("id", "type", "state", "group", "attempt", "run at", "last error", right=("id", "attempt"))
-    for row in found:
-        error = (row.last_error or "").strip().splitlines()
-        shown.add_row(
-            str(row.id), f"[bold]{escape(row.type)}[/]", row.state, escape(row.group or "–"), str(row.attempt),
-            f"{row.run_at:%Y-%m-%d %H:%M:%S}", escape(error[-1] if error else ""),
-        )  # fmt: skip
-    output().print(shown if found else "there is no such job")
+    print_table(
+        ("id", "type", "state", "group", "attempt", "run at", "last error"),
+        (
+            (
+                row.id, marked("bold", row.type), row.state, row.group or None, row.attempt,
+                f"{row.run_at:%Y-%m-%d %H:%M:%S}", ((row.last_error or "").strip().splitlines() or [""])[-1],
+            )
+            for row in found
+        ),
+        right=("id", "attempt"),
+        none="there is no such job",
+    )  # fmt: skip
 
 
 @app.command("show")
 @command
-def show(flags: Flags, id_: Annotated[int, argument(metavar="ID", help="Id of a job.")]) -> None:
+def show(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) -> None:
     """Show one job: everything but its payload, and the traceback of its last failure."""
-    from compactory.errors import ConfigError
     from compactory_connectors.jobs.operators import jobs_where
 
     with _connected(flags) as connection:
         found = jobs_where(connection, [id_])
     if not found:
-        raise ConfigError(f"there is no job {id_}: finished ones are forgotten after a while")
+        refuse(f"there is no job {id_}: finished ones are forgotten after a while")
     if flags.json:
         print_json(_fields(found[0]))
         return
@@ -190,37 +174,29 @@ def discard(flags: Flags, ids: Ids = None, type_: OneType = None, everything: Al
 @command
 def roles(
     flags: Flags,
-    enqueuer: Annotated[
-        str, typer.Option("--enqueuer", metavar="ROLE", help="Role of services that enqueue.")
-    ] = "compactory_enqueuer",
-    executor: Annotated[
-        str, typer.Option("--executor", metavar="ROLE", help="Role of executors and operators.")
-    ] = "compactory_executor",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    enqueuer: Annotated[str, option("--enqueuer", "ROLE", "Role of services that enqueue.")] = "compactory_enqueuer",
+    executor: Annotated[str, option("--executor", "ROLE", "Role of executors and operators.")] = "compactory_executor",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for services that enqueue and one for executors, with only their rights."""
-    from compactory_connectors import database
+    from compactory_connectors.database import plan_jobs_grants
 
-    grant = database.plan_jobs_grants if only_print else database.grant_jobs
-    give_roles(
-        flags, lambda connection: grant(connection, enqueuer, executor), [enqueuer, executor], only_print=only_print
-    )
+    names = (enqueuer, executor)
+    give_roles(flags, lambda connection: plan_jobs_grants(connection, *names), names, only_print=only_print)
 
 
 def _fields(row: JobRow) -> dict[str, Any]:
     """A job without its payload, which may be confidential."""
-    from dataclasses import asdict
-
     fields = {name: value for name, value in asdict(row).items() if name != "payload"}
     return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in fields.items()}
 
 
 def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], act: Any, outcome: str) -> None:
-    from compactory.errors import CompactoryError, ConfigError
+    from compactory.errors import CompactoryError
     from compactory_connectors.jobs.operators import jobs_where
 
-    if sum((bool(ids), *(bool(other) for other in others))) != 1:
-        raise ConfigError("which jobs? give ids or one of the options, not both")
+    if sum(map(bool, (ids, *others))) != 1:
+        refuse("which jobs? give ids or one of the options, not both")
     with _connected(flags) as connection:
         known = {row.id for row in jobs_where(connection, ids, limit=len(ids))} if ids else set()
         if unknown := sorted(set(ids or ()) - known):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, option
-from ..context.stopping import stopping
-from ..views.terminal import number, output, print_count, print_json, seconds, table
-from .health import ListenOption, health_on, listen_on
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
+from ..context.session import all_of, begin, refuse
+from ..context.worker import ListenOption, health_on, run_worker
+from ..views.terminal import alarming, answer, marked, number, print_count, print_json, print_table, seconds
 
 if TYPE_CHECKING:
     import psycopg
@@ -25,53 +26,34 @@ app = typer.Typer(
     name="outbox", help="Send the messages that transactions have published to Kafka.", no_args_is_help=True
 )
 
-Ids = Annotated[list[int] | None, argument(metavar="[ID]…", help="Ids of messages.")]
-OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
-All = Annotated[bool, typer.Option("--all", help="Messages of every topic.")]
+Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of messages.")]
+OneTopic = Annotated[str | None, option("--topic", "NAME", "Those of this topic.")]
+All = Annotated[bool, flag("--all", "Messages of every topic.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, help="Topics sent at a time.")] = 2,
-    topic: Annotated[
-        list[str] | None,
-        option("--topic", metavar="NAME", help="Only this one; may be repeated."),
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Send what is committed by now, then end.")] = False,
+    threads: Annotated[int, option("--threads", "N", "Topics sent at a time.", min=1)] = 2,
+    topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this one; may be repeated.")] = None,
+    once: Annotated[bool, flag("--once", "Send what is committed by now, then end.")] = False,
     listen: ListenOption = None,
 ) -> None:
     """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
-    from ..context.session import Problems, begin
-
     configuration = begin(flags, LogLevel.INFO)
-    problems = Problems()
-    postgres = problems.of(configuration.postgres)
-    kafka = problems.of(configuration.kafka)
-    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    problems.raise_any()
-    assert postgres is not None
-    assert kafka is not None
+    postgres, kafka, health = all_of(
+        configuration.postgres, configuration.kafka, partial(health_on, configuration, listen)
+    )
     from compactory.errors import CompactoryError, Unreachable
     from compactory_connectors.outbox import OutboxRelay
     from compactory_connectors.outbox.worker import OutboxWorker
 
     relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
-    with stopping() as stop, health_on(place, configuration.tokens)([OutboxWorker(relay)]):
-        relay.start()
-        try:
-            relay.drain(stop) if once else stop.wait()
-        finally:
-            ended = relay.stop()
+    ended = run_worker(relay, OutboxWorker(relay), health, relay.drain if once else Event.wait)
     sent = relay.board.picture()["sent"]
-    if flags.json:
-        print_json({"sent": sent})
-    else:
-        what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items()))
-        output().print(
-            f"[bold]outbox[/] {'done' if once else 'stopped'}: {what or 'nothing was sent'}", highlight=False
-        )
+    what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items())) or "nothing was sent"
+    answer({"sent": sent}, f"[bold]outbox[/] {'done' if once else 'stopped'}: {what}", as_json=flags.json)
     if not ended:
         raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
     if once:
@@ -94,25 +76,12 @@ def status(flags: Flags) -> None:
     if flags.json:
         print_json({"topics": [item.fields() for item in found]})
         return
-    if not found:
-        output().print("nothing was published yet, or no relay has run")
-        return
-    from rich.markup import escape
-
-    shown = table(
-        "topic", "pending", "oldest", "failed", "waiting", "held by", "detail", right=("pending", "failed", "waiting")
+    print_table(
+        ("topic", "pending", "oldest", "failed", "waiting", "held by", "detail"),
+        map(_row, found),
+        right=("pending", "failed", "waiting"),
+        none="nothing was published yet, or no relay has run",
     )
-    for item in found:
-        shown.add_row(
-            f"[bold]{escape(item.topic)}[/]",
-            number(item.pending) + ("+" if item.pending >= 100_000 else ""),
-            seconds(item.oldest) if item.pending else "–",
-            f"[red]{number(item.failed)}[/]" if item.failed else "0",
-            number(item.waiting),
-            escape(item.locked_by or "–"),
-            f"[red]{escape(item.last_error or '')}[/] (error {item.retries})" if item.error else "",
-        )
-    output().print(shown)
 
 
 @app.command("failed")
@@ -153,29 +122,35 @@ def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All 
 @command
 def roles(
     flags: Flags,
-    publisher: Annotated[
-        str, typer.Option("--publisher", metavar="ROLE", help="Role of services that publish.")
-    ] = "compactory_publisher",
-    relay: Annotated[
-        str, typer.Option("--relay", metavar="ROLE", help="Role of relays and operators.")
-    ] = "compactory_relay",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    publisher: Annotated[str, option("--publisher", "ROLE", "Role of services that publish.")] = "compactory_publisher",
+    relay: Annotated[str, option("--relay", "ROLE", "Role of relays and operators.")] = "compactory_relay",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for services that publish and one for relays, with only their rights."""
-    from compactory_connectors import database
+    from compactory_connectors.database import plan_outbox_grants
 
-    grant = database.plan_outbox_grants if only_print else database.grant_outbox
-    give_roles(flags, lambda connection: grant(connection, publisher, relay), [publisher, relay], only_print=only_print)
+    names = (publisher, relay)
+    give_roles(flags, lambda connection: plan_outbox_grants(connection, *names), names, only_print=only_print)
 
 
 def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
-    from compactory.errors import ConfigError
-
     if sum((bool(ids), topic is not None, everything)) != 1:
-        raise ConfigError("which messages? give ids, --topic NAME or --all")
+        refuse("which messages? give ids, --topic NAME or --all")
     with _connected(flags) as connection:
         count = act(connection, topic, ids or ())
     print_count(count, "message", outcome, as_json=flags.json)
+
+
+def _row(item: TopicStatus) -> tuple[object, ...]:
+    return (
+        marked("bold", item.topic),
+        number(item.pending) + ("+" if item.pending >= 100_000 else ""),
+        seconds(item.oldest) if item.pending else None,
+        alarming(item.failed),
+        number(item.waiting),
+        item.locked_by or None,
+        marked("red", f"{item.last_error or ''} (error {item.retries})") if item.error else "",
+    )
 
 
 def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:

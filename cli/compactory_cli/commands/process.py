@@ -3,60 +3,45 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..context.flags import Flags, LogLevel, argument, command
 from ..context.importing import imported
-from ..context.stopping import stopping
-from ..views.terminal import number, output, print_count, print_json, table
-from .health import ListenOption, health_on, listen_on
-
-if TYPE_CHECKING:
-    from compactory.kafka.client import Kafka
+from ..context.session import all_of, begin
+from ..context.worker import ListenOption, either, health_on, run_worker
+from ..views.terminal import answer, number, print_count, print_json, print_table
 
 __all__ = ["app"]
 
 app = typer.Typer(name="process", help="Call a function for each event of a topic, once.", no_args_is_help=True)
 
-Name = Annotated[str, argument(metavar="NAME", help="The processor's name.")]
-Ids = Annotated[list[str] | None, argument(metavar="[ID]…", help="Ids of events; by default all that are set aside.")]
+Name = Annotated[str, argument("NAME", "The processor's name.")]
+Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events; by default all that are set aside.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    processor: Annotated[str, argument(metavar="MODULE:NAME", help="Module and name of the `Processor`.")],
+    processor: Annotated[str, argument("MODULE:NAME", "Module and name of the `Processor`.")],
     listen: ListenOption = None,
 ) -> None:
     """Run a processor until SIGTERM or Ctrl-C. Processes of one name share the partitions."""
-    from ..context.session import Problems, begin
-
     configuration = begin(flags, LogLevel.INFO)
     from compactory_connectors.processes import Processor, ProcessRunner, ProcessWorker
 
-    problems = Problems()
-    kafka = problems.of(configuration.kafka)
-    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    found = problems.of(partial(imported, processor, Processor, "service:register"))
-    problems.raise_any()
-    assert kafka is not None
-    assert found is not None
+    kafka, health, found = all_of(
+        configuration.kafka,
+        partial(health_on, configuration, listen),
+        partial(imported, processor, Processor, "service:register"),
+    )
     runner = ProcessRunner(kafka, found)
-    with stopping() as stop, health_on(place, configuration.tokens)([ProcessWorker(runner)]):
-        runner.start()
-        try:
-            while not stop.wait(0.1) and not runner.wait(0.1):
-                pass
-        finally:
-            runner.stop()
-    events = runner.board.counters["events"]
-    if flags.json:
-        print_json({"processor": found.name, **runner.board.counters})
-    else:
-        output().print(f"[bold]{found.name}[/] stopped: {number(events)} events", highlight=False)
+    run_worker(runner, ProcessWorker(runner), health, either(runner.wait))
+    counters = runner.board.counters
+    told = f"[bold]{found.name}[/] stopped: {number(counters['events'])} events"
+    answer({"processor": found.name, **counters}, told, as_json=flags.json)
 
 
 @app.command("failed")
@@ -65,20 +50,14 @@ def failed(flags: Flags, name: Name) -> None:
     """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside."""
     from compactory_connectors.processes.operators import kept_events
 
-    found = kept_events(_kafka(flags), name)
+    found = kept_events(begin(flags).kafka(), name)
     names = ("id", "key", "state", "attempts", "error")
     rows = [{field: getattr(parked, field) for field in names} for parked in found]
     if flags.json:
         print_json({"events": rows})
-    elif not rows:
-        output().print("every event that was read is done")
     else:
-        from rich.markup import escape
-
-        shown = table(*names, right=("attempts",))
-        for row in rows:
-            shown.add_row(*("–" if value is None else escape(str(value)) for value in row.values()))
-        output().print(shown)
+        none = "every event that was read is done"
+        print_table(names, (row.values() for row in rows), right=("attempts",), none=none)
     if any(parked.state == "failed" for parked in found):
         raise typer.Exit(1)
 
@@ -102,10 +81,4 @@ def drop(flags: Flags, name: Name, ids: Ids = None) -> None:
 
 
 def _order(flags: Flags, act: Any, outcome: str, name: str, ids: list[str] | None) -> None:
-    print_count(act(_kafka(flags), name, ids or ()), "event", outcome, as_json=flags.json)
-
-
-def _kafka(flags: Flags) -> Kafka:
-    from ..context.session import begin
-
-    return begin(flags).kafka()
+    print_count(act(begin(flags).kafka(), name, ids or ()), "event", outcome, as_json=flags.json)

@@ -8,21 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from ..context.flags import Flags, argument, command, option
-from ..views.terminal import output, print_json
+from ..context.flags import Flags, argument, command, flag, option
+from ..context.session import begin, refuse
+from ..views.terminal import answer, output, print_json
 
 if TYPE_CHECKING:
     from compactory.client import Entries
 
 __all__ = ["delete", "put"]
 
-Name = Annotated[str, argument(metavar="DIRECTORY", help='A directory with mastered = "kafka".')]
-Key = Annotated[str, argument(metavar="KEY", help="The entry's key.")]
-IfMatch = Annotated[str | None, option("--if-match", metavar="ETAG", help="Write only over this very record.")]
+Name = Annotated[str, argument("DIRECTORY", 'A directory with mastered = "kafka".')]
+Key = Annotated[str, argument("KEY", "The entry's key.")]
+IfMatch = Annotated[str | None, option("--if-match", "ETAG", "Write only over this very record.")]
 IdempotencyKey = Annotated[
-    str | None, option("--idempotency-key", metavar="KEY", help="A repeat with this key gets the first answer.")
+    str | None, option("--idempotency-key", "KEY", "A repeat with this key gets the first answer.")
 ]
 
 
@@ -31,17 +30,15 @@ def put(
     flags: Flags,
     directory: Name,
     key: Key,
-    value: Annotated[str, argument(metavar="VALUE", help="A JSON object; - reads it from standard input.")],
-    merge: Annotated[bool, typer.Option("--merge", help="Merge VALUE into the entry (RFC 7396).")] = False,
-    create: Annotated[bool, typer.Option("--create", help="Only if there is no such entry.")] = False,
+    value: Annotated[str, argument("VALUE", "A JSON object; - reads it from standard input.")],
+    merge: Annotated[bool, flag("--merge", "Merge VALUE into the entry (RFC 7396).")] = False,
+    create: Annotated[bool, flag("--create", "Only if there is no such entry.")] = False,
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Create, replace or change an entry, through the server at COMPACTORY_URL."""
-    from compactory.errors import ConfigError
-
     if merge and create:
-        raise ConfigError("--merge changes an entry that is there, and --create demands that none is; give one of them")
+        refuse("--merge changes an entry that is there, and --create demands that none is; give one of them")
     document = _document(sys.stdin.read() if value == "-" else value)
     with _entries(flags, directory) as entries:
         if merge:
@@ -61,34 +58,26 @@ def delete(
     """Remove an entry, through the server at COMPACTORY_URL."""
     with _entries(flags, directory) as entries:
         token = entries.delete(key, if_match=if_match, idempotency_key=idempotency_key)
-    if flags.json:
-        print_json({"key": key, "offset": str(token)})
-    else:
-        output().print(f"removed, at {token}", highlight=False)
+    answer({"key": key, "offset": str(token)}, f"removed, at {token}", as_json=flags.json)
 
 
 def _document(text: str) -> dict[str, Any]:
-    from compactory.errors import ConfigError
-
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"VALUE: is not JSON: {error}") from None
+        refuse(f"VALUE: is not JSON: {error}")
     if not isinstance(found, dict):
-        raise ConfigError(f"VALUE: must be a JSON object, not {type(found).__name__}")
+        refuse(f"VALUE: must be a JSON object, not {type(found).__name__}")
     return found
 
 
 @contextmanager
 def _entries(flags: Flags, directory: str) -> Iterator[Entries[dict[str, Any]]]:
     from compactory.client import Client
-    from compactory.errors import ConfigError
-
-    from ..context.session import begin
 
     configuration = begin(flags)
     if configuration.url is None:
-        raise ConfigError("which server? only servers write: set COMPACTORY_URL, say http://127.0.0.1:8080")
+        refuse("which server? only servers write: set COMPACTORY_URL, say http://127.0.0.1:8080")
     tokens = configuration.tokens
     with Client(configuration.url, token=tokens.write or tokens.admin or tokens.read) as client:
         yield client.directory(directory)

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
-
-from ..context.flags import Flags, LogLevel, argument, command, option
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
+from ..context.session import Problems, begin
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -21,23 +20,21 @@ __all__ = ["serve"]
 @command
 def serve(
     flags: Flags,
-    names: Annotated[
-        list[str] | None, argument(metavar="[DIRECTORY…]", help="Directories of compactory.toml, or topics.")
-    ] = None,
+    names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml, or topics.")] = None,
     listen: Annotated[
-        str | None, option("--listen", metavar="HOST:PORT", help="Address to listen on, instead of 127.0.0.1:8080.")
+        str | None, option("--listen", "HOST:PORT", "Address to listen on, instead of 127.0.0.1:8080.")
     ] = None,
     no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Ask for no token: every client that reaches the address may read.")
+        bool, flag("--no-auth", "Ask for no token: every client that reaches the address may read.")
     ] = False,
     drain: Annotated[
         float,
-        typer.Option(
+        option(
             "--drain",
-            metavar="SECONDS",
+            "SECONDS",
+            "After SIGTERM accept requests for this time, with readiness off.",
             min=0,
             max=300,
-            help="After SIGTERM accept requests for this time, with readiness off.",
         ),
     ] = 0.0,
     missing_topic: Annotated[
@@ -46,13 +43,15 @@ def serve(
     ] = None,
     workers: Annotated[
         int,
-        typer.Option(
-            "--workers", min=1, max=256, help='Processes that serve, and share one copy: [store] backend = "shared".'
+        option(
+            "--workers",
+            help='Processes that serve, and share one copy: [store] backend = "shared".',
+            min=1,
+            max=256,
         ),
     ] = 1,
     start_stale: Annotated[
-        bool,
-        typer.Option("--start-stale", help="Answer at once from complete directories on disk, and catch up meanwhile."),
+        bool, flag("--start-stale", "Answer at once from complete directories on disk, and catch up meanwhile.")
     ] = False,
 ) -> None:
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.
@@ -61,8 +60,6 @@ def serve(
     COMPACTORY_HTTP_READ_TOKEN asks for a bearer token. Directories with mastered = "kafka" also take writes, with
     COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
     """
-    from ..context.session import Problems, begin
-
     configuration = begin(flags, LogLevel.INFO)
     from compactory.mastered.fitness import rule_problems
 

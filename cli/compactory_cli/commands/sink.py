@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, LogLevel, argument, command, option
-from ..context.loading import Providers
-from ..context.stopping import stopping
-from ..views.terminal import number, output, print_count, print_json, table
-from .health import ListenOption, health_on, listen_on
+from ..context.flags import Flags, LogLevel, argument, command, flag, option
+from ..context.loading import Providers, provider_files
+from ..context.session import all_of, begin, refuse
+from ..context.worker import ListenOption, either, health_on, run_worker
+from ..views.terminal import alarming, answer, marked, number, output, print_count, print_json, print_table, write
 
 if TYPE_CHECKING:
     import psycopg
@@ -28,41 +28,36 @@ app = typer.Typer(name="sink", help="Write topics to Postgres tables, each recor
 offsets_app = typer.Typer(name="offsets", help="Show a sink's offsets, or set one.", no_args_is_help=True)
 app.add_typer(offsets_app)
 
-Sink = Annotated[str, argument(metavar="SINK", help="The sink's name.")]
-OneTopic = Annotated[str | None, option("--topic", metavar="NAME", help="Those of this topic.")]
-OnePartition = Annotated[int | None, option("--partition", metavar="N", help="Only records of this partition.")]
-OneOffset = Annotated[int | None, option("--offset", metavar="N", help="Only the record at this offset.")]
+Sink = Annotated[str, argument("SINK", "The sink's name.")]
+OneTopic = Annotated[str | None, option("--topic", "NAME", "Those of this topic.")]
+OnePartition = Annotated[int | None, option("--partition", "N", "Only records of this partition.")]
+OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at this offset.")]
 
 
 @app.command("run")
 @command
 def run(
     flags: Flags,
-    sink: Annotated[Path, argument(metavar="SINK.json", help="A JDBC sink connector's configuration.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show table, SQL and first rows; write nothing.")] = False,
+    sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
+    dry_run: Annotated[bool, flag("--dry-run", "Show table, SQL and first rows; write nothing.")] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
-        float, typer.Option("--polling-ttl", metavar="SECONDS", help="Not live after this time without a poll.")
+        float, option("--polling-ttl", "SECONDS", "Not live after this time without a poll.")
     ] = 300.0,
     consuming_ttl: Annotated[
-        float, typer.Option("--consuming-ttl", metavar="SECONDS", help="Not live after this time within a batch.")
+        float, option("--consuming-ttl", "SECONDS", "Not live after this time within a batch.")
     ] = 60.0,
     listen: ListenOption = None,
 ) -> None:
     """Write records until SIGTERM or Ctrl-C. Processes of one sink share its partitions."""
-    from ..context.loading import provider_files
-    from ..context.session import Problems, begin
-
     configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
     from compactory_connectors.sink.into_table.sink_config import load_sink
 
-    problems = Problems()
-    config = problems.of(lambda: load_sink(sink, provider_files(provider or ())))
-    kafka = problems.of(configuration.kafka)
-    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    problems.raise_any()
-    assert config is not None
-    assert kafka is not None
+    config, kafka, health = all_of(
+        lambda: load_sink(sink, provider_files(provider or ())),
+        configuration.kafka,
+        partial(health_on, configuration, listen),
+    )
     if dry_run:
         _preview(flags, config, kafka)
         return
@@ -71,23 +66,13 @@ def run(
 
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
-    with stopping() as stop, health_on(place, configuration.tokens)([worker]):
-        running.start()
-        try:
-            while not stop.wait(0.1) and not running.wait(0.1):
-                pass
-        finally:
-            running.stop()
-    picture = running.board.picture()
-    if flags.json:
-        print_json({"sink": config.name, "rows": picture["rows"], "failed": picture["failed"]})
-    else:
-        output().print(f"[bold]{config.name}[/] stopped: {number(picture['rows'])} records", highlight=False)
+    run_worker(running, worker, health, either(running.wait))
+    rows, failed = (running.board.picture()[name] for name in ("rows", "failed"))
+    told = f"[bold]{config.name}[/] stopped: {number(rows)} records"
+    answer({"sink": config.name, "rows": rows, "failed": failed}, told, as_json=flags.json)
 
 
 def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
-    from rich.markup import escape
-
     from compactory_connectors.sink.into_table.preview import preview
 
     found = preview(config, kafka)
@@ -95,31 +80,27 @@ def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
         print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in found]})
         return
     for note in config.notes:
-        output().print(f"[dim]{escape(note)}[/]", highlight=False)
+        write(note)
     for item in found:
-        output().print(f"[bold]{escape(item.topic)}[/] → table {escape(item.table)}", highlight=False)
+        write(f"{item.topic} → table {item.table}")
         if item.columns:
-            output().print(escape(item.sql), highlight=False)
-            shown = table(*map(escape, item.columns))
-            for row in item.rows:
-                shown.add_row(*(escape("NULL" if text is None else text) for text in row))
-            output().print(shown)
+            write(item.sql)
+            rows = (("NULL" if text is None else text for text in row) for row in item.rows)
+            print_table(item.columns, rows)
         for line in item.refused:
-            output().print(f"[red]{escape(line)}[/]", highlight=False)
+            output().print(line, style="red", highlight=False, markup=False)
 
 
 @app.command("status")
 @command
 def status(
     flags: Flags,
-    sink: Annotated[str | None, argument(metavar="[SINK]", help="Its name.")] = None,
+    sink: Annotated[str | None, argument("[SINK]", "Its name.")] = None,
 ) -> None:
     """Show each partition: the sink's offset, its lag, and records set aside."""
     from compactory.errors import CompactoryError
     from compactory.records import Partition
     from compactory_connectors.sink.offsets import partition_offsets
-
-    from ..context.session import begin
 
     configuration = begin(flags)
     with _connected(flags) as connection:
@@ -133,22 +114,19 @@ def status(
     if flags.json:
         print_json({"partitions": [item.fields() | {"lag": lag} for item, lag in zip(found, lags, strict=True)]})
         return
-    from rich.markup import escape
-
-    columns = ("sink", "topic", "partition", "offset", "lag", "failed", "waiting", "moved")
-    shown = table(*columns, right=("partition", "offset", "lag", "failed", "waiting"))
-    for item, lag in zip(found, lags, strict=True):
-        shown.add_row(
-            f"[bold]{escape(item.sink)}[/]",
-            escape(item.topic),
-            str(item.partition),
-            "–" if item.offset is None else str(item.offset),
-            "–" if lag is None else number(lag),
-            f"[red]{number(item.failed)}[/]" if item.failed else "0",
-            number(item.waiting),
-            f"{item.updated_at:%Y-%m-%d %H:%M:%S}",
-        )
-    output().print(shown if found else "no sink has written to this database yet")
+    print_table(
+        ("sink", "topic", "partition", "offset", "lag", "failed", "waiting", "moved"),
+        (
+            (
+                marked("bold", item.sink), item.topic, item.partition, item.offset,
+                None if lag is None else number(lag), alarming(item.failed), number(item.waiting),
+                f"{item.updated_at:%Y-%m-%d %H:%M:%S}",
+            )
+            for item, lag in zip(found, lags, strict=True)
+        ),
+        right=("partition", "offset", "lag", "failed", "waiting"),
+        none="no sink has written to this database yet",
+    )  # fmt: skip
 
 
 def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
@@ -167,10 +145,8 @@ def show(flags: Flags, sink: Sink) -> None:
         fields = ("topic", "partition", "offset", "topic_id")
         print_json({"partitions": [{name: getattr(item, name) for name in fields} for item in found]})
         return
-    shown = table("topic", "partition", "offset", right=("partition", "offset"))
-    for item in found:
-        shown.add_row(item.topic, str(item.partition), "–" if item.offset is None else str(item.offset))
-    output().print(shown)
+    rows = ((item.topic, item.partition, item.offset) for item in found)
+    print_table(("topic", "partition", "offset"), rows, right=("partition", "offset"))
 
 
 @offsets_app.command("set")
@@ -178,36 +154,31 @@ def show(flags: Flags, sink: Sink) -> None:
 def set_(
     flags: Flags,
     sink: Sink,
-    topic: Annotated[str, argument(metavar="TOPIC", help="Its topic.")],
-    partition: Annotated[int, argument(metavar="PARTITION", help="Its partition.")],
-    offset: Annotated[str, argument(metavar="OFFSET", help="A number, earliest or latest.")],
+    topic: Annotated[str, argument("TOPIC", "Its topic.")],
+    partition: Annotated[int, argument("PARTITION", "Its partition.")],
+    offset: Annotated[str, argument("OFFSET", "A number, earliest or latest.")],
 ) -> None:
     """Let a sink continue at another offset; a running sink seeks at once. Records before it are not applied."""
-    from compactory.errors import ConfigError
     from compactory.records import Partition
     from compactory_connectors.sink.offsets import set_offset
-
-    from ..context.session import begin
 
     kafka = begin(flags).kafka()
     part = Partition(topic, partition)
     found = kafka.topics([topic]).get(topic)
     if found is None or partition not in found.partitions:
-        raise ConfigError(f"there is no partition {partition} of topic {topic!r}")
+        refuse(f"there is no partition {partition} of topic {topic!r}")
     start, end = kafka.log_starts([part])[part], kafka.high_watermarks([part])[part]
     named = {"earliest": start, "latest": end}
     if offset not in named and not offset.isdigit():
-        raise ConfigError(f"OFFSET: must be a number, earliest or latest, not {offset!r}")
+        refuse(f"OFFSET: must be a number, earliest or latest, not {offset!r}")
     chosen = named[offset] if offset in named else int(offset)
     if not start <= chosen <= end:
-        raise ConfigError(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
+        refuse(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
     with _connected(flags) as connection:
         if not set_offset(connection, sink, part, chosen, found.topic_id):
-            raise ConfigError(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
-    if flags.json:
-        print_json({"sink": sink, "topic": topic, "partition": partition, "offset": chosen})
-    else:
-        output().print(f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}", highlight=False)
+            refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
+    told = f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}"
+    answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, told, as_json=flags.json)
 
 
 @app.command("failed")
@@ -265,15 +236,16 @@ def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any) -> N
 @command
 def roles(
     flags: Flags,
-    tables: Annotated[list[str] | None, argument(metavar="[TABLE]…", help="Tables that the sink writes.")] = None,
-    role: Annotated[str, typer.Option("--role", metavar="ROLE", help="The sink's role.")] = "compactory_sink",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    tables: Annotated[list[str] | None, argument("[TABLE]…", "Tables that the sink writes.")] = None,
+    role: Annotated[str, option("--role", "ROLE", "The sink's role.")] = "compactory_sink",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for sinks, with only the rights to keep offsets and to write these tables."""
-    from compactory_connectors import database
+    from compactory_connectors.database import plan_sink_grants
 
-    grant = database.plan_sink_grants if only_print else database.grant_sink
-    give_roles(flags, lambda connection: grant(connection, role, tables or ()), [role], only_print=only_print)
+    give_roles(
+        flags, lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print
+    )
 
 
 def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated
 
 from ..context.flags import Flags, argument, command, option
-from ..views.terminal import output, print_json
+from ..context.session import begin, refuse
+from ..views.terminal import print_json, write
 
 __all__ = ["snapshot"]
 
@@ -13,10 +14,9 @@ __all__ = ["snapshot"]
 @command
 def snapshot(
     flags: Flags,
-    names: Annotated[list[str], argument(metavar="DIRECTORY…", help="Directories of compactory.toml, or topics.")],
+    names: Annotated[list[str], argument("DIRECTORY…", "Directories of compactory.toml, or topics.")],
     to: Annotated[
-        str,
-        option("--to", metavar="FILE|URL", help="Where to write it: a path, or a URL of fsspec; a folder ends with /."),
+        str, option("--to", "FILE|URL", "Where to write it: a path, or a URL of fsspec; a folder ends with /.")
     ],
 ) -> None:
     """Read directories to their end and write them to a file for each topic.
@@ -24,21 +24,19 @@ def snapshot(
     A store that defines the directories alike starts from it and reads only newer records: Memory(bootstrap=…), or
     bootstrap in [store] of compactory.toml.
     """
-    from compactory.errors import ConfigError
     from compactory.storage.saving import place_of
 
     from ..context.reading import read, resolve
-    from ..context.session import begin
 
     configuration = begin(flags)
     directories = resolve(configuration, dict.fromkeys(names))
     first = {directory.topic: directory.name for directory in directories}
     if len({place_of(to, topic) for topic in first}) < len(first):
-        raise ConfigError(f"--to {to}: {len(first)} topics need a file each; end it with / for a folder")
+        refuse(f"--to {to}: {len(first)} topics need a file each; end it with / for a folder")
     with read(configuration, directories) as store:
         found = [{"topic": topic, "written": store.save(name, to, 60.0)} for topic, name in first.items()]
     if flags.json:
         print_json(found)
         return
     for each in found:
-        output().print("{topic}: {written}".format(**each), markup=False, highlight=False, soft_wrap=True)
+        write("{topic}: {written}".format(**each))

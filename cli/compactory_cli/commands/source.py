@@ -11,10 +11,11 @@ from typing import Annotated
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command
+from ..context.flags import Flags, LogLevel, command, flag
 from ..context.loading import Connectors, Providers, load_connectors
+from ..context.session import Problems, all_of, begin
+from ..context.worker import ListenOption, health_on
 from . import source_control, source_offsets
-from .health import ListenOption, health_on, listen_on
 
 __all__ = ["app"]
 
@@ -37,34 +38,27 @@ app.command("approve")(source_control.approve)
 def run(
     flags: Flags,
     connectors: Connectors,
-    once: Annotated[bool, typer.Option("--once", help="Publish what is committed by now, then end.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the first records; write nothing.")] = False,
+    once: Annotated[bool, flag("--once", "Publish what is committed by now, then end.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Show the first records; write nothing.")] = False,
     provider: Providers = None,
     no_create_topics: Annotated[
-        bool, typer.Option("--no-create-topics", help="Fail when a topic is missing instead of creating it.")
+        bool, flag("--no-create-topics", "Fail when a topic is missing instead of creating it.")
     ] = False,
     listen: ListenOption = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
-    from ..context.session import begin
-
     if dry_run:
         begin(flags)
         _preview(flags, connectors, provider, records=True)
         return
-    from ..context.session import Problems
-
     configuration = begin(flags, LogLevel.INFO)
-    problems = Problems()
-    loaded = problems.of(partial(load_connectors, connectors, provider or ()))
-    kafka = problems.of(configuration.kafka)
-    place = problems.of(partial(listen_on, listen or configuration.worker_listen))
-    problems.raise_any()
-    assert loaded is not None
-    assert kafka is not None
+    loaded, kafka, health = all_of(
+        partial(load_connectors, connectors, provider or ()),
+        configuration.kafka,
+        partial(health_on, configuration, listen),
+    )
     from .workers import run_sources
 
-    health = health_on(place, configuration.tokens)
     run_sources(loaded, kafka, once=once, create_topics=not no_create_topics, as_json=flags.json, health=health)
 
 
@@ -72,8 +66,6 @@ def run(
 @command
 def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table."""
-    from ..context.session import begin
-
     begin(flags)
     _preview(flags, connectors, provider, records=False)
 
@@ -81,7 +73,6 @@ def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
     from compactory_connectors.source.run.preview import preview_connector
 
-    from ..context.session import Problems
     from ..views.preview import show
 
     loaded = load_connectors(connectors, provider or ())

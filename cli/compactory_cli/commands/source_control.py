@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
+from ..context.flags import Flags, argument, command, flag, option
 from ..context.loading import Providers, load_connectors
+from ..context.session import begin, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -28,21 +29,16 @@ _LOOK = 0.2  # seconds between looks whether an order was carried out
 _FILES = (".json", ".properties")
 _NOTHING_HELD = "no such removal is held; compactory source status shows what is, with its id"
 
-_Names = Annotated[list[str] | None, argument(metavar="[CONNECTOR…]", help="Names, or connector files; default: all.")]
+_Names = Annotated[list[str] | None, argument("[CONNECTOR…]", "Names, or connector files; default: all.")]
 _Name = Annotated[
-    str | None,
-    argument(metavar="[CONNECTOR]", help="Name or file of the connector; default: the only one of the process."),
+    str | None, argument("[CONNECTOR]", "Name or file of the connector; default: the only one of the process.")
 ]
 _Url = Annotated[
     str | None,
-    option(
-        "--url",
-        metavar="URL",
-        help="Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN.",
-    ),
+    option("--url", "URL", "Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN."),
 ]
-_Table = Annotated[str | None, option("--table", metavar="SCHEMA.TABLE", help="Only this one.")]
-_Wait = Annotated[float, typer.Option("--wait", metavar="SECONDS", help="Time to wait for the new state.")]
+_Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this one.")]
+_Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new state.")]
 
 
 @command
@@ -51,9 +47,8 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
 
     Without a URL, or if no process answers, it looks connector files up in Kafka and Postgres.
     """
-    from compactory.errors import ConfigError, Unreachable
+    from compactory.errors import Unreachable
 
-    from ..context.session import begin
     from ..views.source_view import healthy, show_overviews, show_status
 
     configuration = begin(flags)
@@ -72,7 +67,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
             _exit(all(healthy(each) for each in found))
             return
     if not files or len(files) < len(names or ()):
-        raise ConfigError(
+        refuse(
             "which process? give --url http://HOST:PORT of a source's --listen, set COMPACTORY_URL,"
             " or name connector files to see what Kafka and Postgres know of them"
         )
@@ -100,8 +95,6 @@ def restart(
     flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
 ) -> None:
     """Retry a connector, or one of its tables, at once. Offsets are kept."""
-    from ..context.session import begin
-
     server = _server(begin(flags), flags, url)
     connector = _only(server, name, provider)
     answer = server.order(connector, "restart", table=table)
@@ -112,23 +105,13 @@ def restart(
 def approve(
     flags: Flags,
     name: _Name = None,
-    table: Annotated[
-        str | None, argument(metavar="[TABLE]", help="Table with its schema; default: the only one.")
-    ] = None,
-    removal: Annotated[
-        str | None, option("--removal", metavar="ID", help="Only the removal with this id in the status.")
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal this or --removal is needed.")
-    ] = False,
+    table: Annotated[str | None, argument("[TABLE]", "Table with its schema; default: the only one.")] = None,
+    removal: Annotated[str | None, option("--removal", "ID", "Only the removal with this id in the status.")] = None,
+    yes: Annotated[bool, flag("--yes", "Do not ask; without a terminal this or --removal is needed.", "-y")] = False,
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
     """Let a source do a removal that it holds. The source holds later removals again."""
-    from compactory.errors import ConfigError
-
-    from ..context.session import begin
-
     server = _server(begin(flags), flags, url)
     connector = _only(server, name, provider)
     held = [
@@ -138,7 +121,7 @@ def approve(
     ]
     if len(held) != 1:
         listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
-        raise ConfigError(f"which removal? held are: {listed}; name the table" if held else _NOTHING_HELD)
+        refuse(f"which removal? held are: {listed}; name the table" if held else _NOTHING_HELD)
     _confirm(held[0], yes=yes or removal is not None)
     answer = server.order(connector, "approve", table=held[0]["table"], document={"removal": held[0]["removal"]["id"]})
     _show([answer], server, flags)
@@ -148,10 +131,6 @@ def _target_state(
     flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool
 ) -> None:
     """Pause or resume: over HTTP where there is a place, else by way of the offsets topic."""
-    from compactory.errors import ConfigError
-
-    from ..context.session import begin
-
     configuration = begin(flags)
     if _place(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
         for connector in load_connectors([Path(name)], provider or ()):
@@ -167,7 +146,7 @@ def _target_state(
         wait,
     )
     if (answer["target"] == "PAUSED") != paused:
-        raise ConfigError(f"somebody else has ordered {answer['target']} meanwhile")
+        refuse(f"somebody else has ordered {answer['target']} meanwhile")
     _show([answer], server, flags)
 
 
@@ -215,11 +194,9 @@ def _place(configuration: Configuration, flags: Flags, url: str | None) -> Serve
 
 
 def _server(configuration: Configuration, flags: Flags, url: str | None) -> Server:
-    from compactory.errors import ConfigError
-
     place = _place(configuration, flags, url)
     if place is None:
-        raise ConfigError(
+        refuse(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
             " commands need the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and here"
         )
@@ -228,23 +205,19 @@ def _server(configuration: Configuration, flags: Flags, url: str | None) -> Serv
 
 def _status(server: Server, names: set[str]) -> list[dict[str, Any]]:
     """The connectors of a process, or those of these names. Raises ConfigError for one that it does not run."""
-    from compactory.errors import ConfigError
-
     found = [worker for worker in server.status()["workers"] if "connector" in worker]
     missing = sorted(names - {worker["connector"] for worker in found})
     if missing:
         known = ", ".join(worker["connector"] for worker in found) or "none"
-        raise ConfigError(f"{server.place} does not run {', '.join(missing)}; it runs: {known}")
+        refuse(f"{server.place} does not run {', '.join(missing)}; it runs: {known}")
     return [worker for worker in found if not names or worker["connector"] in names]
 
 
 def _only(server: Server, name: str | None, provider: Providers) -> str:
     """The connector that is meant: by name, by file, or as the only one."""
-    from compactory.errors import ConfigError
-
     known = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
     if len(known) != 1:
-        raise ConfigError(f"which connector? {server.place} runs: {', '.join(known) or 'none'}")
+        refuse(f"which connector? {server.place} runs: {', '.join(known) or 'none'}")
     return str(known[0])
 
 
@@ -256,13 +229,11 @@ def _named(names: list[str] | tuple[str, ...], provider: Providers) -> set[str]:
 
 
 def _confirm(held: dict[str, Any], *, yes: bool) -> None:
-    from compactory.errors import ConfigError
-
     if yes:
         return
     if not sys.stdin.isatty():
         removal = f"--removal {held['removal']['id']}"
-        raise ConfigError(f"{held['table']}: {held['detail']}; not a terminal: add {removal}")
+        refuse(f"{held['table']}: {held['detail']}; not a terminal: add {removal}")
     typer.confirm(f"{held['table']}: {held['detail']}\nRemove them?", abort=True, err=True)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command, option
+from ..context.flags import Flags, command, flag, option
 from ..context.loading import Connector, Providers, load_connectors
+from ..context.session import all_of, begin, refuse
 
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
@@ -30,15 +32,12 @@ app = typer.Typer(
 )
 
 _Tables = Annotated[
-    list[str] | None,
-    option("--table", metavar="TABLE", help="Only this table, with or without schema; may be repeated."),
+    list[str] | None, option("--table", "TABLE", "Only this table, with or without schema; may be repeated.")
 ]
-_DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show the offsets before and after and the rows to send; write nothing.")
-]
-_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask on a terminal.")]
-_Force = Annotated[bool, typer.Option("--force", help="Also while a source runs; it continues from the new offset.")]
-_Name = Annotated[str | None, option("--connect-name", metavar="NAME", help="The connector's name in Kafka Connect.")]
+_DryRun = Annotated[bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")]
+_Yes = Annotated[bool, flag("--yes", "Do not ask on a terminal.", "-y")]
+_Force = Annotated[bool, flag("--force", "Also while a source runs; it continues from the new offset.")]
+_Name = Annotated[str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")]
 
 
 @app.command("show")
@@ -48,9 +47,7 @@ def show(
     connector: Connector,
     provider: Providers = None,
     table: _Tables = None,
-    count: Annotated[
-        bool, typer.Option("--count", help="Count the rows that a poll would send now; asks Postgres.")
-    ] = False,
+    count: Annotated[bool, flag("--count", "Count the rows that a poll would send now; asks Postgres.")] = False,
 ) -> None:
     """Show the offset of every table: how far it got, on which server, when it was written, who edited it.
 
@@ -104,16 +101,16 @@ def set_(
         str | None,
         option(
             "--timestamp",
-            metavar="TIME",
-            help="Send from this time on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
+            "TIME",
+            "Send from this time on, as Connect would: ISO 8601 (UTC by default), or milliseconds since 1970.",
         ),
     ] = None,
     incrementing: Annotated[
-        int | None, option("--incrementing", metavar="ID", help="Of rows with that time, only those with a greater id.")
+        int | None, option("--incrementing", "ID", "Of rows with that time, only those with a greater id.")
     ] = None,
-    to_id: Annotated[int | None, option("--to-id", metavar="ID", help="Send from the row with this id on.")] = None,
-    to_time: Annotated[str | None, option("--to-time", metavar="TIME", help="Send from this time on.")] = None,
-    skip: Annotated[bool, typer.Option("--skip", help="Skip rows before that offset that were never sent.")] = False,
+    to_id: Annotated[int | None, option("--to-id", "ID", "Send from the row with this id on.")] = None,
+    to_time: Annotated[str | None, option("--to-time", "TIME", "Send from this time on.")] = None,
+    skip: Annotated[bool, flag("--skip", "Skip rows before that offset that were never sent.")] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
     force: _Force = False,
@@ -141,15 +138,14 @@ def import_(
     provider: Providers = None,
     table: _Tables = None,
     from_connect: Annotated[
-        str | None, option("--from-connect", metavar="TOPIC", help="The worker's offset.storage.topic, on this Kafka.")
+        str | None, option("--from-connect", "TOPIC", "The worker's offset.storage.topic, on this Kafka.")
     ] = None,
     connect_name: _Name = None,
     connect_group_id: Annotated[
-        str | None,
-        option("--connect-group-id", metavar="GROUP", help="The workers' group.id; warn while workers are alive."),
+        str | None, option("--connect-group-id", "GROUP", "The workers' group.id; warn while workers are alive.")
     ] = None,
     by_cursor: Annotated[
-        bool, typer.Option("--by-cursor", help="Trust Connect's offset; do not compare tables with topics.")
+        bool, flag("--by-cursor", "Trust Connect's offset; do not compare tables with topics.")
     ] = False,
     dry_run: _DryRun = False,
     yes: _Yes = False,
@@ -160,12 +156,11 @@ def import_(
     The first run compares every row with the topic: it sends the rows that Connect lost by
     reading too early, and not those that the topic has.
     """
-    from compactory.errors import ConfigError
     from compactory_connectors.source.offset_editing.connect_offsets import connector_offsets, read_topic
     from compactory_connectors.source.offset_editing.offset_edit import signed
 
     if from_connect is None:
-        raise ConfigError("give --from-connect TOPIC")
+        refuse("give --from-connect TOPIC")
     config, kafka = _begin(flags, connector, provider)
     name = connect_name or config.name
     place = f"topic {from_connect!r}"
@@ -190,9 +185,7 @@ def export(
     to_connect: Annotated[
         str | None,
         option(
-            "--to-connect",
-            metavar="TOPIC",
-            help="Write them into this offset.storage.topic of the workers; default: print them.",
+            "--to-connect", "TOPIC", "Write them into this offset.storage.topic of the workers; default: print them."
         ),
     ] = None,
     connect_name: _Name = None,
@@ -217,24 +210,11 @@ def export(
 
 def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[ConnectorConfig, Kafka]:
     """The connector and the cluster; problems of both at once."""
-    from functools import partial
-
-    from compactory.errors import ConfigError
-
-    from ..context.session import Problems, begin
-
     configuration = begin(flags)
-    problems = Problems()
-    loaded = problems.of(partial(load_connectors, [path], providers or ()))
-    kafka = problems.of(configuration.kafka)
-    problems.raise_any()
-    assert loaded is not None
-    assert kafka is not None
+    loaded, kafka = all_of(partial(load_connectors, [path], providers or ()), configuration.kafka)
     if len(loaded) > 1:
         names = ", ".join(config.name for config in loaded)
-        raise ConfigError(
-            f"{path}: has several connectors ({names}); write the one that is meant into a file of its own"
-        )
+        refuse(f"{path}: has several connectors ({names}); write the one that is meant into a file of its own")
     return loaded[0], kafka
 
 
@@ -260,7 +240,6 @@ def _stored(
 
 def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
     """Where to go on from. Raises ConfigError for none, or several."""
-    from compactory.errors import ConfigError
     from compactory_connectors.source.cursor.cursor import Cursor
     from compactory_connectors.source.offset_editing.offset_admin import Place
 
@@ -268,7 +247,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
 
     ways = [timestamp is not None or incrementing is not None, to_id is not None, to_time is not None]
     if sum(ways) != 1:
-        raise ConfigError("say where to: --timestamp TIME [--incrementing ID], or --to-id ID, or --to-time TIME")
+        refuse("say where to: --timestamp TIME [--incrementing ID], or --to-id ID, or --to-time TIME")
     if to_time is not None:
         return Place(to_time=microseconds("--to-time", to_time))
     if to_id is not None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..context.database import connected, give_roles
-from ..context.flags import Flags, command
-from ..views.terminal import output, print_json, say, table
+from ..context.flags import Flags, argument, command, flag, option
+from ..context.session import begin, refuse
+from ..views.terminal import marked, output, print_json, print_table, say
 
 if TYPE_CHECKING:
     import psycopg
@@ -58,27 +59,20 @@ def status(flags: Flags) -> None:
 @command
 def adopt(
     flags: Flags,
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="The table, with or without schema.")],
-    key: Annotated[str, typer.Option("--key", metavar="COL[,COL]", help="Columns of the record key.")],
-    active: Annotated[
-        str | None, typer.Option("--active", metavar="COL", help="A boolean column: false means deleted.")
-    ] = None,
-    timestamp: Annotated[
-        str, typer.Option("--timestamp", metavar="COL", help="The timestamp that updates set.")
-    ] = "updated_date",
-    incrementing: Annotated[str, typer.Option("--id", metavar="COL", help="The incrementing column.")] = "id",
-    no_notify: Annotated[
-        bool, typer.Option("--no-notify", help="Never wake the source; PREPARE TRANSACTION needs this.")
-    ] = False,
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    name: Annotated[str, argument("TABLE", "The table, with or without schema.")],
+    key: Annotated[str, option("--key", "COL[,COL]", "Columns of the record key.")],
+    active: Annotated[str | None, option("--active", "COL", "A boolean column: false means deleted.")] = None,
+    timestamp: Annotated[str, option("--timestamp", "COL", "The timestamp that updates set.")] = "updated_date",
+    incrementing: Annotated[str, option("--id", "COL", "The incrementing column.")] = "id",
+    no_notify: Annotated[bool, flag("--no-notify", "Never wake the source; PREPARE TRANSACTION needs this.")] = False,
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again."""
-    from compactory.errors import ConfigError
     from compactory_connectors import database
 
     columns = tuple(filter(None, (column.strip() for column in key.split(","))))
     if not columns:
-        raise ConfigError("--key: name at least one column")
+        refuse("--key: name at least one column")
     adoption = database.Adoption(
         table=name, key=columns, active=active, timestamp=timestamp, id=incrementing, notify=not no_notify
     )
@@ -93,24 +87,19 @@ def adopt(
 @command
 def roles(
     flags: Flags,
-    tables: Annotated[list[str], typer.Argument(metavar="TABLE…", help="The tables that a source polls.")],
-    owner: Annotated[
-        str, typer.Option("--owner", metavar="ROLE", help="Role that installs and adopts.")
-    ] = "compactory_owner",
-    source: Annotated[str, typer.Option("--source", metavar="ROLE", help="Role of the source.")] = "compactory_source",
-    writer: Annotated[
-        str, typer.Option("--writer", metavar="ROLE", help="Role that changes rows.")
-    ] = "compactory_writer",
-    only_print: Annotated[bool, typer.Option("--print", help="Print the SQL; change nothing.")] = False,
+    tables: Annotated[list[str], argument("TABLE…", "The tables that a source polls.")],
+    owner: Annotated[str, option("--owner", "ROLE", "Role that installs and adopts.")] = "compactory_owner",
+    source: Annotated[str, option("--source", "ROLE", "Role of the source.")] = "compactory_source",
+    writer: Annotated[str, option("--writer", "ROLE", "Role that changes rows.")] = "compactory_writer",
+    only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role per component with only its rights. Run it before install, and again after adopt."""
-    from compactory_connectors import database
+    from compactory_connectors.database import Roles, plan_grants
 
-    names = database.Roles(owner=owner, source=source, writer=writer)
-    grant = database.plan_grants if only_print else database.grant
+    names = Roles(owner=owner, source=source, writer=writer)
     give_roles(
         flags,
-        lambda connection: grant(connection, tables, names),
+        lambda connection: plan_grants(connection, tables, names),
         [owner, source, writer],
         only_print=only_print,
         tables=tables,
@@ -121,18 +110,14 @@ def roles(
 @command
 def prune(
     flags: Flags,
-    days: Annotated[
-        float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep entries younger than this.")
-    ] = 7.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count; remove nothing.")] = False,
+    days: Annotated[float, option("--older-than", "DAYS", "Keep entries younger than this.", min=0)] = 7.0,
+    dry_run: Annotated[bool, flag("--dry-run", "Count; remove nothing.")] = False,
 ) -> None:
     """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
     from datetime import timedelta
 
     from compactory_connectors.source.offset_editing.pruning import prune as remove
     from compactory_connectors.source.publish.stored_offsets import read_offsets
-
-    from ..context.session import begin
 
     offsets = read_offsets(begin(flags).kafka())
     with connected(flags) as connection:
@@ -204,28 +189,33 @@ def _inspection_json(found: Inspection) -> dict[str, Any]:
 def _print_status(found: Status) -> None:
     from rich.markup import escape
 
-    migrations = table("migration", "name", "applied", right=("migration",))
-    for m in found.migrations:
-        applied = f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else "[yellow]pending[/]"
-        migrations.add_row(str(m.version), m.name, applied)
-    output().print(migrations)
+    print_table(
+        ("migration", "name", "applied"),
+        (
+            (m.version, m.name, f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else marked("yellow", "pending"))
+            for m in found.migrations
+        ),
+        right=("migration",),
+    )
     if not all(m.applied_at for m in found.migrations):
         output().print("apply them with: compactory sql install")
     if not found.tables:
         output().print("no table is adopted")
         return
-    tables = table("table", "key", "active", "adopted", "wakes the source")
-    for item in found.tables:
-        adoption = item.adoption
-        tables.add_row(
-            f"[bold]{escape(item.table)}[/]",
-            escape(", ".join(adoption.key)) if adoption else "–",
-            escape(adoption.active or "–") if adoption else "–",
-            "[green]yes[/]" if item.adopted else "[red]no[/]",
-            "yes" if item.notify else "no",
-        )
     output().print()
-    output().print(tables)
+    print_table(
+        ("table", "key", "active", "adopted", "wakes the source"),
+        (
+            (
+                marked("bold", item.table),
+                ", ".join(item.adoption.key) if item.adoption else None,
+                item.adoption.active if item.adoption else None,
+                marked("green", "yes") if item.adopted else marked("red", "no"),
+                "yes" if item.notify else "no",
+            )
+            for item in found.tables
+        ),
+    )
     for item in found.tables:
         for problem in item.problems:
             say(f"[red]![/] {escape(problem)}")

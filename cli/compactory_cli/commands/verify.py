@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, argument, command, option
-from ..context.loading import Providers
+from ..context.flags import Flags, argument, command, flag, option
+from ..context.loading import Providers, load_connectors
+from ..context.session import all_of, begin, refuse
 from .spark.command import Conf, Jars, Master, spark_options
 
 if TYPE_CHECKING:
@@ -31,48 +32,34 @@ def verify(
     target: Annotated[
         str,
         argument(
-            metavar="DIRECTORY | CONNECTOR.json",
-            help="A directory of compactory.toml that names its connector, or a connector.",
+            "DIRECTORY | CONNECTOR.json", "A directory of compactory.toml that names its connector, or a connector."
         ),
     ],
-    tables: Annotated[
-        list[str] | None, option("--table", metavar="TABLE", help="Only this table; may be repeated.")
-    ] = None,
+    tables: Annotated[list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")] = None,
     provider: Providers = None,
     wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", help="Time that a running source may take to catch up.", min=0)
+        float, option("--wait", "SECONDS", "Time that a running source may take to catch up.", min=0)
     ] = 30.0,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="Differing keys to show.", min=0)] = 20,
+    limit: Annotated[int, option("--limit", "N", "Differing keys to show.", min=0)] = 20,
     values: Annotated[
-        bool, typer.Option("--values/--no-values", help="Show both values of differing keys, or only the keys.")
+        bool, flag("--values/--no-values", "Show both values of differing keys, or only the keys.")
     ] = True,
     digests: Annotated[
-        bool, typer.Option("--digests", help="Digests of both sides by key range, to compare with other tools.")
+        bool, flag("--digests", "Digests of both sides by key range, to compare with other tools.")
     ] = False,
     repair: Annotated[
-        bool,
-        typer.Option("--repair", help="Send differing rows again, and tombstones for extra keys; then compare again."),
+        bool, flag("--repair", "Send differing rows again, and tombstones for extra keys; then compare again.")
     ] = False,
-    approve: Annotated[
-        bool, typer.Option("--approve", help="Remove more keys than compactory.max.removed.percent allows.")
-    ] = False,
+    approve: Annotated[bool, flag("--approve", "Remove more keys than compactory.max.removed.percent allows.")] = False,
     url: Annotated[
         str | None,
-        option(
-            "--url",
-            metavar="URL",
-            help="Address of a running source that then does the repair; default: COMPACTORY_URL.",
-        ),
+        option("--url", "URL", "Address of a running source that then does the repair; default: COMPACTORY_URL."),
     ] = None,
     on_spark: Annotated[
-        bool, typer.Option("--spark", help="Compare on Spark, by digests first; also for --store and --export.")
+        bool, flag("--spark", "Compare on Spark, by digests first; also for --store and --export.")
     ] = False,
-    store: Annotated[
-        list[str] | None, option("--store", metavar="URL", help="A running server; may be repeated.")
-    ] = None,
-    export: Annotated[
-        list[str] | None, option("--export", metavar="PATH", help="Exported files; may be repeated.")
-    ] = None,
+    store: Annotated[list[str] | None, option("--store", "URL", "A running server; may be repeated.")] = None,
+    export: Annotated[list[str] | None, option("--export", "PATH", "Exported files; may be repeated.")] = None,
     master: Master = None,
     conf: Conf = None,
     jars: Jars = None,
@@ -85,8 +72,6 @@ def verify(
     published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
     repair found another process at work.
     """
-    from ..context.session import Problems, begin
-
     _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
     configuration = begin(flags)
     if on_spark:
@@ -98,16 +83,10 @@ def verify(
         )  # fmt: skip
         compared.run(values=values, as_json=flags.json)
         return
-    problems = Problems()
-    found = problems.of(lambda: _resolve(configuration, target, provider or []))
-    kafka = problems.of(configuration.kafka)
-    problems.raise_any()
-    assert found is not None
-    assert kafka is not None
+    (connectors, topic), kafka = all_of(lambda: _resolve(configuration, target, provider or []), configuration.kafka)
     from ..views.verify_view import Progress, code_of, show
     from .verify_repair import Repairs
 
-    connectors, topic = found
     comparison = _Comparison(kafka=kafka, tables=tables or [], topic=topic, wait=wait, limit=limit, digests=digests)
     repairs = Repairs(configuration, kafka, url) if repair else None
     outcomes: list[Outcome] = []
@@ -147,34 +126,28 @@ class _Comparison:
 
 
 def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
-    from compactory.errors import ConfigError
-
     given = [f"--{name}" for name, value in needing.items() if value]
     if given and not on_spark:
-        raise ConfigError(f"{', '.join(given)}: only with --spark")
+        refuse(f"{', '.join(given)}: only with --spark")
     if repair and on_spark:
-        raise ConfigError("--repair and --spark exclude each other: repair with compactory verify --repair alone")
+        refuse("--repair and --spark exclude each other: repair with compactory verify --repair alone")
 
 
 def _resolve(
     configuration: Configuration, target: str, provider: Sequence[str]
 ) -> tuple[list[ConnectorConfig], str | None]:
     """The connectors, and the topic where a directory was named. Raises ConfigError."""
-    from compactory.errors import ConfigError
-
-    from ..context.loading import load_connectors
-
     settings = configuration.directories.get(target)
     if settings is None:
         if Path(target).suffix not in {".json", ".properties"}:
             known = ", ".join(configuration.directories) or "none"
-            raise ConfigError(
+            refuse(
                 f"{target!r} is neither a directory of compactory.toml (it has {known}) nor a connector's .json or"
                 " .properties"
             )
         return load_connectors([Path(target)], provider), None
     if settings.connector is None:
-        raise ConfigError(
+        refuse(
             f'directory {target!r} names no connector: write connector = "FILE.json" into [directories.{target}] of'
             f" {configuration.file}, or give the connector's file"
         )

@@ -12,7 +12,7 @@ import typer
 from compactory.errors import CompactoryError, ConfigError
 
 from ..context.remote import Server
-from ..context.session import Problems
+from ..context.session import all_of
 from ..views.verify_view import Progress as ProgressLine
 from ..views.verify_view import code_of, show
 
@@ -59,18 +59,12 @@ class SparkComparison:
 
     def _compared(self, progress: Progress) -> tuple[list[Outcome], list[SideOutcome]]:
         """The outcomes of the tables, and of the other sides."""
-        problems = Problems()
-        connectors = problems.of(self._connectors)
-        kafka = problems.of(self.configuration.kafka)
-        problems.raise_any()
-        assert kafka is not None
+        connectors, kafka = all_of(self._connectors, self.configuration.kafka)
         from compactory_connectors.spark.session import session
 
         progress("starting Spark", 0)
         with session(f"compactory verify {Path(self.target).name}", self.options) as spark:
-            tables = [
-                each for connector in connectors or () for each in self._tables(spark, kafka, connector, progress)
-            ]
+            tables = [each for connector in connectors for each in self._tables(spark, kafka, connector, progress)]
             sides = self._sides(spark, kafka, self._topic(tables), progress) if self.stores or self.exports else []
         return tables, sides
 

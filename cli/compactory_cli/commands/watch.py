@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
-from ..views.terminal import json_or_text, output, print_json, printable
+from ..context.session import begin
+from ..views.terminal import json_or_text, print_json, printable, write
 
 if TYPE_CHECKING:
     from compactory import Change
@@ -19,11 +21,11 @@ __all__ = ["watch"]
 @command
 def watch(
     flags: Flags,
-    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
+    directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     since: Annotated[
-        str | None, option("--since", metavar="CURSOR", help="Begin behind this cursor, of a line that --json printed.")
+        str | None, option("--since", "CURSOR", "Begin behind this cursor, of a line that --json printed.")
     ] = None,
-    prefix: Annotated[str, option("--prefix", metavar="TEXT", help="Only keys that begin with this.")] = "",
+    prefix: Annotated[str, option("--prefix", "TEXT", "Only keys that begin with this.")] = "",
 ) -> None:
     """Print the changes of a directory as they come, until Ctrl-C.
 
@@ -31,8 +33,6 @@ def watch(
     changes for --since. With --json a line has key, old and new value, place and cursor. Exits with 1 if changes since
     the cursor are gone; the message has the cursor to go on from.
     """
-    from ..context.session import begin
-
     configuration = begin(flags)
     changes = _ask if configuration.url else _read
     for change in changes(configuration, directory, since, prefix):
@@ -40,8 +40,7 @@ def watch(
             print_json(change)
         else:
             value = "" if change["kind"] == "delete" else f" {_text(change['new'])}"
-            line = f"{change['kind']:6} {printable(change['key'])}{value}"
-            output().print(line, markup=False, highlight=False, soft_wrap=True)
+            write(f"{change['kind']:6} {printable(change['key'])}{value}")
 
 
 def _ask(configuration: Configuration, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
@@ -67,8 +66,8 @@ def _shown(change: Change[Any]) -> dict[str, Any]:
     return {
         "kind": change.kind,
         "key": change.key,
-        "old": None if change.raw_old is None else json_or_text(change.raw_old),
-        "new": None if change.raw is None else json_or_text(change.raw),
+        "old": json_or_text(change.raw_old),
+        "new": json_or_text(change.raw),
         "partition": change.partition,
         "offset": change.offset,
         "timestamp_ms": change.timestamp_ms,
@@ -77,6 +76,4 @@ def _shown(change: Change[Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    import json
-
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

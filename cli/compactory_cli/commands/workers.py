@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory.worker import Worker
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.control.status import SourceStatus
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.source.run.worker import SourceWorker
 
-from ..context.stopping import stopping
+from ..context.worker import Health, stopping
 from ..views.loading_bars import LoadBars
-from ..views.terminal import number, output, print_json
+from ..views.terminal import number, print_json, say
 
 __all__ = ["run_sources"]
 
@@ -33,7 +31,7 @@ def run_sources(
     once: bool,
     create_topics: bool,
     as_json: bool,
-    health: Callable[[Sequence[Worker]], AbstractContextManager[object]] = nullcontext,
+    health: Health,
 ) -> None:
     """Run every connector and say at the end what was sent. Raises what the first one raised that failed.
 
@@ -57,7 +55,7 @@ def run_sources(
         print_json({"connectors": [_json(status) for status in statuses]})
     else:
         for status in statuses:
-            output().print(_line(status, "done" if once else "stopped"), highlight=False)
+            say(_line(status, "done" if once else "stopped"))
 
 
 def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:

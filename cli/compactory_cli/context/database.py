@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, LiteralString
 
-from ..views.terminal import output, print_json
+from ..views.terminal import print_json, say
 from .flags import Flags
+from .session import begin
 
 if TYPE_CHECKING:
     import psycopg
@@ -22,8 +23,6 @@ def connected(
     """A connection in autocommit to the configured database; ``connect`` opens one that checks more."""
     from compactory_connectors.database.postgres_errors import postgres_errors
 
-    from .session import begin
-
     postgres = begin(flags).postgres()
     with postgres_errors(postgres), closing((connect or _connect)(postgres.conninfo, "command")) as connection:
         yield connection
@@ -31,18 +30,19 @@ def connected(
 
 def give_roles(
     flags: Flags,
-    grant: Callable[[psycopg.Connection[Any]], Sequence[str]],
+    plan: Callable[[psycopg.Connection[Any]], tuple[LiteralString, ...]],
     roles: Sequence[str],
     *,
     only_print: bool,
     **shown: object,
 ) -> None:
-    """Run ``grant``, which makes the roles or only plans them, and print its SQL or that the roles have their rights.
+    """Run the statements of a plan for roles, or with ``only_print`` print them. ``shown`` is added to the JSON."""
+    from compactory_connectors.database import grant
 
-    ``shown`` is added to the JSON.
-    """
     with connected(flags) as connection:
-        texts = grant(connection)
+        texts = plan(connection)
+        if not only_print:
+            grant(connection, texts)
     if flags.json:
         print_json({**shown, "sql": list(texts)})
     elif only_print:
@@ -50,7 +50,7 @@ def give_roles(
     else:
         *others, last = roles
         named = f"{', '.join(others)} and {last} have their" if others else f"{last} has its"
-        output().print(f"[green]✓[/] {named} rights", highlight=False)
+        say(f"[green]✓[/] {named} rights")
 
 
 def _connect(conninfo: Mapping[str, Any], _purpose: str) -> psycopg.Connection[Any]:

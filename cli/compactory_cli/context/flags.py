@@ -16,7 +16,7 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-__all__ = ["Flags", "LogFormat", "LogLevel", "argument", "command", "option"]
+__all__ = ["Flags", "LogFormat", "LogLevel", "argument", "command", "flag", "option"]
 
 P = ParamSpec("P")
 
@@ -53,31 +53,38 @@ class Flags:
         return Flags(**{item.name: getattr(self, item.name) or getattr(other, item.name) for item in fields(Flags)})
 
 
-def option(*names: str, help: str, metavar: str | None = None, **more: Any) -> Any:  # noqa: A002 (as typer calls it)
-    """Return an option whose default `--help` does not show."""
-    return typer.Option(*names, metavar=metavar, help=help, show_default=False, **more)
+def option(name: str, metavar: str | None = None, help: str = "", **more: Any) -> Any:  # noqa: A002 (as typer calls it)
+    """Return an option with a value."""
+    return typer.Option(name, metavar=metavar, help=help, **more)
 
 
-def argument(*, metavar: str, help: str) -> Any:  # noqa: A002
+def flag(name: str, help: str, *others: str) -> Any:  # noqa: A002
+    """Return an option without a value."""
+    return typer.Option(name, *others, help=help)
+
+
+def argument(metavar: str, help: str) -> Any:  # noqa: A002
     """Return an argument whose default `--help` does not show."""
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
-def _option(*names: str, metavar: str | None = None, text: str) -> Any:
-    return option(*names, metavar=metavar, help=text, rich_help_panel="Common options")
+def _common_option(name: str, metavar: str | None, text: str) -> Any:
+    return option(name, metavar, text, rich_help_panel="Common options")
 
 
 def _common(
     *,
     config: Annotated[
-        Path | None, _option("--config", metavar="FILE", text="Settings file, instead of ./compactory.toml.")
+        Path | None, _common_option("--config", "FILE", "Settings file, instead of ./compactory.toml.")
     ] = None,
-    kafka: Annotated[str | None, _option("--kafka", metavar="HOST:PORT", text="Bootstrap servers of Kafka.")] = None,
-    postgres: Annotated[str | None, _option("--postgres", metavar="URL", text="URL or DSN of the database.")] = None,
-    json: Annotated[bool, _option("--json", text="Print JSON, errors included.")] = False,
-    log_level: Annotated[LogLevel | None, _option("--log-level", text="Least severe log lines to print.")] = None,
+    kafka: Annotated[str | None, _common_option("--kafka", "HOST:PORT", "Bootstrap servers of Kafka.")] = None,
+    postgres: Annotated[str | None, _common_option("--postgres", "URL", "URL or DSN of the database.")] = None,
+    json: Annotated[bool, _common_option("--json", None, "Print JSON, errors included.")] = False,
+    log_level: Annotated[
+        LogLevel | None, _common_option("--log-level", None, "Least severe log lines to print.")
+    ] = None,
     log_format: Annotated[
-        LogFormat | None, _option("--log-format", text="Log format: console for people, json for programs.")
+        LogFormat | None, _common_option("--log-format", None, "Log format: console for people, json for programs.")
     ] = None,
 ) -> None:
     """Declare the common flags; their names are those of `Flags`."""

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import TypeVar
 
+from .session import refuse
+
 __all__ = ["imported"]
 
 T = TypeVar("T")
@@ -14,18 +16,16 @@ T = TypeVar("T")
 
 def imported(place: str, kind: type[T], example: str) -> T:
     """Return it, of a module in the current folder or an installed one. Raises ConfigError for no ``kind``."""
-    from compactory.errors import ConfigError
-
     module, _, name = place.partition(":")
     wanted = kind.__name__
     if not module or not name:
-        raise ConfigError(f"{place!r} names no {wanted}: give MODULE:NAME, such as {example}")
+        refuse(f"{place!r} names no {wanted}: give MODULE:NAME, such as {example}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{place}: {error}") from error
+        refuse(f"{place}: {error}")
     if not isinstance(found, kind):
-        raise ConfigError(f"{place} is no {wanted}, but {type(found).__name__}")
+        refuse(f"{place} is no {wanted}, but {type(found).__name__}")
     return found

@@ -8,23 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from .flags import argument, option
+from .session import Problems, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
 
 __all__ = ["Connector", "Connectors", "Providers", "load_connectors", "provider_files"]
 
-Connector = Annotated[Path, argument(metavar="CONNECTOR.json", help="A connector: JSON, or .properties.")]
+Connector = Annotated[Path, argument("CONNECTOR.json", "A connector: JSON, or .properties.")]
 Connectors = Annotated[
-    list[Path], argument(metavar="CONNECTOR.json…", help="Connectors: JSON files with one or several, or .properties.")
+    list[Path], argument("CONNECTOR.json…", "Connectors: JSON files with one or several, or .properties.")
 ]
 Providers = Annotated[
     list[str] | None,
-    option(
-        "--provider",
-        metavar="NAME=FILE",
-        help="A .properties file that answers the placeholders ${NAME:…}; may be repeated.",
-    ),
+    option("--provider", "NAME=FILE", "A .properties file that answers the placeholders ${NAME:…}; may be repeated."),
 ]
 
 
@@ -34,8 +31,6 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     if not paths:
         return []  # without an import of what talks to Postgres
     from compactory_connectors.source.config import files as files_of
-
-    from .session import Problems
 
     problems = Problems()
     files = problems.of(partial(provider_files, providers)) or {}
@@ -50,12 +45,10 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
 
 def provider_files(providers: Sequence[str]) -> dict[str, Path]:
     """Files of ``--provider NAME=FILE`` by name. Raises ConfigError."""
-    from compactory.errors import ConfigError
-
     files: dict[str, Path] = {}
     for text in providers:
         name, equals, path = text.partition("=")
         if not name or not equals or not path:
-            raise ConfigError(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
+            refuse(f"--provider {text}: must be NAME=FILE, such as tpp=secrets.properties")
         files[name] = Path(path)
     return files

@@ -1,19 +1,24 @@
-"""The beginning of every command: configuration loaded, logging set up, problems gathered."""
+"""The beginning of every command: configuration loaded, logging set up, problems gathered.
+
+Importing this loads nothing that takes long, so every command does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from compactory.errors import ConfigError
-
-from .configuration import Configuration, load
 from .flags import Flags, LogLevel
-from .logging import configure_logging
 
-__all__ = ["Problems", "begin"]
+if TYPE_CHECKING:
+    from .configuration import Configuration
 
-T = TypeVar("T")
+__all__ = ["Problems", "all_of", "begin", "refuse"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
 
 
 def begin(flags: Flags, log_level: LogLevel = LogLevel.WARNING) -> Configuration:
@@ -21,9 +26,19 @@ def begin(flags: Flags, log_level: LogLevel = LogLevel.WARNING) -> Configuration
 
     Raises ConfigError with every problem found.
     """
+    from .configuration import load
+    from .logging import configure_logging
+
     configuration = load(flags)
     configure_logging(configuration, log_level)
     return configuration
+
+
+def refuse(problems: str | Iterable[str]) -> NoReturn:
+    """Raise ConfigError: the command was called with arguments or settings that do not do."""
+    from compactory.errors import ConfigError
+
+    raise ConfigError(problems)
 
 
 class Problems:
@@ -32,8 +47,10 @@ class Problems:
     def __init__(self) -> None:
         self._found: list[str] = []
 
-    def of(self, check: Callable[[], T]) -> T | None:
+    def of(self, check: Callable[[], A]) -> A | None:
         """The result of the check, or None when it raised ConfigError."""
+        from compactory.errors import ConfigError
+
         try:
             return check()
         except ConfigError as error:
@@ -47,4 +64,18 @@ class Problems:
     def raise_any(self) -> None:
         """Raise ConfigError with all problems, each once; nothing when there are none."""
         if self._found:
-            raise ConfigError(dict.fromkeys(self._found))
+            refuse(dict.fromkeys(self._found))
+
+
+@overload
+def all_of(a: Callable[[], A], b: Callable[[], B], /) -> tuple[A, B]: ...
+@overload
+def all_of(a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], /) -> tuple[A, B, C]: ...
+@overload
+def all_of(a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], d: Callable[[], D], /) -> tuple[A, B, C, D]: ...
+def all_of(*checks: Callable[[], Any]) -> tuple[Any, ...]:
+    """The results of these checks. Raises ConfigError with the problems of all of them."""
+    problems = Problems()
+    found = tuple(map(problems.of, checks))
+    problems.raise_any()
+    return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..context.flags import Flags, argument, command
+from ..context.flags import Flags, argument, command, flag
 
 if TYPE_CHECKING:
     from .narrator import Narrator
@@ -26,7 +26,7 @@ _AGAIN = 0.5  # seconds; Python drops what a signal's handler raises while a des
 
 app = typer.Typer(name="demo")
 
-_Server = Annotated[Literal["postgres", "kafka"], argument(metavar="postgres|kafka", help="Name of the server.")]
+_Server = Annotated[Literal["postgres", "kafka"], argument("postgres|kafka", "Name of the server.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -34,7 +34,7 @@ _Server = Annotated[Literal["postgres", "kafka"], argument(metavar="postgres|kaf
 def demo(
     flags: Flags,
     context: typer.Context,
-    check: Annotated[bool, typer.Option("--check", help="Run all steps and end; exit code 1 if a step fails.")] = False,
+    check: Annotated[bool, flag("--check", "Run all steps and end; exit code 1 if a step fails.")] = False,
 ) -> None:
     """Show the whole path: Postgres, broker, 50,000 terminals, source, store and HTTP, with nothing set up before.
 
@@ -60,15 +60,12 @@ def start(flags: Flags, server: _Server) -> None:
 
 
 def _order(flags: Flags, action: str, server: str) -> None:
-    from ..views.terminal import print_json, say, seconds
+    from ..views.terminal import answer, seconds
     from .home import Home
     from .orders import order
 
-    answer = order(Home(), {"action": action, "server": server})
-    if flags.json:
-        print_json(answer)
-    else:
-        say(f"{answer['told']} ({seconds(answer['seconds'])})")
+    found = order(Home(), {"action": action, "server": server})
+    answer(found, f"{found['told']} ({seconds(found['seconds'])})", as_json=flags.json)
 
 
 class _Asked(BaseException):
@@ -125,16 +122,16 @@ def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
 def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
     """Say what runs, show a change, and stay up."""
     from .invitation import invitation
-    from .orders import Watch
+    from .orders import Orders
     from .story import prove
 
-    with closing(Watch(stage, narrator)) as watch:
+    with closing(Orders(stage, narrator)) as orders:
         stage.home.announce(stage.describe())
         took = time.perf_counter() - began
-        narrator.tell_ready(stage.describe(), took)
+        narrator.tell({"ready": stage.describe(), "seconds": round(took, 4)}, None)
         prove(stage, narrator)
         narrator.say(invitation(stage, took))
-        watch.keep()
+        orders.keep()
 
 
 @contextmanager

@@ -33,24 +33,12 @@ class Narrator:
         if not self._as_json:
             say(text)
 
-    def tell_end(self, name: str, pid: int) -> None:
-        """A process has ended that should run."""
+    def tell(self, document: Mapping[str, Any], text: str | None) -> None:
+        """Tell programs the document, and people the text where there is one."""
         if self._as_json:
-            print_json({"ended": name, "pid": pid})
-        else:
-            self.say(f" [yellow]![/] {name} (pid {pid}) has ended; the others go on")
-
-    def tell_order(self, answer: Mapping[str, Any]) -> None:
-        """Somebody had a server stopped or started."""
-        if self._as_json:
-            print_json({"order": dict(answer)})
-        else:
-            self.say(f" [cyan]→[/] [bold]{answer['action']} {answer['server']}[/]: {answer['told']}")
-
-    def tell_ready(self, description: Mapping[str, Any], took: float) -> None:
-        """Everything runs."""
-        if self._as_json:
-            print_json({"ready": dict(description), "seconds": round(took, 4)})
+            print_json(document)
+        elif text is not None:
+            say(text)
 
     @contextmanager
     def step(self, name: str, doing: str) -> Iterator[Step]:
@@ -70,8 +58,8 @@ class Narrator:
                 self._print(step, took, ok=failure is None)
 
     def _print(self, step: Step, took: float, *, ok: bool) -> None:
-        if self._as_json:
-            print_json({"step": step.name, "ok": ok, "seconds": round(took, 4), "told": step.told})
-            return
         mark = "[green]✓[/]" if ok else "[red]✗[/]"
-        self.say(f" {mark} [bold]{step.name:<9}[/] {seconds(took):>8}   {step.told}")
+        self.tell(
+            {"step": step.name, "ok": ok, "seconds": round(took, 4), "told": step.told},
+            f" {mark} [bold]{step.name:<9}[/] {seconds(took):>8}   {step.told}",
+        )

@@ -21,59 +21,60 @@ if TYPE_CHECKING:
     from .narrator import Narrator
     from .stage import Stage
 
-__all__ = ["Watch", "order"]
+__all__ = ["Orders", "order"]
 
 _PATIENCE = 60.0  # seconds that an order may take, as Postgres may on a slow disk
 _MOST = 4096
 _LOOK = 0.5  # seconds between looks whether everything runs
 
 
-class Watch:
-    """Keeps the demo up, and demo.json true. Owned by the thread that owns the stage."""
+class Orders:
+    """Keeps the demo up and demo.json true; takes one order at a time. Owned by the thread that owns the stage.
+
+    Postgres is ended in order and started again on its data. The broker's memory is all that it has: ended, it would
+    come back without topics. So it is made to hang, which is what clients see of a broker that is cut off.
+    """
 
     def __init__(self, stage: Stage, narrator: Narrator) -> None:
         self._stage = stage
         self._narrator = narrator
-        self._outage = Outage(stage)
-        self._control = Control(stage.home)
         self._running = stage.pids
+        self._paused = False
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listening.bind(str(stage.home.socket))
+        stage.home.socket.chmod(0o600)
+        self._listening.listen()
+        self._listening.settimeout(_LOOK)
 
     def keep(self) -> None:
         """Stay up until a signal comes."""
         while True:
-            self._control.take(self._handle, _LOOK)
+            with contextlib.suppress(TimeoutError):
+                self._take()
             before, self._running = self._running, self._stage.pids
             for name in sorted(before.keys() - self._running.keys()):
-                self._narrator.tell_end(name, before[name])
+                text = f" [yellow]![/] {name} (pid {before[name]}) has ended; the others go on"
+                self._narrator.tell({"ended": name, "pid": before[name]}, text)
             if before != self._running:
                 self._stage.home.announce(self._stage.describe())
 
     def close(self) -> None:
         """Take no more orders."""
-        self._control.close()
+        self._listening.close()
 
-    def _handle(self, asked: dict[str, Any]) -> dict[str, Any]:
-        try:
-            answer = self._outage.handle(asked)
-        finally:
-            self._running = self._stage.pids
-            self._stage.home.announce(self._stage.describe())
-        self._narrator.tell_order(answer)
-        return answer
+    def _take(self) -> None:
+        """Wait for an order; do it and answer. Raises TimeoutError where none comes."""
+        asking, _ = self._listening.accept()
+        with asking, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
+            asking.settimeout(2)
+            asked = json.loads(asking.recv(_MOST))
+            try:
+                answer = self._obey(asked)
+            except CompactoryError as error:
+                answer = {"error": str(error)}
+            asking.sendall(json.dumps(answer).encode() + b"\n")
 
-
-class Outage:
-    """Stops and starts the servers. Postgres is ended in order and started again on its data.
-
-    The broker's memory is all that it has: ended, it would come back without topics. So it is made to hang, which
-    is what clients see of a broker that is cut off.
-    """
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._paused = False
-
-    def handle(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _obey(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do ``{"action": "stop"|"start", "server": …}`` and say what came of it."""
         began = time.perf_counter()
         action, server = asked.get("action"), asked.get("server")
@@ -85,8 +86,15 @@ class Outage:
         }
         if (do := doings.get((action, server))) is None:
             raise ConfigError(f"the demo can't {action} {server}")
-        told = do()
-        return {"action": action, "server": server, "told": told, "seconds": round(time.perf_counter() - began, 4)}
+        try:
+            told = do()
+        finally:
+            self._running = self._stage.pids
+            self._stage.home.announce(self._stage.describe())
+        took = round(time.perf_counter() - began, 4)
+        answer = {"action": action, "server": server, "told": told, "seconds": took}
+        self._narrator.tell({"order": answer}, f" [cyan]→[/] [bold]{action} {server}[/]: {told}")
+        return answer
 
     def _stop_postgres(self) -> str:
         if not self._stage.postgres.running:
@@ -116,36 +124,6 @@ class Outage:
         self._stage.broker.resume()
         self._paused = False
         return "the broker goes on, with all its topics"
-
-
-class Control:
-    """The demo's end: takes one order at a time, in the thread that calls `take`."""
-
-    def __init__(self, home: Home) -> None:
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listening.bind(str(home.socket))
-        home.socket.chmod(0o600)
-        self._listening.listen()
-
-    def take(self, handle: Callable[[dict[str, Any]], dict[str, Any]], timeout: float) -> None:
-        """Wait ``timeout`` seconds for an order; do it and answer."""
-        self._listening.settimeout(timeout)
-        try:
-            asking, _ = self._listening.accept()
-        except TimeoutError:
-            return
-        with asking, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
-            asking.settimeout(2)
-            asked = json.loads(asking.recv(_MOST))
-            try:
-                answer = handle(asked)
-            except CompactoryError as error:
-                answer = {"error": str(error)}
-            asking.sendall(json.dumps(answer).encode() + b"\n")
-
-    def close(self) -> None:
-        """Take no more orders."""
-        self._listening.close()
 
 
 def order(home: Home, asked: dict[str, Any]) -> dict[str, Any]:

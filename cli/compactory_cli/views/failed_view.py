@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rich.markup import escape
-
-from .terminal import decoded, legible, number, output, print_json, table
+from .terminal import decoded, legible, number, print_json, print_table
 
 __all__ = ["show_failed"]
 
@@ -24,19 +22,21 @@ def show_failed(
         names = (*place, "bytes", "reason", *more, "failed_at")
         print_json({f"{noun}s": [{name: _plain(item, name) for name in ("key", *names)} for item in found]})
         return
-    if not found:
-        output().print(none)
-        return
-    shown = table(*place, "key", "bytes", "failed", "reason", right=("id", "offset", "bytes"))
-    for item in found:
-        shown.add_row(
-            *(escape(str(getattr(item, name))) for name in place),
-            escape(legible(item.key, "–")),
-            number(item.bytes) if item.bytes is not None else "–",
-            f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
-            escape(item.reason or "waits for an earlier one of its key"),
-        )
-    output().print(shown)
+    print_table(
+        (*place, "key", "bytes", "failed", "reason"),
+        (
+            (
+                *(getattr(item, name) for name in place),
+                legible(item.key, "–"),
+                number(item.bytes) if item.bytes is not None else None,
+                f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
+                item.reason or "waits for an earlier one of its key",
+            )
+            for item in found
+        ),
+        right=("id", "offset", "bytes"),
+        none=none,
+    )
 
 
 def _plain(item: Any, name: str) -> Any:

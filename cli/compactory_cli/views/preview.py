@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.padding import Padding
 
-from .terminal import decoded, legible, number, output, print_json, say, table
+from .terminal import decoded, json_or_text, legible, number, output, print_json, say, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -71,7 +70,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
         "skipped": list(item.skipped),
         "warnings": list(item.warnings),
         "records": [
-            {"key": decoded(record[0]), "value": _value(record[1]), **_routing(record)} for record in item.records
+            {"key": decoded(record[0]), "value": json_or_text(record[1]), **_routing(record)} for record in item.records
         ],
     }
 
@@ -101,12 +100,16 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
 
 def _schema(item: TablePreview) -> None:
     """Each column with its type, and what the records have of it."""
-    shown = table("column", "type", "null", "in the record")
-    for column in item.schema:
-        use = "key and value" if column.in_key else "value" if column.used else "left out"
-        null = "yes" if column.nullable else "no"
-        shown.add_row(escape(column.name), escape(column.type), null, use)
-    output().print(Padding(shown, (1, 4), expand=False))
+    rows = (
+        (
+            column.name,
+            column.type,
+            "yes" if column.nullable else "no",
+            "key and value" if column.in_key else "value" if column.used else "left out",
+        )
+        for column in item.schema
+    )
+    output().print(Padding(table(("column", "type", "null", "in the record"), rows), (1, 4), expand=False))
 
 
 def _adopted(item: TablePreview) -> str:
@@ -119,31 +122,35 @@ def _adopted(item: TablePreview) -> str:
 
 def _records(item: TablePreview) -> None:
     routed = any(_routing(record) for record in item.records)
-    shown = table("key", "value", *(("topic", "headers") if routed else ()))
-    for record in item.records:
-        routing = _routing(record)
-        headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
-        more = (escape(routing.get("topic", "")), escape(legible(headers.encode()))) if routed else ()
-        shown.add_row(escape(legible(record[0])), escape(legible(record[1], "(tombstone)")), *more)
+    shown = table(
+        ("key", "value", *(("topic", "headers") if routed else ())),
+        (
+            (legible(record[0]), legible(record[1], "(tombstone)"), *(_routed(record) if routed else ()))
+            for record in item.records
+        ),
+    )
     output().print(Padding(shown, (1, 4), expand=False))
     say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
+
+
+def _routed(record: Record) -> tuple[str, str]:
+    routing = _routing(record)
+    headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
+    return routing.get("topic", ""), legible(headers.encode())
 
 
 def _routing(record: Record) -> dict[str, Any]:
     """Topic and headers of a record, where transforms have made them."""
     if len(record) == 2:
         return {}
-    return {"topic": record[2], "headers": [[name, _header(text)] for name, text in record[3]]}
-
-
-def _header(text: str | bytes | None) -> str | None:
-    return text.decode(errors="replace") if isinstance(text, bytes) else text
+    headers = [[name, decoded(text) if isinstance(text, bytes) else text] for name, text in record[3]]
+    return {"topic": record[2], "headers": headers}
 
 
 def _fields(item: TablePreview) -> list[str]:
     """The fields of the first record's value."""
     first = next((record[1] for record in item.records if record[1] is not None), b"{}")
-    document = _value(first)
+    document = json_or_text(first)
     payload = document.get("payload", document) if isinstance(document, dict) else {}
     return list(payload) if isinstance(payload, dict) else []
 
@@ -152,12 +159,3 @@ def _no_fields(item: TablePreview) -> str:
     if any(record[1] is not None for record in item.records):
         return "not shown: values are not JSON objects"
     return "not known: no row has a value to show"
-
-
-def _value(raw: bytes | None) -> Any:
-    if raw is None:
-        return None
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return raw.decode(errors="replace")

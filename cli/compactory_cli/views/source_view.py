@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import errors, number, output, print_json, say, table
+from .terminal import errors, marked, number, print_json, print_table, say, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
         print_json({"asked": place, "connectors": list(connectors)})
         return
     if not connectors:
-        output().print(f"{place} runs no connectors", highlight=False)
+        write(f"{place} runs no connectors")
     for each in connectors:
-        _head(each["connector"], _coloured(each["state"]), _for(each.get("since")))
+        _head(each["connector"], f"[{_colour(each['state'])}]{each['state']}[/]", _for(each.get("since")))
         _facts(_of_connector(each))
         if each["tables"]:
-            output().print(_tables(each["tables"]))
+            _table(each["tables"])
         for text in [each["detail"], *_details(each["tables"], each["detail"])]:
             if text:
                 say(f"  [yellow]![/] {escape(text)}")
@@ -52,18 +52,16 @@ def show_overviews(seen: Sequence[Overview], unanswered: str | None, *, as_json:
         return
     if unanswered:
         errors().print(f"[yellow]![/] {escape(unanswered)}", highlight=False, soft_wrap=True)
-    output().print("no process was asked (--url): this is what Kafka and Postgres know", highlight=False)
+    write("no process was asked (--url): this is what Kafka and Postgres know")
     for each in seen:
         _head(each.connector, "", "")
         _facts(_of_overview(each))
-        shown = table("table", "offset written", "by hand")
-        for stored in each.offsets:
-            shown.add_row(escape(stored.table), *_written(stored))
-        output().print(shown if each.offsets else "  no offsets: nothing was ever published")
+        rows = ((stored.table, *_written(stored)) for stored in each.offsets)
+        print_table(("table", "offset written", "by hand"), rows, none="  no offsets: nothing was ever published")
 
 
 def _head(name: str, state: str, since: str) -> None:
-    output().print(" ".join(part for part in (f"[bold]{escape(name)}[/]", state, since) if part), highlight=False)
+    say(" ".join(part for part in (f"[bold]{escape(name)}[/]", state, since) if part))
 
 
 def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
@@ -98,19 +96,23 @@ def _facts(facts: Iterable[tuple[str, str]]) -> None:
         say(f"  {name:<9} {escape(text)}")
 
 
-def _tables(rows: Sequence[dict[str, Any]]) -> Any:
-    shown = table("table", "state", "topic", "records", "errors", "behind", "last record", right=("records", "errors"))
-    for row in rows:
-        shown.add_row(
-            escape(row["table"]),
-            _coloured(row["state"]),
-            escape(row["topic"]),
-            number(row["rows_total"]),
-            number(row["errors_total"]),
-            _span(row["lag_seconds"]) if row["lag_seconds"] is not None else "–",
-            f"{_span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else "–",
-        )
-    return shown
+def _table(rows: Sequence[dict[str, Any]]) -> None:
+    print_table(
+        ("table", "state", "topic", "records", "errors", "behind", "last record"),
+        (
+            (
+                row["table"],
+                marked(_colour(row["state"]), row["state"]),
+                row["topic"],
+                number(row["rows_total"]),
+                number(row["errors_total"]),
+                _span(row["lag_seconds"]) if row["lag_seconds"] is not None else None,
+                f"{_span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else None,
+            )
+            for row in rows
+        ),
+        right=("records", "errors"),
+    )
 
 
 def _details(rows: Sequence[dict[str, Any]], said: str | None) -> Iterable[str]:
@@ -145,8 +147,8 @@ def _overview_json(each: Overview) -> dict[str, Any]:
     }
 
 
-def _coloured(state: str) -> str:
-    return f"[{_COLOURS.get(state, 'red')}]{state}[/]"
+def _colour(state: str) -> str:
+    return _COLOURS.get(state, "red")
 
 
 def _for(at: float | None) -> str:

@@ -9,7 +9,7 @@ from compactory_connectors.spark.checking.rejects import Rejected
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.target import Change, Mode, Sample
 
-from .terminal import number, output, print_json, printable, table
+from .terminal import number, print_json, print_table, printable, write
 
 __all__ = ["show"]
 
@@ -29,8 +29,8 @@ def show(report: LoadReport, *, as_json: bool) -> None:
     if as_json:
         print_json(report.as_json())
         return
-    _print(f"{report.target}: {_HEADS[report.outcome]}")
-    _print(f"load {report.load_id}, {sum(report.seconds.values()):.1f} s")
+    write(f"{report.target}: {_HEADS[report.outcome]}")
+    write(f"load {report.load_id}, {sum(report.seconds.values()):.1f} s")
     if report.outcome is not Outcome.REPEATED:
         _numbers("rows", _rows(report))
     if report.reasons:
@@ -40,20 +40,13 @@ def show(report: LoadReport, *, as_json: bool) -> None:
     if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
         for change, samples in report.samples.items():
             for sample in samples:
-                _print(f"{change.value}: {', '.join(_differences(sample))}")
+                write(f"{change.value}: {', '.join(_differences(sample))}")
     for note in report.notes:
-        _print(f"note: {note}")
-
-
-def _print(text: str) -> None:
-    output().print(text, markup=False, highlight=False, soft_wrap=True)
+        write(f"note: {note}")
 
 
 def _numbers(what: str, rows: Sequence[tuple[str, int]]) -> None:
-    drawn = table(what, "number", right=("number",))
-    for name, count in rows:
-        drawn.add_row(name, number(count))
-    output().print(drawn)
+    print_table((what, "number"), ((name, number(count)) for name, count in rows), right=("number",))
 
 
 def _rows(report: LoadReport) -> list[tuple[str, int]]:
@@ -74,14 +67,12 @@ def _changes(report: LoadReport) -> list[tuple[str, int]]:
 
 
 def _reasons(report: LoadReport) -> None:
-    drawn = table("rows", "rejected because", right=("rows",))
-    for reason, count in report.reasons.items():
-        drawn.add_row(number(count), printable(str(reason)))
-    output().print(drawn)
+    rows = ((number(count), printable(str(reason))) for reason, count in report.reasons.items())
+    print_table(("rows", "rejected because"), rows, right=("rows",))
     for each in report.rejects:
-        _print(f"{_place(each)}{'; '.join(each.reasons)}\n    {_short(each.record)}")
+        write(f"{_place(each)}{'; '.join(each.reasons)}\n    {_short(each.record)}")
     if report.rejects_folder is not None:
-        _print(f"all rejected rows are in {report.rejects_folder}")
+        write(f"all rejected rows are in {report.rejects_folder}")
 
 
 def _place(reject: Rejected) -> str:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
 __all__ = [
+    "alarming",
+    "answer",
     "cut",
     "decoded",
     "errors",
     "json_or_text",
     "legible",
+    "marked",
     "named",
     "number",
     "output",
     "print_count",
     "print_json",
+    "print_table",
     "printable",
     "say",
     "seconds",
     "table",
+    "write",
 ]
 
 _WIDTH = 60  # characters of a value that are shown around the place where two differ
@@ -55,32 +62,62 @@ def say(text: str) -> None:
     output().print(text, highlight=False, soft_wrap=True)
 
 
+def write(text: str) -> None:
+    """Print a line as it is on stdout: without markup, and never wrapped."""
+    output().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     """One JSON value on one line of stdout."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
+def answer(value: Any, text: str, *, as_json: bool) -> None:
+    """Print the one value of a command for programs, or a line of markup for people."""
+    if as_json:
+        print_json(value)
+    else:
+        say(text)
+
+
 def print_count(count: int, noun: str, outcome: str, *, as_json: bool) -> None:
     """``3 jobs cancelled``, or ``{"jobs": 3}``."""
-    if as_json:
-        print_json({f"{noun}s": count})
-    else:
-        output().print(f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", highlight=False)
+    answer({f"{noun}s": count}, f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", as_json=as_json)
 
 
-def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """A plain table; ``right`` names the columns of numbers."""
+def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
+    """A plain table; ``right`` names the columns of numbers. Cells are shown as they are, None as a dash."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for name in columns:
-        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+        made.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text("–" if cell is None else str(cell)) for cell in row))
     return made
 
 
-def json_or_text(value: bytes) -> Any:
+def print_table(
+    columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = (), none: str | None = None
+) -> None:
+    """Print a table on stdout; ``none`` in its place where it has no rows."""
+    found = list(rows)
+    output().print(table(columns, found, right=right) if found or none is None else none)
+
+
+def marked(style: str, text: object) -> Text:
+    """A cell of a table in a style of rich."""
+    from rich.text import Text
+
+    return Text(str(text), style)
+
+
+def json_or_text(value: bytes | None) -> Any:
     """A record's value read as JSON, else as text."""
+    if value is None:
+        return None
     try:
         return json.loads(value)
     except ValueError:
@@ -105,6 +142,11 @@ def printable(text: str) -> str:
 def number(value: int) -> str:
     """1234567 → ``1,234,567``."""
     return f"{value:,}"
+
+
+def alarming(value: int) -> object:
+    """A number that should be 0, as a cell of a table: red where it is not."""
+    return marked("red", number(value)) if value else "0"
 
 
 def seconds(value: float) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import cut, legible, named, number, output, say, seconds, table
+from .terminal import cut, legible, named, number, print_table, say, seconds
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.verification.side import Differing, SideOutcome
@@ -48,11 +48,14 @@ def _print(side: SideOutcome, limit: int, values: bool) -> None:
     for text in _remarks(side):
         say(f"  {escape(text)}")
     if side.differences and limit:
-        shown = table("key", "", *(("topic", side.kind) if values else ()))
-        for each in side.differences[:limit]:
-            pair = (escape(cut(each.expected, each.found)), escape(cut(each.found, each.expected))) if values else ()
-            shown.add_row(escape(legible(each.key)), each.finding.value, *pair)
-        output().print(shown)
+        print_table(
+            ("key", "", *(("topic", side.kind) if values else ())),
+            (
+                (legible(each.key), each.finding.value)
+                + ((cut(each.expected, each.found), cut(each.found, each.expected)) if values else ())
+                for each in side.differences[:limit]
+            ),
+        )
 
 
 def _remarks(side: SideOutcome) -> list[str]:

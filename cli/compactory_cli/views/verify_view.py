@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from rich.markup import escape
 
-from .terminal import cut, errors, legible, named, number, output, print_json, say, seconds, table
+from .terminal import cut, errors, legible, named, number, print_json, print_table, say, seconds
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
@@ -119,19 +119,26 @@ def _pending(outcome: Outcome, count: int) -> str:
 
 
 def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
-    shown = table("key", "", *(("table", "topic") if values else ()), "partition", "offset", right=("offset",))
-    for each in outcome.differences[:limit]:
-        found = each.found
-        cells = [escape(legible(each.key)), "bad record" if _unreadable(each) else each.finding.value]
-        if values:
-            its = found.value if found is not None else None
-            cells += [escape(cut(each.expected, its)), escape(_found(each, its))]
-        places = ", ".join(map(str, each.partitions)) or (str(found.partition) if found is not None else "–")
-        shown.add_row(*cells, places, str(found.offset) if found is not None else "–")
-    output().print(shown)
+    print_table(
+        ("key", "", *(("table", "topic") if values else ()), "partition", "offset"),
+        (_row(each, values) for each in outcome.differences[:limit]),
+        right=("offset",),
+    )
     left = outcome.different - min(limit, len(outcome.differences))
     if left > 0:
         say(f"  and {number(left)} more; --limit shows more of them")
+
+
+def _row(each: Difference, values: bool) -> Iterator[object]:
+    found = each.found
+    yield legible(each.key)
+    yield "bad record" if _unreadable(each) else each.finding.value
+    if values:
+        its = found.value if found is not None else None
+        yield cut(each.expected, its)
+        yield "(tombstone)" if found is not None and its is None else cut(its, each.expected)
+    yield ", ".join(map(str, each.partitions)) or (str(found.partition) if found is not None else "–")
+    yield found.offset if found is not None else None
 
 
 def _unreadable(each: Difference) -> bool:
@@ -149,10 +156,6 @@ def _is_json(value: bytes) -> bool:
     except orjson.JSONDecodeError:
         return False
     return True
-
-
-def _found(each: Difference, value: bytes | None) -> str:
-    return "(tombstone)" if each.found is not None and value is None else cut(value, each.expected)
 
 
 def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:

@@ -18,9 +18,6 @@ from .session import Connection, check_server
 __all__ = [
     "Roles",
     "grant",
-    "grant_jobs",
-    "grant_outbox",
-    "grant_sink",
     "plan_grants",
     "plan_jobs_grants",
     "plan_outbox_grants",
@@ -61,14 +58,6 @@ def plan_grants(connection: Connection, tables: Sequence[str], roles: Roles) -> 
     )
 
 
-def grant(connection: Connection, tables: Sequence[str], roles: Roles) -> tuple[LiteralString, ...]:
-    """Make the roles that are missing and give each its rights, in one transaction; return what was run.
-
-    What concerns schema ``compactory`` is left out until it is installed: run it once more after that.
-    """
-    return _run(connection, plan_grants(connection, tables, roles))
-
-
 def plan_outbox_grants(connection: Connection, publisher: str, relay: str) -> tuple[LiteralString, ...]:
     """The statements that make a role for services that publish and one for relays; changes nothing."""
     check_server(connection)
@@ -80,11 +69,6 @@ def plan_outbox_grants(connection: Connection, publisher: str, relay: str) -> tu
     )
 
 
-def grant_outbox(connection: Connection, publisher: str, relay: str) -> tuple[LiteralString, ...]:
-    """Make these roles where they are missing and give each its rights, once the outbox is installed."""
-    return _run(connection, plan_outbox_grants(connection, publisher, relay))
-
-
 def plan_jobs_grants(connection: Connection, enqueuer: str, executor: str) -> tuple[LiteralString, ...]:
     """The statements that make a role for services that enqueue jobs and one for executors; changes nothing."""
     check_server(connection)
@@ -94,11 +78,6 @@ def plan_jobs_grants(connection: Connection, enqueuer: str, executor: str) -> tu
         enqueuer=Grantee(name=enqueuer, sql=facts["writer"]),
         executor=Grantee(name=executor, sql=facts["source"]),
     )
-
-
-def grant_jobs(connection: Connection, enqueuer: str, executor: str) -> tuple[LiteralString, ...]:
-    """Make these roles where they are missing and give each its rights, once jobs are installed."""
-    return _run(connection, plan_jobs_grants(connection, enqueuer, executor))
 
 
 def plan_sink_grants(connection: Connection, sink: str, tables: Sequence[str] = ()) -> tuple[LiteralString, ...]:
@@ -113,12 +92,11 @@ def plan_sink_grants(connection: Connection, sink: str, tables: Sequence[str] = 
     )
 
 
-def grant_sink(connection: Connection, sink: str, tables: Sequence[str] = ()) -> tuple[LiteralString, ...]:
-    """Make this role where it is missing and give it its rights, once the sink's tables are installed."""
-    return _run(connection, plan_sink_grants(connection, sink, tables))
+def grant(connection: Connection, texts: tuple[LiteralString, ...]) -> tuple[LiteralString, ...]:
+    """Run planned grants in one transaction: make the roles that are missing and give each its rights.
 
-
-def _run(connection: Connection, texts: tuple[LiteralString, ...]) -> tuple[LiteralString, ...]:
+    A plan leaves out what concerns schema ``compactory`` until that is installed: plan and run it once more after it.
+    """
     with connection.transaction():
         for text in texts:
             connection.execute(text)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ...context.flags import Flags, argument, command, option
+from ...context.flags import Flags, argument, command, flag, option
 from ...context.loading import Providers
+from ...context.session import begin, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.session import SparkOptions
@@ -20,18 +21,16 @@ app = typer.Typer(name="spark", help="Load and export directories of any size wi
 Master = Annotated[
     str | None,
     option(
-        "--master",
-        metavar="MASTER",
-        help="Spark's master URL, as in spark-submit; default: that of spark-submit, else local[*].",
+        "--master", "MASTER", "Spark's master URL, as in spark-submit; default: that of spark-submit, else local[*]."
     ),
 ]
-Conf = Annotated[list[str] | None, option("--conf", metavar="KEY=VALUE", help="A property of Spark; may be repeated.")]
+Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; may be repeated.")]
 Jars = Annotated[
     Path | None,
     option(
         "--jars",
-        metavar="DIR",
-        help="A folder of JDBC drivers in place of Postgres', which is fetched; default: COMPACTORY_SPARK_JARS.",
+        "DIR",
+        "A folder of JDBC drivers in place of Postgres', which is fetched; default: COMPACTORY_SPARK_JARS.",
     ),
 ]
 
@@ -41,14 +40,13 @@ Format = Literal["parquet", "orc", "csv", "json"]
 
 def spark_options(master: str | None, conf: list[str] | None, jars: Path | None) -> SparkOptions:
     """How Spark runs. Raises ConfigError for a property that is none."""
-    from compactory.errors import ConfigError
     from compactory_connectors.spark.session import SparkOptions
 
     properties = {}
     for text in conf or ():
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise ConfigError(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
+            refuse(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
         properties[name] = value
     return SparkOptions(master=master, conf=properties, jars=jars)
 
@@ -57,54 +55,50 @@ def spark_options(master: str | None, conf: list[str] | None, jars: Path | None)
 @command
 def load(
     flags: Flags,
-    sources: Annotated[
-        list[str], argument(metavar="SOURCE…", help="Files, globs or folders; or a JDBC URL with --table.")
-    ],
-    directory: Annotated[
-        str, option("--directory", metavar="NAME", help="A directory of compactory.toml, a table or a topic.")
-    ],
+    sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders; or a JDBC URL with --table.")],
+    directory: Annotated[str, option("--directory", "NAME", "A directory of compactory.toml, a table or a topic.")],
     to: Annotated[
         Literal["postgres", "kafka"],
         option("--to", help="Write into the directory's table, or directly into its topic."),
     ],
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", metavar="FILE", help="YAML file: the field for each column, and the rules for rows."),
+        option("--rules", "FILE", "YAML file: the field for each column, and the rules for rows."),
     ] = None,
     mode: Annotated[
-        Literal["upsert", "replace"], typer.Option("--mode", help="replace deactivates keys missing from the source.")
+        Literal["upsert", "replace"],
+        option("--mode", help="replace deactivates keys missing from the source."),
     ] = "upsert",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change, with examples; write nothing but rejects.")
+        bool, flag("--dry-run", "Show what would change, with examples; write nothing but rejects.")
     ] = False,
-    rejects: Annotated[str | None, option("--rejects", metavar="DIR", help="A folder for rejected rows.")] = None,
+    rejects: Annotated[str | None, option("--rejects", "DIR", "A folder for rejected rows.")] = None,
     max_rejects: Annotated[
         str | None,
         option(
             "--max-rejects",
-            metavar="N|N%",
-            help="Load nothing if more rows are rejected; default: 0 without --rejects, else no limit.",
+            "N|N%",
+            "Load nothing if more rows are rejected; default: 0 without --rejects, else no limit.",
         ),
     ] = None,
     max_deactivate: Annotated[
         str | None,
         option(
-            "--max-deactivate",
-            metavar="N|N%",
-            help="Load nothing if more keys are missing; default: the connector's limit, or 20%.",
+            "--max-deactivate", "N|N%", "Load nothing if more keys are missing; default: the connector's limit, or 20%."
         ),
     ] = None,
     load_id: Annotated[
         str | None,
-        typer.Option("--load-id", metavar="ID", help="Load into Postgres only once under this id; default: a new id."),
+        option("--load-id", "ID", "Load into Postgres only once under this id; default: a new id."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Write a JSON report, also of a load that fails.")
+        Path | None, option("--report", "FILE", "Write a JSON report, also of a load that fails.")
     ] = None,
     form: Annotated[
-        Format | None, typer.Option("--format", help="Format of the files; default: by the ending of their names.")
+        Format | None,
+        option("--format", help="Format of the files; default: by the ending of their names."),
     ] = None,
-    table: Annotated[str | None, option("--table", metavar="TABLE", help="The table behind a JDBC URL.")] = None,
+    table: Annotated[str | None, option("--table", "TABLE", "The table behind a JDBC URL.")] = None,
     provider: Providers = None,
     master: Master = None,
     conf: Conf = None,
@@ -116,7 +110,6 @@ def load(
     2: bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns
     the topic.
     """
-    from ...context.session import begin
     from .load import LoadCommand
 
     configuration = begin(flags)

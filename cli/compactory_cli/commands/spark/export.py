@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ...context.flags import Flags, argument, command, option
+from ...context.flags import Flags, argument, command, flag, option
+from ...context.session import begin
+from ...views.terminal import number, print_json, print_table, write
 from .command import Conf, Format, Jars, Master, spark_options
 
 if TYPE_CHECKING:
@@ -23,39 +23,28 @@ __all__ = ["export"]
 @command
 def export(
     flags: Flags,
-    directory: Annotated[str, argument(metavar="DIRECTORY", help="A directory of compactory.toml, or a topic.")],
-    to: Annotated[str, option("--to", metavar="PATH", help="A new or empty folder, on any file system.")],
-    form: Annotated[Format, typer.Option("--format", help="Format of the files.")] = "parquet",
+    directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
+    to: Annotated[str, option("--to", "PATH", "A new or empty folder, on any file system.")],
+    form: Annotated[Format, option("--format", help="Format of the files.")] = "parquet",
     since: Annotated[
-        str | None, option("--since", metavar="PATH", help="Only records that changed after the export in this folder.")
+        str | None, option("--since", "PATH", "Only records that changed after the export in this folder.")
     ] = None,
-    history: Annotated[
-        bool, typer.Option("--history", help="Every version that the topic still has, with its time.")
-    ] = False,
+    history: Annotated[bool, flag("--history", "Every version that the topic still has, with its time.")] = False,
     columns: Annotated[
         str | None,
         option(
-            "--columns",
-            metavar="LIST",
-            help="Fields and Spark's types: 'id bigint, at timestamp'; default: as found in the values.",
+            "--columns", "LIST", "Fields and Spark's types: 'id bigint, at timestamp'; default: as found in the values."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the export that is in the folder.")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "Replace the export that is in the folder.")] = False,
     max_bad: Annotated[
         int | None,
         option(
-            "--max-bad",
-            metavar="N",
-            help="End with exit code 1 if more records can't be read; the export is still written.",
-            min=0,
+            "--max-bad", "N", "End with exit code 1 if more records can't be read; the export is still written.", min=0
         ),
     ] = None,
-    wait: Annotated[
-        float, typer.Option("--wait", metavar="SECONDS", help="Time to wait for an open transaction.", min=0)
-    ] = 60.0,
-    task_memory: Annotated[
-        int, typer.Option("--task-memory", metavar="MB", help="Keys and values that a task may hold.", min=16)
-    ] = 512,
+    wait: Annotated[float, option("--wait", "SECONDS", "Time to wait for an open transaction.", min=0)] = 60.0,
+    task_memory: Annotated[int, option("--task-memory", "MB", "Keys and values that a task may hold.", min=16)] = 512,
     master: Master = None,
     conf: Conf = None,
     jars: Jars = None,
@@ -69,7 +58,6 @@ def export(
     from compactory_connectors.spark.export.job import ExportOptions
 
     from ...context.failure import StepFailed
-    from ...context.session import begin
 
     options = ExportOptions(
         format=form,
@@ -106,23 +94,17 @@ def _run(
 
 
 def _show(manifest: Manifest, path: str, *, as_json: bool) -> None:
-    from ...views.terminal import number, output, print_json, table
-
     if as_json:
         print_json({"path": path, **_short(manifest)})
         return
-    drawn = table("exported", "number", right=("number",))
-    for name, count in _short(manifest)["counts"].items():
-        if count or name == "rows":
-            drawn.add_row(name, number(count))
-    output().print(f"{manifest.export.value} export of topic {manifest.topic} in {path}", markup=False, soft_wrap=True)
-    output().print(drawn)
+    counts = _short(manifest)["counts"].items()
+    write(f"{manifest.export.value} export of topic {manifest.topic} in {path}")
+    rows = ((name, number(count)) for name, count in counts if count or name == "rows")
+    print_table(("exported", "number"), rows, right=("number",))
     for place in manifest.bad_records[:10]:
-        text = f"bad record: partition {place.partition}, offset {place.offset}: {place.error}"
-        output().print(text, markup=False, soft_wrap=True)
+        write(f"bad record: partition {place.partition}, offset {place.offset}: {place.error}")
     if manifest.left_out:
-        left = ", ".join(manifest.left_out)
-        output().print(f"fields without a column: {left}", markup=False, soft_wrap=True)
+        write(f"fields without a column: {', '.join(manifest.left_out)}")
 
 
 def _short(manifest: Manifest) -> dict[str, dict[str, int]]:

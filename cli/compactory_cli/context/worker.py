@@ -1,0 +1,96 @@
+"""Commands that run until SIGTERM or Ctrl-C, and ``--listen``: where their probes, metrics and status are served."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+
+from .flags import option
+
+if TYPE_CHECKING:
+    from compactory.worker import Worker
+
+    from .configuration import Configuration
+
+__all__ = ["Health", "ListenOption", "either", "health_on", "run_worker", "stopping"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+ListenOption = Annotated[
+    str | None, option("--listen", "HOST:PORT", "Serve /livez, /readyz, /metrics and /v1/status at this address.")
+]
+
+Health = Callable[[Sequence["Worker"]], AbstractContextManager[object]]
+"""Shows workers to the outside while its block runs."""
+
+
+class Part(Protocol[T_co]):
+    """What runs in the background: an outbox relay, an executor of jobs, a sink, a processor."""
+
+    def start(self) -> object:
+        """Begin."""
+
+    def stop(self) -> T_co:
+        """End."""
+
+
+def health_on(configuration: Configuration, listen: str | None) -> Health:
+    """Show workers at ``--listen``, else at COMPACTORY_LISTEN, else nowhere. Raises ConfigError for no HOST:PORT."""
+    from compactory_api.listen import Listen
+
+    if (address := listen or configuration.worker_listen) is None:
+        return lambda _workers: nullcontext()
+    place = Listen.parse(address)
+
+    def show(workers: Sequence[Worker]) -> AbstractContextManager[object]:
+        from compactory_api.listener import Listener
+
+        return Listener(place, workers, configuration.tokens)
+
+    return show
+
+
+def run_worker(
+    part: Part[T_co], worker: Worker, health: Health, wait: Callable[[threading.Event], Any] = threading.Event.wait
+) -> T_co:
+    """Start a part, ``wait`` for the event that a signal sets, stop it; return what its ``stop`` returned."""
+    with stopping() as stop, health([worker]):
+        part.start()
+        try:
+            wait(stop)
+        finally:
+            ended = part.stop()
+    return ended
+
+
+def either(over: Callable[[float], bool]) -> Callable[[threading.Event], None]:
+    """A wait for the signal, or for a part that ends by itself: ``over`` waits so many seconds for that."""
+
+    def wait(stop: threading.Event) -> None:
+        while not stop.wait(0.1) and not over(0.1):
+            pass
+
+    return wait
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it would have without us."""
+    stop = threading.Event()
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
+
+    def ask(sign: int, _frame: FrameType | None) -> None:
+        stop.set()
+        signal.signal(sign, before[signal.Signals(sign)])
+
+    for sign in before:
+        signal.signal(sign, ask)
+    try:
+        yield stop
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
