@@ -207,8 +207,8 @@ class Load:
         look_up = self._plan.references
         if look_up is None:
             return {}
-        rules = self._plan.rules.columns.values()
-        return {rule.name: look_up(rule.name, rule.reference) for rule in rules if rule.reference is not None}
+        rules = self._plan.rules.columns.items()
+        return {name: look_up(name, rule.reference) for name, rule in rules if rule.reference is not None}
 
     # What is counted.
 

@@ -207,9 +207,7 @@ class Checks:
                 continue
             if order.column not in places:
                 known = ", ".join(dict.fromkeys([*(item.name for item in self.mapped.fillings), *places]))
-                raise ConfigError(
-                    f"{order.place}: {part.layout.label} has no column {order.column!r}; known are {known}"
-                )
+                raise ConfigError(f"duplicates: {part.layout.label} has no column {order.column!r}; known are {known}")
             found[f"{ORDER}{number}"] = f"{places[order.column]} AS {ORDER}{number}"
         return found
 
