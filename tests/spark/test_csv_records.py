@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compactory_connectors.spark.rules.rules import ReadOptions
-from compactory_connectors.spark.sources import open_quotes
+from compactory_connectors.spark.sources import joined_lines
 from compactory_connectors.spark.sources.csv_records import MOST_LINES, Dialect, Joiner, Record, header, header_names
 from compactory_connectors.spark.sources.joined_lines import JoinLines
 
@@ -151,7 +151,7 @@ def test_headers() -> None:
 def test_which_lines_leave_quotes_open(lines: list[str]) -> None:
     """What a look at a whole batch finds is what the reading of each line comes to."""
     dialect = Dialect.of(OPTIONS)
-    found = open_quotes.are_open(pa.array([line.encode() for line in lines], pa.binary()), dialect)
+    found = joined_lines.are_open(pa.array([line.encode() for line in lines], pa.binary()), dialect)
     assert found.to_pylist() == [Joiner(dialect)._fields_of(line.encode(), inside=False) is None for line in lines]
 
 
@@ -163,7 +163,7 @@ def test_files_are_looked_through_in_pieces(lines: list[str], ended: bool, piece
     text = "\n".join(lines) + ("\n" if ended else "")
     dialect = Dialect.of(OPTIONS)
     wanted = any(Joiner(dialect)._fields_of(line.encode(), inside=False) is None for line in text.split("\n"))
-    with tempfile.TemporaryDirectory() as folder, patch.object(open_quotes, "_CHUNK", piece):
+    with tempfile.TemporaryDirectory() as folder, patch.object(joined_lines, "_CHUNK", piece):
         file = Path(folder, "a.csv")
         file.write_bytes(text.encode())
-        assert open_quotes.any_open([file], dialect) is wanted
+        assert joined_lines.any_open([file], dialect) is wanted

@@ -45,8 +45,8 @@ duplicates: [updated]
         "rules.yaml:3: read.delimiter: must be one character, and is ';;'",
         "rules.yaml:5: columns.code.required: must be true or false",
         "rules.yaml:5: columns.code.type: 'integr' is no type; did you mean integer?",
-        "rules.yaml:9: columns.name.from: is there twice; keep one",
         "rules.yaml:7: columns.name: has from and value, and one of them fills the column; keep one",
+        "rules.yaml:9: columns.name.from: is there twice; keep one",
         'rules.yaml:10: duplicates: \'updated\' is no order; write "COLUMN desc" (greatest wins) or "COLUMN asc"',
     ]
 
@@ -59,7 +59,7 @@ def test_texts_are_what_is_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "columns:\n", "{}"])
 def test_rules_that_say_nothing(text: str) -> None:
-    assert parse_rules(text, "r") == Rules(path="r")
+    assert parse_rules(text, "r") == Rules()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_every_problem_of_the_columns() -> None:
         mapped(("Name", "Name"), rules=rules)
     assert raised.value.problems == [
         "r:2: columns.fees: the target has no column 'fees'; did you mean 'fee'?",
-        "r: key is name, and the target's is code",
+        "the rules' key is name, and the target's is code",
         "0.csv has no column 'code' (it has Name, Name); code can't be null: say by `from` what fills it",
         "0.csv has no column 'Nmae'; did you mean 'Name'?; say by `from` what fills name, or that it is `optional`",
     ]

@@ -45,7 +45,7 @@ from tests.source.poller import config
 from tests.source.poller import settings as keyed
 from tests.source.workload import wait_until
 from tests.spark import mortal_load
-from tests.spark.test_postgres_text import COLUMNS
+from tests.spark.test_table_texts import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -85,21 +85,27 @@ class Load:
         Raises ConfigError before anything is read, Unreachable, and what the target raises; readers of the target have
         seen nothing then.
         """
+        with self._kept:
+            judged = self._prepared()
+            if judged is not None:
+                self._run(judged)
+
+    def _prepared(self) -> Judged | None:
+        """The rows and what is asked of them, before any is read; None where the load was done before."""
+        plan = self._plan
         with self._stage("preparing", None):
-            done = self._plan.repeated() if self._plan.repeated is not None else None
+            done = plan.repeated() if plan.repeated is not None else None
             if done is not None:
                 self._report.changes, self._report.outcome = done.counts, Outcome.REPEATED
-                return
-            if self._plan.rejects is not None:
-                check_folder(self._spark, self._plan.rejects)
+                return None
+            if plan.rejects is not None:
+                check_folder(self._spark, plan.rejects)
             parts = self._parts()
             mapped = self._mapped([part.layout for part in parts])
-            if any(order.column == "line" for order in self._plan.rules.duplicates):
+            if any(order.column == "line" for order in plan.rules.duplicates):
                 parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
-            checks = Checks(mapped=mapped, rules=self._plan.rules, references=self._references())
-            judged = Judged(rows=checks.frame(parts), checks=checks, parts=parts)
-        with self._kept:
-            self._run(judged)
+            checks = Checks(mapped=mapped, rules=plan.rules, references=self._references())
+            return Judged(rows=checks.frame(parts), checks=checks, parts=parts)
 
     def _run(self, judged: Judged) -> None:
         report = self._report
@@ -207,8 +213,8 @@ class Load:
         look_up = self._plan.references
         if look_up is None:
             return {}
-        rules = self._plan.rules.columns.values()
-        return {rule.name: look_up(rule.name, rule.reference) for rule in rules if rule.reference is not None}
+        rules = self._plan.rules.columns.items()
+        return {name: self._keep(look_up(name, rule.reference)) for name, rule in rules if rule.reference is not None}
 
     # What is counted.
 

@@ -17,7 +17,6 @@ from compactory.errors import ConfigError
 
 from .class_archive import archive_for, java_options, keep
 from .jars import DRIVER, find_jars
-from .quiet_start import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,10 +91,7 @@ def _open(name: str, options: SparkOptions) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in _properties(options, java, submitted=submitted).items():
         builder = builder.config(key, value)
-    if submitted:
-        return builder.getOrCreate()
-    with quiet_start():
-        return builder.getOrCreate()
+    return builder.getOrCreate()
 
 
 def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[str, str]:

@@ -78,7 +78,7 @@ class TopicAim:
     def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> KafkaTarget:
         """The topic; nothing is asked yet."""
         del load_id
-        types = {rule.name: str(rule.type) for rule in self.rules.columns.values() if rule.type is not None}
+        types = {name: str(rule.type) for name, rule in self.rules.columns.items() if rule.type is not None}
         return KafkaTarget(
             spark=spark,
             kafka=self.kafka,

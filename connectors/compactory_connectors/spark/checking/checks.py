@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Final
 
 from compactory.errors import ConfigError
 
-from ..identifier import quoted
+from ..identifier import literal, quoted
 from ..rules.mapping import Filling, Mapped
 from ..rules.parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
 from ..rules.rules import Rules
 from .casting import Spelling, as_text, cast
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 __all__ = ["ORDER", "REASONS", "Checks", "Reason"]
 
@@ -47,34 +47,42 @@ class Reason:
         return self.column == column and self.rule != "required"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    """A column: its value; whether anything is wrong, which is asked of each row; and what, only of those."""
+@dataclass(slots=True)
+class _Checked:
+    """What is asked of a column or a row, in Spark's SQL: ``broken`` of each row, ``reasons`` only of broken ones."""
 
-    value: Column
-    broken: Column
-    reasons: Sequence[tuple[Reason, Column]]
+    broken: list[str] = field(default_factory=list)
+    reasons: list[tuple[Reason, str]] = field(default_factory=list)
+
+    def reject(self, reason: Reason, condition: str) -> None:
+        """Reject rows for which the condition is true."""
+        self.broken.append(condition)
+        self.reasons.append((reason, condition))
 
 
 @dataclass(slots=True)
 class Checks:
-    """Judges the parts of one source. Belongs to one thread."""
+    """Checks the parts of one source. Belongs to one thread."""
 
     mapped: Mapped
     rules: Rules
     references: Mapping[str, DataFrame] = field(default_factory=dict)
     """By column: frames of one column ``value`` of text, each value once, that its reference allows."""
     reasons: list[Reason] = field(default_factory=list)
-    _literals: list[tuple[str, str, Column]] = field(default_factory=list)
+    _literals: dict[str, str] = field(default_factory=dict)
+    """What the rules compare with, by what is said where it is no value of its column."""
 
     def frame(self, parts: Sequence[Part]) -> DataFrame:
         """All rows: the target's columns, the places of :mod:`parts`, and :data:`REASONS`.
 
         Raises ConfigError for expressions, patterns and bounds that can't be used, all at once.
         """
-        frames = [self._part(part) for part in parts]
-        self._check_literals(parts[0].frame)
-        return self._across(reduce(lambda one, other: one.unionByName(other), frames))
+        checked = _Checked(broken=[f"{FAULT} IS NOT NULL"])
+        for item in self.mapped.fillings:
+            self._check(item, checked)
+        self._check_rules(parts[0].frame.sparkSession)
+        frames = [self._part(part, checked) for part in parts]
+        return self._referring(reduce(lambda one, other: one.unionByName(other), frames))
 
     def number(self, reason: Reason) -> int:
         """The number of a reason, the same one each time."""
@@ -82,212 +90,167 @@ class Checks:
             self.reasons.append(reason)
         return self.reasons.index(reason)
 
-    def _part(self, part: Part) -> DataFrame:
-        from pyspark.sql import functions as sf
-
-        named = _named(part)
-        places = self.mapped.places[part.layout.label]
-        texts = [self._text(named, item, places.get(item.name)).alias(_text(item)) for item in self.mapped.fillings]
-        staged = named.select(*texts, *PLACE, RAW, FAULT, *self._order(part))
-        judged = [self._judged(item) for item in self.mapped.fillings]
-        valued = staged.select("*", *[each.value for each in judged])
-        broken = reduce(or_, [each.broken for each in judged], sf.col(FAULT).isNotNull())
-        several = [sf.when(when, self.number(reason)) for each in judged for reason, when in each.reasons]
-        reasons = sf.when(broken, self._faults().otherwise(sf.array_compact(sf.array(*several))))
-        kept = [name for name in staged.columns if name.startswith(ORDER)]
+    def _part(self, part: Part, checked: _Checked) -> DataFrame:
+        frame = part.frame
+        if any(item.rule.expression is not None for item in self.mapped.fillings):
+            names = [f"{position(at)} AS {quoted(name)}" for at, name in enumerate(part.layout.columns) if name]
+            frame = frame.selectExpr("*", *names)  # ambiguous ones only fail where they are used
+        types = {column.name: column.dataType for column in part.frame.schema}
+        texts = [self._text(frame, part, types, item) for item in self.mapped.fillings]
+        orders = self._order(part)
+        values = [f"{self._cast(item)} AS {quoted(item.name)}" for item in self.mapped.fillings]
+        valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *orders.values()).selectExpr("*", *values)
+        broken, reasons = [*checked.broken], [*checked.reasons]
+        for check in self.rules.checks:
+            _type_of(valued, check.expression, check.place)
+            reason = Reason(column="", rule="check", text=f"does not satisfy: {check.name}")
+            broken.append(f"NOT ({check.expression}\n)")
+            reasons.append((reason, broken[-1]))
+        numbers = ", ".join(f"if({when}, {self.number(reason)}, NULL)" for reason, when in reasons)
+        faults = " ".join(
+            f"WHEN '{code}' THEN array({self.number(Reason(column='', rule='record', text=text))})"
+            for code, text in FAULTS.items()
+        )
+        found = f"CASE split_part({FAULT}, ':', 1) {faults} ELSE array_compact(array({numbers})) END"
         names = [quoted(item.name) for item in self.mapped.fillings]
-        return valued.select(*names, *PLACE, RAW, FAULT, *kept, reasons.alias(REASONS))
+        wrong = f"CASE WHEN {' OR '.join(f'({each})' for each in broken)} THEN {found} END AS {REASONS}"
+        return valued.selectExpr(*names, *PLACE, RAW, FAULT, *orders, wrong)
 
-    def _faults(self) -> Column:
-        from pyspark.sql import functions as sf
-
-        numbers = {code: self.number(Reason(column="", rule="record", text=text)) for code, text in FAULTS.items()}
-        first, *others = numbers.items()
-        given = sf.split_part(FAULT, sf.lit(":"), sf.lit(1))
-        found = sf.when(given == first[0], sf.array(sf.lit(first[1])))
-        for code, number in others:
-            found = found.when(given == code, sf.array(sf.lit(number)))
-        return found
-
-    def _text(self, named: DataFrame, item: Filling, place: int | None) -> Column:
+    def _text(self, frame: DataFrame, part: Part, types: Mapping[str, DataType], item: Filling) -> str:
         """What fills a column, as text: trimmed, without the texts that stand for null."""
-        from pyspark.sql import functions as sf
-
-        rule = item.rule
+        rule, place = item.rule, self.mapped.places[part.layout.label].get(item.name)
         if rule.value is not None:
-            value = sf.lit(rule.value)
-        elif rule.expression is not None or place is not None:
-            value = _given(named, item, place)
+            value = literal(rule.value)
+        elif rule.expression is not None:
+            held = _type_of(frame, rule.expression, f"{rule.place}.expression")
+            value = as_text(f"({rule.expression}\n)", held, item.type)
+        elif place is not None:
+            value = as_text(position(place), types[position(place)], item.type)
         else:
-            value = sf.lit(None).cast("string")
-        value = sf.trim(value) if rule.trim else value
-        nulls = {*rule.nulls, *self.rules.read.nulls}
+            value = "string(NULL)"
+        value = f"trim({value})" if rule.trim else value
+        nulls = dict.fromkeys([*rule.nulls, *self.rules.read.nulls])
         if nulls:
-            value = sf.when(~value.isin(*nulls), value)
+            value = f"if({value} IN ({', '.join(map(literal, nulls))}), NULL, {value})"
         if item.type.name in _HELD_AS_TEXT or (item.type.name not in _BLANK_IS_TEXT and item.type.spark != "string"):
-            value = sf.when(sf.trim(value) != "", value)
-        return sf.coalesce(value, sf.lit(rule.default)) if rule.default is not None else value
+            value = f"if(trim({value}) = '', NULL, {value})"
+        value = f"coalesce({value}, {literal(rule.default)})" if rule.default is not None else value
+        return f"{value} AS {_text(item)}"
 
-    def _judged(self, item: Filling) -> _Judged:
-        """The value of a column, and when it is rejected for which reason."""
-        text, rule, done = _column(_text(item)), item.rule, _column(item.name)
-        value = cast(text, item.type, self._spelling(item))
-        reasons: list[tuple[Reason, Column]] = []
-        broken = text.isNull() if item.required else text.isNotNull() & done.isNull()
-        broken = broken | done.isNull() if item.required else broken
+    def _cast(self, item: Filling) -> str:
+        return cast(_text(item), item.type, self._spelling(item)).value
 
-        def reject(kind: str, why: str, condition: Column) -> Column:
-            reasons.append((Reason(column=item.name, rule=kind, text=why), condition))
-            return condition
+    def _check(self, item: Filling, checked: _Checked) -> None:
+        """When the value of a column is rejected, and for which reason."""
+        text, rule, value = _text(item), item.rule, quoted(item.name)
+
+        def reason(kind: str, why: str) -> Reason:
+            return Reason(column=item.name, rule=kind, text=why)
 
         if item.required:
-            reject("required", "is missing", text.isNull())
-        for problem in value.problems:
-            reject("type", problem.text, text.isNotNull() & done.isNull() & problem.condition)
+            checked.broken.append(f"{value} IS NULL")
+            checked.reasons.append((reason("required", "is missing"), f"{text} IS NULL"))
+        else:
+            checked.broken.append(f"{text} IS NOT NULL AND {value} IS NULL")
+        none = f"{text} IS NOT NULL AND {value} IS NULL"
+        for problem in cast(text, item.type, self._spelling(item)).problems:
+            checked.reasons.append((reason("type", problem.text), f"{none} AND ({problem.condition})"))
         if rule.type is not None and rule.type != item.type:
             also = cast(text, rule.type, self._spelling(item))
-            broken |= text.isNotNull() & also.value.isNull()
+            checked.broken.append(f"{text} IS NOT NULL AND {also.value} IS NULL")
             for problem in also.problems:
-                reject("type", problem.text, text.isNotNull() & problem.condition)
+                checked.reasons.append((reason("type", problem.text), f"{text} IS NOT NULL AND ({problem.condition})"))
         if rule.pattern is not None:
-            broken |= reject("pattern", f"does not match {rule.pattern}", ~text.rlike(rf"\A(?:{rule.pattern})\z"))
+            whole = literal(rf"\A(?:{rule.pattern})\z")
+            checked.reject(reason("pattern", f"does not match {rule.pattern}"), f"NOT {text} RLIKE {whole}")
         if rule.least is not None:
-            broken |= reject(
-                "range", f"is less than {rule.least}", _less(item, done, self._literal(item, "min", rule.least))
-            )
+            least = self._literal(item, "min", rule.least)
+            checked.reject(reason("range", f"is less than {rule.least}"), _less(item, value, least))
         if rule.most is not None:
-            broken |= reject(
-                "range", f"is greater than {rule.most}", _less(item, self._literal(item, "max", rule.most), done)
-            )
+            most = self._literal(item, "max", rule.most)
+            checked.reject(reason("range", f"is greater than {rule.most}"), _less(item, most, value))
         if rule.allowed is not None:
-            allowed = [self._literal(item, "allowed", each) for each in rule.allowed]
-            broken |= reject("allowed", "is not one of the allowed values", ~done.isin(*allowed))
-        return _Judged(value=value.value.alias(item.name), broken=broken, reasons=reasons)
+            allowed = ", ".join(self._literal(item, "allowed", each) for each in rule.allowed) or "NULL"
+            checked.reject(reason("allowed", "is not one of the allowed values"), f"{value} NOT IN ({allowed})")
 
     def _spelling(self, item: Filling) -> Spelling:
         read, rule = self.rules.read, item.rule
         zone = rule.time_zone or read.time_zone
         return Spelling(format=rule.format, decimal=rule.decimal or read.decimal, time_zone=zone)
 
-    def _literal(self, item: Filling, key: str, text: str) -> Column:
+    def _literal(self, item: Filling, key: str, text: str) -> str:
         """A text of the rules as a value of the column: dates and numbers there are spelt as in Postgres."""
-        from pyspark.sql import functions as sf
-
-        value = cast(sf.lit(text), item.type, Spelling()).value
-        self._literals.append((f"{item.rule.place}.{key}", text, value))
+        value = cast(literal(text), item.type, Spelling()).value
+        self._literals[f"{item.rule.place}.{key}: {text!r} is no value of the column's type"] = value
         return value
 
-    def _check_literals(self, frame: DataFrame) -> None:
+    def _check_rules(self, spark: SparkSession) -> None:
         """Evaluate what the rules compare with, and compile their patterns, before a row is read."""
-        spark = frame.sparkSession
-        problems = []
+        problems: list[str] = []
         if self._literals:
-            missing = [value.isNull().alias(f"l{number}") for number, (_, _, value) in enumerate(self._literals)]
-            found = spark.sql("VALUES 0").select(*missing).collect()[0]  # which Spark folds without a job
-            for (place, text, _), none in zip(self._literals, found, strict=True):
-                problems += [f"{place}: {text!r} is no value of the column's type"] if none else []
+            missing = [f"({value}) IS NULL" for value in self._literals.values()]
+            found = spark.sql("VALUES 0").selectExpr(*missing).collect()[0]  # which Spark folds without a job
+            problems += [problem for problem, none in zip(self._literals, found, strict=True) if none]
         for item in self.mapped.fillings:
             said = _pattern_problem(spark, item.rule.pattern) if item.rule.pattern is not None else None
             problems += [f"{item.rule.place}.pattern: {said}"] if said else []
         if problems:
-            raise ConfigError(dict.fromkeys(problems))
+            raise ConfigError(problems)
 
-    def _order(self, part: Part) -> list[Column]:
-        """What decides between rows of a key, where it is a column of the source."""
-        from pyspark.sql import functions as sf
-
+    def _order(self, part: Part) -> dict[str, str]:
+        """What decides between rows of a key, where it is a column of the source: by the name that it gets."""
         names = {item.name for item in self.mapped.fillings}
-        found = []
+        places = {"file": FILE, "line": LINE} | {name: position(at) for at, name in enumerate(part.layout.columns)}
+        found = {}
         for number, order in enumerate(self.rules.duplicates):
             if order.column in names:
                 continue
-            places = {n: position(i) for i, n in enumerate(part.layout.columns)}
-            places = places | {name: at for name, at in (("file", FILE), ("line", LINE)) if name not in places}
             if order.column not in places:
                 known = ", ".join(dict.fromkeys([*(item.name for item in self.mapped.fillings), *places]))
-                raise ConfigError(
-                    f"{order.place}: {part.layout.label} has no column {order.column!r}; known are {known}"
-                )
-            found.append(sf.col(places[order.column]).alias(f"{ORDER}{number}"))
+                raise ConfigError(f"duplicates: {part.layout.label} has no column {order.column!r}; known are {known}")
+            found[f"{ORDER}{number}"] = f"{places[order.column]} AS {ORDER}{number}"
         return found
 
-    def _across(self, frame: DataFrame) -> DataFrame:
-        """Rules that are about several columns, or about other directories."""
+    def _referring(self, frame: DataFrame) -> DataFrame:
+        """Rules that are about other directories."""
         from pyspark.sql import functions as sf
 
-        for check in self.rules.checks:
-            reason = Reason(column="", rule="check", text=f"does not satisfy: {check.name}")
-            frame = self._rejecting(frame, reason, ~_expression(frame, check.expression, check.place))
         for item in self.mapped.fillings:
-            reference = item.rule.reference
-            if reference is None:
+            if item.rule.reference is None:
                 continue
-            reason = Reason(column=item.name, rule="reference", text=f"is not in directory {reference.directory}")
-            known = self.references[item.name].select(sf.col("value").alias("_known"))
-            value = sf.col(quoted(item.name)).cast("string")
-            frame = frame.join(known, value == sf.col("_known"), "left")
-            frame = self._rejecting(frame, reason, value.isNotNull() & sf.col("_known").isNull()).drop("_known")
+            why = f"is not in directory {item.rule.reference.directory}"
+            number = self.number(Reason(column=item.name, rule="reference", text=why))
+            known = self.references[item.name].selectExpr("value AS _known")
+            value = f"string({quoted(item.name)})"
+            more = f"array_append(coalesce({REASONS}, CAST(array() AS array<int>)), {number})"
+            wrong = f"if({value} IS NOT NULL AND _known IS NULL, {more}, {REASONS}) AS {REASONS}"
+            columns = [name for name in frame.columns if name != REASONS]
+            joined = frame.join(known, sf.expr(f"{value} = _known"), "left")
+            frame = joined.selectExpr(*map(quoted, columns), wrong)
         return frame
 
-    def _rejecting(self, frame: DataFrame, reason: Reason, condition: Column) -> DataFrame:
-        from pyspark.sql import functions as sf
 
-        more = sf.array_append(sf.coalesce(REASONS, sf.array().cast("array<int>")), self.number(reason))
-        return frame.withColumn(REASONS, sf.when(condition, more).otherwise(sf.col(REASONS)))
-
-
-def _less(item: Filling, one: Column, other: Column) -> Column:
+def _less(item: Filling, one: str, other: str) -> str:
     """Compared as numbers also where Spark holds them as texts, of which ``99`` is the greater one beside ``100``."""
-    from pyspark.sql import functions as sf
-
     if item.type.name != "numeric" or item.type.spark != "string":
-        return one < other
-    exact = one.try_cast("decimal(38,9)") < other.try_cast("decimal(38,9)")
-    return sf.when(exact, True).otherwise(one.try_cast("double") < other.try_cast("double"))
+        return f"{one} < {other}"
+    exact, near = (f"try_cast({one} AS {kind}) < try_cast({other} AS {kind})" for kind in ("decimal(38,9)", "double"))
+    return f"({exact} IS TRUE OR {near})"
 
 
 def _text(item: Filling) -> str:
-    return f"_text {item.name}"
+    return quoted(f"_text {item.name}")
 
 
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as sf
-
-    return sf.col(quoted(name))
-
-
-def _named(part: Part) -> DataFrame:
-    """The part's frame with the source's own names beside the positions, for expressions; ambiguous ones only fail
-    where they are used.
-    """
-    from pyspark.sql import functions as sf
-
-    names = [sf.col(position(number)).alias(name) for number, name in enumerate(part.layout.columns) if name]
-    return part.frame.select("*", *names)
-
-
-def _given(named: DataFrame, item: Filling, place: int | None) -> Column:
-    from pyspark.sql import functions as sf
-
-    if item.rule.expression is not None:
-        value = _expression(named, item.rule.expression, f"{item.rule.place}.expression")
-    else:
-        value = sf.col(position(place or 0))
-    return as_text(value, named.select(value).schema[0].dataType, item.type)
-
-
-def _expression(frame: DataFrame, text: str, place: str) -> Column:
-    """A Spark SQL expression. Raises ConfigError where Spark does not understand it on this frame."""
+def _type_of(frame: DataFrame, text: str, place: str) -> DataType:
+    """The type of an expression. Raises ConfigError where Spark does not understand it on this frame."""
     from pyspark.errors import PySparkException
-    from pyspark.sql import functions as sf
 
     try:
-        value = sf.expr(text)
-        frame.select(value)
+        return frame.selectExpr(text).schema[0].dataType
     except PySparkException as error:
         said = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
         raise ConfigError(f"{place}: {said}") from None
-    return value
 
 
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:

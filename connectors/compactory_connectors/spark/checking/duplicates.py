@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ..identifier import quoted
 from ..rules.rules import Order
 from .checks import ORDER
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 __all__ = ["Resolved", "resolve"]
-
-_HASH: Final = "_hash"
-_RANK: Final = "_rank"
-_LOADED: Final = "_loaded"
-_UNDECIDED: Final = "_undecided"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +48,18 @@ def resolve(
     """
     from pyspark.sql import functions as sf
 
-    hashed = rows.select("*", sf.xxhash64(*map(quoted, key)).alias(_HASH))
-    again = keep(hashed.groupBy(_HASH).count().where("count > 1").select(_HASH))
+    hashed = rows.selectExpr("*", f"xxhash64({', '.join(map(quoted, key))}) AS _hash")
+    again = keep(hashed.groupBy("_hash").count().where("count > 1").select("_hash"))
     if again.isEmpty():
         return None
     names = [*map(quoted, rows.columns)]
-    repeated = keep(_decided(hashed.join(again, _HASH, "left_semi"), columns, key, orders))
-    [counted] = repeated.agg(sf.count("*"), sf.count_if(_LOADED), sf.count_if(_UNDECIDED)).collect()
-    single = hashed.join(again, _HASH, "left_anti").select(*names)
+    repeated = keep(_decided(hashed.join(again, "_hash", "left_semi"), columns, key, orders))
+    counts = [sf.expr(text) for text in ("count(*)", "count_if(_loaded)", "count_if(_undecided)")]
+    [counted] = repeated.agg(*counts).collect()
+    single = hashed.join(again, "_hash", "left_anti").select(*names)
     return Resolved(
-        rows=single.unionByName(repeated.where(_LOADED).select(*names)),
-        undecided=repeated.where(_UNDECIDED).select(*names),
+        rows=single.unionByName(repeated.where("_loaded").select(*names)),
+        undecided=repeated.where("_undecided").select(*names),
         repeated=counted[0],
         loaded=counted[1],
         rejected=counted[2],
@@ -72,32 +68,26 @@ def resolve(
 
 def _decided(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders: Sequence[Order]) -> DataFrame:
     """Of the rows of a key that the order puts first, one is loaded if all have the same in every column."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sf
-
-    keys = [sf.col(quoted(name)) for name in key]
-    order = [_order(rows, number, each) for number, each in enumerate(orders)]
-    ranks = sf.rank().over(Window.partitionBy(*keys).orderBy(*order)) if order else sf.lit(1)
-    same = Window.partitionBy(*keys, sf.col(_RANK))
-    nulls = [sf.isnull(quoted(name)) for name in columns]  # the hash passes over null: (a, null) was (null, a)
-    content = sf.xxhash64(*map(quoted, columns), *nulls)
-    alike = sf.min(content).over(same) == sf.max(content).over(same)
-    one = sf.row_number().over(same.orderBy(sf.lit(0))) == 1
-    first = sf.col(_RANK) == 1
-    return rows.select("*", ranks.alias(_RANK)).select(
-        "*", (first & alike & one).alias(_LOADED), (first & ~alike).alias(_UNDECIDED)
+    keys = ", ".join(map(quoted, key))
+    order = ", ".join(_order(rows, number, each) for number, each in enumerate(orders))
+    rank = f"rank() OVER (PARTITION BY {keys} ORDER BY {order})" if order else "1"
+    same = f"PARTITION BY {keys}, _rank"
+    nulls = [f"isnull({quoted(name)})" for name in columns]  # the hash passes over null: (a, null) was (null, a)
+    content = f"xxhash64({', '.join([*map(quoted, columns), *nulls])})"
+    alike = f"min({content}) OVER ({same}) = max({content}) OVER ({same})"
+    one = f"row_number() OVER ({same} ORDER BY 0) = 1"
+    return rows.selectExpr("*", f"{rank} AS _rank").selectExpr(
+        "*",
+        f"_rank = 1 AND {alike} AND {one} AS _loaded",
+        f"_rank = 1 AND NOT ({alike}) AS _undecided",
     )
 
 
-def _order(rows: DataFrame, number: int, order: Order) -> Column:
+def _order(rows: DataFrame, number: int, order: Order) -> str:
     """Texts that are numbers count as numbers: 10 is greater than 9."""
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import StringType
-
     own = f"{ORDER}{number}"
     name = own if own in rows.columns else order.column
-    column = sf.col(quoted(name))
-    if isinstance(rows.schema[name].dataType, StringType):
-        number_first = sf.struct(column.try_cast("decimal(38,9)"), column)
-        column = sf.when(sf.trim(column) != "", number_first)
-    return column.desc_nulls_last() if order.newest else column.asc_nulls_last()
+    column = quoted(name)
+    if rows.schema[name].dataType.typeName() in {"string", "varchar", "char"}:
+        column = f"if(trim({column}) <> '', struct(try_cast({column} AS decimal(38,9)), {column}), NULL)"
+    return f"{column} {'DESC' if order.newest else 'ASC'} NULLS LAST"

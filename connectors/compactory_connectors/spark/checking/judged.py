@@ -60,9 +60,8 @@ class Judged:
 
     def rejecting(self, rows: DataFrame, reason: Reason) -> DataFrame:
         """Some of these rows as rejected ones."""
-        from pyspark.sql import functions as sf
-
-        return rows.withColumn(REASONS, sf.array(sf.lit(self.checks.number(reason))))
+        columns = [quoted(name) for name in rows.columns if name != REASONS]
+        return rows.selectExpr(*columns, f"array({self.checks.number(reason)}) AS {REASONS}")
 
     def keys(self, rows: DataFrame) -> DataFrame:
         """The keys of some of these rows, where they can be read."""
@@ -70,9 +69,7 @@ class Judged:
 
     def marked(self) -> DataFrame:
         """The columns of the target, and whether the row is rejected."""
-        from pyspark.sql import functions as sf
-
-        return self.rows.select(*map(quoted, self.names), sf.col(REASONS).isNotNull().alias(REJECTED))
+        return self.rows.selectExpr(*map(quoted, self.names), f"{REASONS} IS NOT NULL AS {REJECTED}")
 
     def located(self, rows: DataFrame) -> DataFrame:
         """Some of these rows with the lines that they are on."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from compactory.errors import ConfigError
 
-from ..identifier import quoted
+from ..identifier import literal, quoted
 from ..rules.parts import FAULT, FILE, LINE, RAW
 from ..sources.source_files import SourceFile, names_in, qualified
 from .checks import REASONS, Reason
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Rejected", "check_folder", "refuse_source", "rejected", "some", "write"]
 
@@ -52,40 +52,23 @@ def refuse_source(spark: SparkSession, folder: str, files: Sequence[SourceFile])
 
 def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason]) -> DataFrame:
     """Rejects as they are written: file, line, reasons, and the record as it was, or else what was made of it."""
-    from pyspark.sql import functions as sf
-
-    made = sf.to_json(sf.struct(*[sf.col(quoted(name)) for name in columns]))
-    return rows.select(_path().alias("file"), sf.col(LINE).alias("line"), _told(reasons), _record(made))
-
-
-def _told(reasons: Sequence[Reason]) -> Column:
-    from pyspark.sql import functions as sf
-
-    facts = sf.nullif(sf.split_part(FAULT, sf.lit(":"), sf.lit(2)), sf.lit(""))
-    table = sf.array(*[_struct(reason, facts) for reason in reasons])
-    return sf.transform(REASONS, lambda number: sf.get(table, number)).alias("reasons")
+    # Spark's paths are percent-encoded, and those of this machine have a scheme that nobody types.
+    file = rf"regexp_replace(url_decode(replace({FILE}, '+', '%2B')), r'\Afile:/+', '/') AS file"
+    table = f"array({', '.join(map(_told, reasons))})"
+    made = f"to_json(struct({', '.join(map(quoted, columns))}))"
+    return rows.selectExpr(
+        file,
+        f"{LINE} AS line",
+        f"transform({REASONS}, number -> get({table}, number)) AS reasons",
+        f"coalesce({RAW}, {made}) AS record",
+    )
 
 
-def _struct(reason: Reason, facts: Column) -> Column:
-    from pyspark.sql import functions as sf
-
-    text = sf.coalesce(facts, sf.lit(str(reason))) if reason.rule == "record" else sf.lit(str(reason))
-    parts = {"column": sf.lit(reason.column), "rule": sf.lit(reason.rule), "text": text}
-    return sf.struct(*[part.alias(name) for name, part in parts.items()])
-
-
-def _record(otherwise: Column) -> Column:
-    from pyspark.sql import functions as sf
-
-    return sf.coalesce(sf.col(RAW), otherwise).alias("record")
-
-
-def _path() -> Column:
-    """Spark's file paths are percent-encoded, and those of this machine have a scheme that nobody types."""
-    from pyspark.sql import functions as sf
-
-    plain = sf.url_decode(sf.replace(sf.col(FILE), sf.lit("+"), sf.lit("%2B")))
-    return sf.regexp_replace(plain, r"\Afile:/+", "/")
+def _told(reason: Reason) -> str:
+    text = literal(str(reason))
+    if reason.rule == "record":
+        text = f"coalesce(nullif(split_part({FAULT}, ':', 2), ''), {text})"
+    return f"named_struct('column', {literal(reason.column)}, 'rule', {literal(reason.rule)}, 'text', {text})"
 
 
 def write(frame: DataFrame, folder: str, count: int) -> None:
@@ -96,9 +79,12 @@ def write(frame: DataFrame, folder: str, count: int) -> None:
 
 def some(frame: DataFrame, most: int) -> list[Rejected]:
     """A few rejects, to be shown."""
-    return [_shown(row.asDict(recursive=True)) for row in frame.limit(most).collect()]
-
-
-def _shown(row: Mapping[str, Any]) -> Rejected:
-    reasons = tuple(str(reason["text"]) for reason in row["reasons"])
-    return Rejected(file=row["file"], line=row["line"], reasons=reasons, record=row["record"])
+    return [
+        Rejected(
+            file=row["file"],
+            line=row["line"],
+            reasons=tuple(str(reason["text"]) for reason in row["reasons"]),
+            record=row["record"],
+        )
+        for row in frame.limit(most).collect()
+    ]

@@ -6,7 +6,6 @@ zone), bytes in base64; a json or jsonb column is part of the object. Sources: `
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -19,14 +18,21 @@ from compactory.directory import Directory
 from compactory.errors import ConfigError, WriteRefused
 from compactory_connectors.source.record.record import RowError
 
-from ..column_types import ColumnType, parse_type
+from ..column_types import parse_type
+from ..identifier import quoted
 from ..target import TargetColumn
-from .postgres_text import text_of
 from .record_maker import Made
 
 __all__ = ["EntryRecords"]
 
-_AS_NUMBERS = {"smallint", "int", "bigint", "double", "boolean"}
+_WRITTEN = {
+    "float": "double(string({}))",  # the number that its shortest digits are, not the nearest one in binary
+    "binary": "base64({})",
+    "date": "string({})",
+    "timestamp_ntz": "replace(string({}), ' ', 'T')",
+    "timestamp": "concat(replace(string({}), ' ', 'T'), '+00:00')",
+}
+"""What Spark makes of columns that JSON has no like of, by the types that it holds them in."""
 _DOCUMENTS = {"json", "jsonb"}
 
 
@@ -83,29 +89,40 @@ class EntryRecords:
         """See :class:`record_maker.Maker`."""
         return True
 
+    def written(self, name: str) -> str:
+        """See :class:`record_maker.Maker`."""
+        held = parse_type(self.types[name]).spark
+        form = "string({})" if held.startswith("decimal") else _WRITTEN.get(held, "{}")
+        return f"{form.format(quoted(name))} AS {quoted(name)}"
+
     def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
         """See :class:`record_maker.Maker`."""
-        position, read = names.index(self.key_column), _reader(parse_type(self.types[self.key_column]))
+        position = names.index(self.key_column)
 
         def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
-            for key in read(batch.column(position)):
+            for key in self._values(self.key_column, batch.column(position)):
                 yield None if key is None or isinstance(key, RowError) else _key(key).encode()
 
         return make
 
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """See :class:`record_maker.Maker`."""
-        kinds = {name: parse_type(kind) for name, kind in self.types.items()}
-        columns = [(name, names.index(name), _reader(kind)) for name, kind in kinds.items()]
-        encoding, key_at = Encoding(self.directory), list(kinds).index(self.key_column)
-        fields = list(kinds)
+        encoding, fields = Encoding(self.directory), [*self.types]
+        key_at, positions = fields.index(self.key_column), [names.index(name) for name in fields]
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
-            values = [read(batch.column(position)) for _, position, read in columns]
+            values = [self._values(name, batch.column(at)) for name, at in zip(fields, positions, strict=True)]
             for row in zip(*values, strict=True):
                 yield _entry(encoding, row[key_at], dict(zip(fields, row, strict=True)))
 
         return make
+
+    def _values(self, name: str, column: pa.Array) -> list[Any]:
+        """A column's values as a dict would have them."""
+        values: list[Any] = column.to_pylist()
+        if parse_type(self.types[name]).name not in _DOCUMENTS:
+            return values
+        return [None if text is None else _document(text) for text in values]
 
 
 def _key(value: Any) -> str:
@@ -123,30 +140,6 @@ def _entry(encoding: Encoding[Any], key: Any, entry: dict[str, Any]) -> Made:
         return Made(*encoding.record(_key(key), entry))
     except WriteRefused as error:
         return Made(problem=str(error))
-
-
-def _reader(kind: ColumnType) -> Callable[[pa.Array], list[Any]]:
-    """A column's values as a dict would have them."""
-    if kind.name in _DOCUMENTS:
-        return lambda column: [None if text is None else _document(text) for text in column.to_pylist()]
-    if kind.spark == "float":  # the number that its shortest digits are, not the nearest one in binary
-        shortest = text_of(kind)
-        return lambda column: [float(text) if isinstance(text, bytes) else text for text in shortest(column)]
-    if kind.spark in _AS_NUMBERS or kind.spark == "string":
-        return lambda column: column.to_pylist()
-    if kind.spark == "binary":
-        return lambda column: [None if raw is None else b64encode(raw).decode() for raw in column.to_pylist()]
-    write = text_of(kind)
-    spell = _iso if kind.spark.startswith("timestamp") else _text
-    return lambda column: [spell(text) if isinstance(text, bytes) else text for text in write(column)]
-
-
-def _text(text: bytes) -> str:
-    return text.decode()
-
-
-def _iso(text: bytes) -> str:
-    return text.decode().replace(" ", "T", 1).replace("+00", "+00:00", 1)
 
 
 def _document(text: str) -> Any:

@@ -6,22 +6,20 @@ A maker is small and travels to the tasks; each compiles it once, for the column
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ..record_batch import Batches, Task, of_rows
+from ..record_batch import Batches, of_rows
 
-__all__ = ["KEYS", "MADE", "Headers", "Made", "Maker", "make_keys", "make_records"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Headers", "Made", "Maker", "make_keys", "make_records"]
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
-MADE: Final = "key binary, value binary, headers array<struct<name:string,value:binary>>, problem string"
-"""The columns of what was made, as Spark spells them. A null value is a tombstone; with a problem the key is null."""
-
-KEYS: Final = "key binary"
-"""The column of record keys alone."""
-
+_MADE: Final = "key binary, value binary, headers array<struct<name:string,value:binary>>, problem string"
 _SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),
@@ -54,6 +52,10 @@ class Maker(Protocol):
         """Whether the columns of the key alone say what the record's key is."""
         ...
 
+    def written(self, name: str) -> str:
+        """A column as tasks are given it, in Spark's SQL."""
+        ...
+
     def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
         """The record keys of batches that have the columns of the key alone; None for a row without one."""
         ...
@@ -63,19 +65,24 @@ class Maker(Protocol):
         ...
 
 
-def make_records(maker: Maker, names: Sequence[str]) -> Task:
-    """The function of a task: takes rows with these columns, gives :data:`MADE`."""
+def make_records(maker: Maker, rows: DataFrame) -> DataFrame:
+    """Rows with the columns that the maker needs → ``key, value, headers, problem``.
+
+    A null value is a tombstone; with a problem the key is null.
+    """
+    names = rows.columns
 
     def run(batches: Batches) -> Batches:
         make = maker.compiled(names)
         for batch in batches:
             yield of_rows([made for made in make(batch) if made is not None], _SCHEMA)
 
-    return run
+    return rows.selectExpr(*map(maker.written, names)).mapInArrow(run, _MADE)
 
 
-def make_keys(maker: Maker, names: Sequence[str]) -> Task:
-    """The function of a task: takes rows with the columns of the key, gives :data:`KEYS`."""
+def make_keys(maker: Maker, rows: DataFrame) -> DataFrame:
+    """Rows with the columns of the key → their record keys, in ``key``."""
+    names = rows.columns
 
     def run(batches: Batches) -> Batches:
         keys = maker.keys(names)
@@ -83,4 +90,4 @@ def make_keys(maker: Maker, names: Sequence[str]) -> Task:
             found = [key for key in keys(batch) if key is not None]
             yield pa.record_batch([pa.array(found, pa.binary())], names=["key"])
 
-    return run
+    return rows.selectExpr(*map(maker.written, names)).mapInArrow(run, "key binary")

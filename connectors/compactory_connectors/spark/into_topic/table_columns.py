@@ -27,9 +27,8 @@ from compactory_connectors.source.record.converters.string_converter import Stri
 from compactory_connectors.source.setting import nearest
 
 from ..column_types import ColumnType, parse_type
-from .postgres_text import unwritable
 
-__all__ = ["Mastered", "described", "type_of"]
+__all__ = ["Mastered", "described", "type_of", "unwritable"]
 
 log = structlog.get_logger("compactory.spark")
 
@@ -49,6 +48,11 @@ _NAMES: Final = {
 """What ``pg_type`` calls the types that SQL spells otherwise."""
 _LENGTHS: Final = {"varchar", "bpchar"}
 _FRACTIONS: Final = {"timestamp", "timestamptz", "time"}
+_WRITTEN: Final = {
+    *("text", "character varying", "character", "name", "xml", "json", "jsonb", "numeric"),
+    *("uuid", "time without time zone", "oid"),
+}
+"""Types that Spark holds in strings, and that Postgres spells in a way that is known here."""
 _HEADER: Final = 4
 """Bytes that a typmod of old counts with."""
 
@@ -87,6 +91,13 @@ def type_of(column: Column) -> ColumnType:
     if column.type == "bpchar" and column.typmod == -1:
         return parse_type("text")
     return parse_type(f"{column.type}{_modifiers(column)}" if column.type != "char" else '"char"')
+
+
+def unwritable(kind: ColumnType, type_kind: str = "b") -> str | None:
+    """Why values of the type can't be written without Postgres, or None. ``type_kind`` is ``pg_type.typtype``."""
+    if type_kind == "e" or kind.spark != "string" or kind.name in _WRITTEN:
+        return None
+    return f"only Postgres itself knows how it spells values of type {kind}"
 
 
 def _modifiers(column: Column) -> str:

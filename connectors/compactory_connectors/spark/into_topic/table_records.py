@@ -1,14 +1,17 @@
 """Records as the source of a connector makes them of the same rows, byte for byte.
 
-The row function is the source's own (``source.chain``); what it is given is what Postgres would have sent.
+The row function is the source's own (``source.chain``). Spark writes the texts that it is given, as Postgres would have
+sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
+``column_types``) but where it spells a value in one way only.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Self, cast
+from typing import Final, Self, TypeAlias, cast
 
 import pyarrow as pa
 
@@ -22,14 +25,56 @@ from compactory_connectors.source.postgres.server import RawRow
 from compactory_connectors.source.record.converters import Render
 from compactory_connectors.source.record.record import RowError
 
+from ..column_types import ColumnType
+from ..identifier import quoted
 from ..target import TargetColumn
-from .postgres_text import Text, Texts, text_of, unwritable
+from .jsonb_text import jsonb_text
 from .record_maker import Headers, Made
-from .table_columns import type_of
+from .table_columns import type_of, unwritable
 
-__all__ = ["TableRecords"]
+__all__ = ["TableRecords", "as_postgres", "text_reader"]
+
+Text: TypeAlias = bytes | RowError | None
+"""A value in Postgres' text format; RowError where it is none of its type."""
 
 _NOWHERE = Connection(MappingProxyType({}))
+_SHAPES: Final = {
+    "uuid": re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    "time without time zone": re.compile(rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{0,5}[1-9])?|24:00:00"),
+    "oid": re.compile(rb"0|[1-9]\d{0,9}"),
+}
+"""What a string has to look like to be what Postgres would send, for types of which more is read than is written."""
+
+
+def as_postgres(column: str, kind: ColumnType) -> str:
+    """A column's text as Postgres would send it, in Spark's SQL. Floats have more digits; they are the same numbers."""
+    match kind.spark:
+        case "boolean":
+            return f"CASE WHEN {column} THEN 't' WHEN NOT {column} THEN 'f' END"
+        case "binary":
+            return rf"concat(r'\x', lower(hex({column})))"
+        case "timestamp":
+            return f"concat(string({column}), '+00')"
+        case _:
+            return f"string({column})"
+
+
+def text_reader(kind: ColumnType) -> Callable[[pa.Array], list[Text]]:
+    """Makes of a column of texts what Postgres would send: RowError in place of a text that is no value of the type."""
+    shape, name = _SHAPES.get(kind.name), kind.name
+
+    def read(text: bytes) -> Text:
+        if name == "jsonb":
+            return jsonb_text(text)
+        return text if shape is None or shape.fullmatch(text) else RowError(f"is not {kind} as Postgres writes it")
+
+    def texts(column: pa.Array) -> list[Text]:
+        found: list[Text] = column.cast(pa.binary()).to_pylist()
+        if shape is None and name != "jsonb":
+            return found
+        return [read(text) if isinstance(text, bytes) else text for text in found]
+
+    return texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +119,17 @@ class TableRecords:
         """See :class:`record_maker.Maker`: not where other columns decide how a row is treated."""
         return set(compile_plan(self.connector, self.table).case_columns) <= set(self.key)
 
+    def written(self, name: str) -> str:
+        """See :class:`record_maker.Maker`."""
+        return f"{as_postgres(quoted(name), self._kind(name))} AS {quoted(name)}"
+
     def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
         """See :class:`record_maker.Maker`."""
         plan = compile_plan(self.connector, self.table)
-        written = self._written(names, names)
+        readers = [(name, text_reader(self._kind(name))) for name in names]
 
         def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
-            texts = {name: _texts(batch.column(position), name, write) for name, position, write in written}
+            texts = {name: read(column) for (name, read), column in zip(readers, batch.columns, strict=True)}
             nothing: list[Text] = [None] * batch.num_rows
             for row in zip(*(texts.get(name, nothing) for name in plan.columns), strict=True):
                 bad = any(isinstance(text, RowError) for text in row)
@@ -91,12 +140,12 @@ class TableRecords:
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """See :class:`record_maker.Maker`."""
         plan = compile_plan(self.connector, self.table)
-        columns = self._written(plan.columns, names)
+        columns = [(names.index(name), text_reader(self._kind(name))) for name in plan.columns]
         fixed = [number for number, name in enumerate(plan.columns) if _fixed(self.table, name)]
         gone = self._gone(names)
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
-            texts = [_texts(batch.column(position), name, write) for name, position, write in columns]
+            texts = [read(batch.column(position)) for position, read in columns]
             doubtful = _doubtful(texts, fixed)
             for row, absent in zip(zip(*texts, strict=True), gone(batch), strict=True):
                 problem = _problem(row, plan.columns, fixed) if doubtful else None
@@ -107,10 +156,8 @@ class TableRecords:
 
         return make
 
-    def _written(self, wanted: Sequence[str], names: Sequence[str]) -> list[tuple[str, int, Texts]]:
-        """Columns, where they stand among ``names``, and what writes them."""
-        kinds = {column.name: type_of(column) for column in self.table.columns}
-        return [(name, names.index(name), text_of(kinds[name])) for name in wanted]
+    def _kind(self, name: str) -> ColumnType:
+        return next(type_of(column) for column in self.table.columns if column.name == name)
 
     def _gone(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Sequence[bool]]:
         """Which rows of a batch are soft-deleted, and so tombstones."""
@@ -118,7 +165,7 @@ class TableRecords:
         if delete is None or not delete.tombstone:
             return lambda batch: [False] * batch.num_rows
         position = names.index(delete.column)
-        return lambda batch: [value is False for value in batch.column(position).to_pylist()]
+        return lambda batch: [text == "f" for text in batch.column(position).to_pylist()]
 
 
 def _problems(plan: RowPlan) -> Iterator[str]:
@@ -134,13 +181,6 @@ def _unwritable(table: Table, used: Container[str]) -> Iterator[str]:
     for column in table.columns:
         if column.name in used and (why := unwritable(type_of(column), column.type_kind)) is not None:
             yield f"table {table}: column {column.name}: {why}; load into Postgres, which the source publishes"
-
-
-def _texts(column: pa.Array, name: str, write: Texts) -> list[Text]:
-    try:
-        return write(column)
-    except TypeError as error:
-        raise TypeError(f"column {name}: {error}") from None
 
 
 def _fixed(table: Table, name: str) -> bool:

@@ -26,7 +26,7 @@ from ..target import Differences, Mode, Received, TargetColumn, Written
 from ..topic.extent import Extent
 from ..topic.frame import capture, copies, latest
 from .entry_records import EntryRecords
-from .record_maker import KEYS, MADE, make_keys, make_records
+from .record_maker import make_keys, make_records
 from .sending import Found, Sending
 from .table_columns import described
 from .table_records import TableRecords
@@ -187,7 +187,7 @@ class KafkaTarget:
         """Packs of what has to be sent, and tallies. Sort-merge: equal keys have to follow each other."""
         from pyspark.sql import functions as f
 
-        made = rows.mapInArrow(make_records(self._maker, rows.columns), MADE).withColumn("made", f.lit(True))
+        made = make_records(self._maker, rows).withColumn("made", f.lit(True))
         there = self._sparing(self._there(extent), spared)
         joined = made.hint("merge").join(there, "key", "full_outer")
         judge = Judge(directory=self._directory, mode=mode, partitions=self._homes(extent))
@@ -219,7 +219,7 @@ class KafkaTarget:
                 f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns;"
                 " nothing may be removed then: mend the rows, or load with --mode upsert"
             )
-        keys = spared.mapInArrow(make_keys(self._maker, spared.columns), KEYS).distinct()
+        keys = make_keys(self._maker, spared).distinct()
         return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")
 
     def _refuse(self, tally: Tally, mode: Mode) -> None:

@@ -65,7 +65,7 @@ def map_columns(
     """What fills which column; with ``whole`` each has to be filled. Raises ConfigError with every problem found."""
     problems = _of_rules(columns, key, rules)
     fillings = [_filling(column, key, rules) for column in columns]
-    named = [item for item in fillings if item.rule.place]
+    named = [item for item in fillings if item.name in rules.columns]
     found = {layout.label: _places(layout, fillings, rules) for layout in layouts}
     loaded = {name for places in found.values() for name in places}
     kept = [item for item in fillings if whole or item.name in loaded or item in named or item.name in key]
@@ -79,7 +79,7 @@ def map_columns(
 
 
 def _filling(column: TargetColumn, key: Sequence[str], rules: Rules) -> Filling:
-    rule = rules.columns.get(column.name) or ColumnRule(name=column.name)
+    rule = rules.columns.get(column.name) or ColumnRule()
     required = rule.required or column.name in key or not column.nullable
     return Filling(column=column, type=parse_type(column.type), rule=rule, required=required)
 
@@ -92,7 +92,7 @@ def _of_rules(columns: Sequence[TargetColumn], key: Sequence[str], rules: Rules)
         if name not in names
     ]
     if rules.key and set(rules.key) != set(key):
-        problems.append(f"{rules.path}: key is {', '.join(rules.key)}, and the target's is {', '.join(key)}")
+        problems.append(f"the rules' key is {', '.join(rules.key)}, and the target's is {', '.join(key)}")
     return problems
 
 

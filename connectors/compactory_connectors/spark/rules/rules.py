@@ -1,14 +1,26 @@
-"""What a load demands of its rows: values that a rules file is read into. Pure, and of no use without a reader."""
+"""What a load demands of its rows: the sections of a rules file. Pure.
+
+Every value is text until its field reads it, as ``rules_file`` hands texts on as they are written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from enum import StrEnum
+from typing import Annotated, Any, Final, Self, TypeAlias
+from zoneinfo import ZoneInfo
 
-from ..column_types import ColumnType
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-__all__ = ["Check", "ColumnRule", "FileFormat", "Order", "ReadOptions", "Reference", "Rules"]
+from ..column_types import ColumnType, nearest_type, parse_type
+
+__all__ = ["PLACE", "Check", "ColumnRule", "FileFormat", "Order", "ReadOptions", "Reference", "Rules", "nearest_or_all"]
+
+PLACE: Final = "\0place"
+"""Key of sections that says where they are written, for errors; no key of YAML has this character."""
+_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_SOURCES = {"from": "source", "expression": "expression", "value": "value"}
 
 
 class FileFormat(StrEnum):
@@ -21,98 +33,197 @@ class FileFormat(StrEnum):
     ORC = "orc"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+def nearest_or_all(name: str, known: Iterable[str]) -> str:
+    """The known name most like an unknown one, or all of them."""
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(names)}"
+
+
+def _flag(text: Any) -> Any:
+    found = _FLAGS.get(text.lower()) if isinstance(text, str) else text
+    if not isinstance(found, bool):
+        raise ValueError("must be true or false")
+    return found
+
+
+def _sign(text: Any) -> Any:
+    text = "\t" if text == "\\t" else text
+    if isinstance(text, str) and len(text) != 1:
+        raise ValueError(f"must be one character, and is {text!r}")
+    return text
+
+
+def _choice(*choices: str) -> Callable[[Any], Any]:
+    def choose(text: Any) -> Any:
+        if isinstance(text, str) and text not in choices:
+            raise ValueError(f"{text!r} is not a choice{nearest_or_all(text, choices)}")
+        return text
+
+    return choose
+
+
+def _encoding(text: Any) -> Any:
+    try:
+        plain = not isinstance(text, str) or "\n".encode(text) == b"\n"
+    except LookupError:
+        raise ValueError(f"{text!r} is no encoding; known are UTF-8, ISO-8859-1, windows-1252 …") from None
+    if not plain:
+        raise ValueError(f"files in {text} are not read: convert them, iconv -f {text} -t UTF-8")
+    return text
+
+
+def _zone(text: Any) -> Any:
+    try:
+        ZoneInfo(text if isinstance(text, str) else "UTC")
+    except (LookupError, ValueError, OSError):
+        raise ValueError(f"{text!r} is no time zone; write one such as Europe/Berlin") from None
+    return text
+
+
+def _type(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    if close := nearest_type(text):
+        raise ValueError(f"{text!r} is no type; did you mean {close}?")
+    return parse_type(text)
+
+
+def _listed(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Flag: TypeAlias = Annotated[bool, BeforeValidator(_flag)]
+Sign: TypeAlias = Annotated[str, BeforeValidator(_sign)]
+Zone: TypeAlias = Annotated[str, BeforeValidator(_zone)]
+Decimal: TypeAlias = Annotated[str, BeforeValidator(_choice(".", ","))]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty(cls, found: Any) -> Any:
+        return {} if found is None else found
+
+
+class ReadOptions(_Section):
     """How files are read; what is None follows from the files themselves."""
 
-    format: FileFormat | None = None
-    delimiter: str = ","
-    quote: str = '"'
-    escape: str | None = None
+    format: Annotated[FileFormat | None, BeforeValidator(_choice(*FileFormat))] = None
+    delimiter: Sign = ","
+    quote: Sign = '"'
+    escape: Sign | None = None
     """What takes a quote's meaning within quotes; None: a quote is doubled, as RFC 4180 says."""
-    encoding: str = "UTF-8"
-    header: tuple[str, ...] = ()
+    encoding: Annotated[str, BeforeValidator(_encoding)] = "UTF-8"
+    header: Texts = ()
     """Names of the columns of CSV files that have no header line."""
-    multiline: bool | None = None
+    multiline: Flag | None = None
     """Whether quoted text may hold line ends; None: large files are looked through first."""
-    nulls: tuple[str, ...] = ()
+    nulls: Texts = ()
     """Texts that stand for null beside an empty field without quotes."""
-    time_zone: str = "UTC"
+    time_zone: Zone = "UTC"
     """Where times without an offset are meant that go into a column with a time zone."""
-    decimal: str = "."
+    decimal: Decimal = "."
     """The decimal sign; with a comma, dots and blanks between digits are thousands."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class Reference(_Section):
     """A value has to be in another directory: in ``column`` of its active entries; None: their key."""
 
     directory: str
     column: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, found: Any) -> Any:
+        found = {"directory": found} if isinstance(found, str) else found
+        if isinstance(found, dict) and not found.get("directory"):
+            raise ValueError("names no directory: {directory: acquirers, column: id}")
+        return found
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnRule:
-    """What fills a column of the target, and what it demands. ``place`` says where it was written, for errors."""
 
-    name: str
-    place: str = ""
-    source: str | None = None
+class ColumnRule(_Section):
+    """What fills a column of the target, and what it demands."""
+
+    place: str = Field(default="", alias=PLACE)
+    source: str | None = Field(default=None, alias="from")
     """The source's column; None: the one of the same name."""
     expression: str | None = None
     """Spark SQL over the source's columns, in place of one of them."""
     value: str | None = None
     """The same for each row."""
-    type: ColumnType | None = None
-    required: bool = False
-    optional: bool = False
+    type: Annotated[ColumnType | None, BeforeValidator(_type)] = None
+    required: Flag = False
+    optional: Flag = False
     """The source need not have the column."""
-    trim: bool = False
-    nulls: tuple[str, ...] = ()
+    trim: Flag = False
+    nulls: Texts = ()
     default: str | None = None
     """In place of null."""
     format: str | None = None
     """How dates and times are written, as Spark's datetime patterns say."""
-    decimal: str | None = None
-    time_zone: str | None = None
+    decimal: Decimal | None = None
+    time_zone: Zone | None = None
     pattern: str | None = None
     """A regular expression of Java that the whole text has to match."""
-    least: str | None = None
-    most: str | None = None
-    allowed: tuple[str, ...] | None = None
+    least: str | None = Field(default=None, alias="min")
+    most: str | None = Field(default=None, alias="max")
+    allowed: Texts | None = None
     reference: Reference | None = None
 
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [key for key, name in _SOURCES.items() if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"has {' and '.join(given)}, and one of them fills the column; keep one")
+        return self
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+
+class Check(_Section):
     """A condition in Spark SQL over the target's columns; like a CHECK of SQL, null satisfies it."""
 
+    place: str = Field(default="", alias=PLACE)
     name: str
     expression: str
-    place: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, found: Any) -> Any:
+        if not isinstance(found, dict):
+            return found
+        if not found.get("expression"):
+            raise ValueError("has no expression: {name: dates in order, expression: valid_from < valid_to}")
+        return {"name": found["expression"], **found}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(_Section):
     """By which column the row of a key is chosen that is loaded; of the target, or else of the source."""
 
     column: str
-    newest: bool = True
+    newest: bool
     """The greatest value wins; else the least."""
-    place: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words(cls, found: Any) -> Any:
+        words = found.rsplit(maxsplit=1) if isinstance(found, str) else []
+        if len(words) != 2 or words[1].lower() not in {"asc", "desc"}:
+            raise ValueError(f'{found!r} is no order; write "COLUMN desc" (greatest wins) or "COLUMN asc"')
+        return {"column": words[0], "newest": words[1].lower() == "desc"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(_Section):
     """All that a rules file says; the one without a file demands what the target demands."""
 
-    path: str = "no rules"
-    read: ReadOptions = field(default_factory=ReadOptions)
-    key: tuple[str, ...] = ()
+    read: ReadOptions = ReadOptions()
+    key: Texts = ()
     """Has to be the target's, where it is given."""
-    columns: Mapping[str, ColumnRule] = field(default_factory=dict)
-    ignore: tuple[str, ...] = ()
+    columns: Annotated[Mapping[str, ColumnRule], BeforeValidator(lambda found: {} if found is None else found)] = {}
+    ignore: Texts = ()
     """Columns of the source that are not loaded."""
-    checks: tuple[Check, ...] = ()
-    duplicates: tuple[Order, ...] = ()
+    checks: Annotated[tuple[Check, ...], BeforeValidator(_listed)] = ()
+    duplicates: Annotated[tuple[Order, ...], BeforeValidator(_listed)] = ()
     """By what one of several rows of a key is chosen; empty: rows that differ are rejected."""

@@ -11,10 +11,12 @@ import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from compactory.errors import ConfigError
 
-from ..rules.rules import ReadOptions
+if TYPE_CHECKING:
+    from ..rules.rules import ReadOptions  # which tasks need not import
 
 __all__ = ["MOST_LINES", "Dialect", "Joiner", "Record", "header", "header_names"]
 

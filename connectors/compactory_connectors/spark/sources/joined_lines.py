@@ -1,21 +1,49 @@
-"""Runs on executors: the lines of whole files, in order → their records. Batches without open quotes are handed on."""
+"""Lines in which quotes are open at the end, or may be; and the lines of whole files, in order → their records.
+
+:class:`JoinLines` runs on executors. Batches without open quotes are handed on.
+"""
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute
 
 from ..record_batch import Batches
 from .csv_records import Dialect, Joiner, Record
-from .open_quotes import are_open
 
-__all__ = ["JoinLines"]
+__all__ = ["JoinLines", "any_open", "are_open"]
 
 _compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
+_CHUNK: Final = 1 << 20
+
+
+def are_open(lines: pa.Array, dialect: Dialect) -> pa.Array:
+    """Whether each line, of bytes, has open quotes at its end, or may have."""
+    if not dialect.doubles:
+        return _compute.match_substring(lines, dialect.quote)
+    single = _compute.replace_substring(lines, dialect.quote * 2, b"")
+    bare = _compute.replace_substring_regex(single, dialect.quoted.encode(), rb"\1")
+    return _compute.match_substring_regex(bare, dialect.opening.encode())
+
+
+def any_open(files: Sequence[Path], dialect: Dialect) -> bool:
+    """Whether files have such a line. Reads them here, which Spark needs longer to begin with. Raises OSError."""
+    for file in files:
+        with file.open("rb") as content:
+            if content.read(len(BOM_UTF8)) != BOM_UTF8:  # which Spark does not hand on either
+                content.seek(0)
+            for lines in iter(partial(content.readlines, _CHUNK), []):
+                quoted = pa.array([line for line in lines if dialect.quote in line], pa.binary())
+                if _compute.any(are_open(quoted, dialect)).as_py():
+                    return True
+    return False
 
 
 class JoinLines:

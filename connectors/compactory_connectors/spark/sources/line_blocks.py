@@ -1,35 +1,41 @@
-"""The lines that records are on, where Spark reads files in blocks: they are counted when somebody asks."""
+"""Lines of files, and the numbers of those that records are on. Spark reads files in blocks, and counts no lines.
+
+They are counted when somebody asks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..rules.parts import BLOCK, FILE, LINE, Part
+from .source_files import SourceFile
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["count_blocks", "numbered", "places"]
+__all__ = ["PLACES", "count_blocks", "numbered", "read_lines"]
+
+PLACES: Final = (
+    f"_metadata.file_path AS {FILE}",
+    f"_metadata.file_block_start AS {BLOCK}",
+    f"monotonically_increasing_id() AS {LINE}",
+)
+"""Where a record is: the line grows along a block of a file, until :func:`numbered` knows from where."""
 
 
-def places() -> list[Column]:
-    """Where a record is: the line grows along a block of a file, until :func:`numbered` knows from where."""
+def read_lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
+    """Lines as they are, with a carriage return where there is one, in ``value``; its bytes need not be UTF-8."""
+    reader = spark.read.option("lineSep", "\n").option("__globPaths__", "false")
+    return reader.text([file.path for file in files])
+
+
+def count_blocks(lines: DataFrame, *also: str) -> list[Any]:
+    """The blocks of files, in order: how many lines each has, and what else is asked of them, in SQL."""
     from pyspark.sql import functions as sf
 
-    return [
-        sf.col("_metadata.file_path").alias(FILE),
-        sf.col("_metadata.file_block_start").alias(BLOCK),
-        sf.monotonically_increasing_id().alias(LINE),
-    ]
-
-
-def count_blocks(lines: DataFrame, *also: Column) -> list[Any]:
-    """The blocks of files, in order: how many lines each has, and what else is asked of them."""
-    from pyspark.sql import functions as sf
-
-    counts = [sf.min(LINE).alias("first"), sf.count("*").alias("lines")]
-    counted = lines.groupBy(FILE, BLOCK).agg(*counts, *also)
+    counts = [f"min({LINE}) AS first", "count(*) AS lines", *also]
+    counted = lines.groupBy(FILE, BLOCK).agg(*map(sf.expr, counts))
     return sorted(counted.collect(), key=lambda block: (block[FILE], block[BLOCK]))
 
 
@@ -47,5 +53,5 @@ def numbered(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
         return frame
     starts = frame.sparkSession.createDataFrame(rows, f"{FILE} STRING, {BLOCK} BIGINT, shift BIGINT")
     joined = frame.join(sf.broadcast(starts), [FILE, BLOCK], "left")
-    line = sf.col(LINE) + sf.coalesce("shift", sf.lit(0))
-    return joined.withColumn(LINE, line).withColumn(BLOCK, sf.lit(None).cast("bigint")).drop("shift")
+    line = sf.expr(f"{LINE} + coalesce(shift, 0)")
+    return joined.withColumns({LINE: line, BLOCK: sf.expr("bigint(NULL)")}).drop("shift")

@@ -9,7 +9,8 @@ from ..identifier import quoted
 from ..rules.mapping import Layout
 from ..rules.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from ..rules.rules import FileFormat, ReadOptions
-from .line_files import read_csv, read_json
+from .csv_files import read_csv
+from .json_files import read_json
 from .source_files import SourceFile, shown
 
 if TYPE_CHECKING:
@@ -73,14 +74,10 @@ def _columnar(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat
 
 def _part(frame: DataFrame, label: str, *, located: FileFormat | None) -> Part:
     """Columns by position: names may have dots, or differ in case alone."""
-    from pyspark.sql import functions as sf
-
     names = frame.columns
-    nothing = sf.lit(None)
-    file = sf.col("_metadata.file_path") if located else nothing.cast("string")
-    row = sf.col("_metadata.row_index") + 1 if located is FileFormat.PARQUET else nothing.cast("bigint")
-    columns = [frame[quoted(name)].alias(position(number)) for number, name in enumerate(names)]
-    text = nothing.cast("string")
-    place = [file.alias(FILE), nothing.cast("bigint").alias(BLOCK), row.alias(LINE)]
-    selected = frame.select(*columns, *place, text.alias(RAW), text.alias(FAULT))
+    file = "_metadata.file_path" if located else "string(NULL)"
+    row = "_metadata.row_index + 1" if located is FileFormat.PARQUET else "bigint(NULL)"
+    columns = [f"{quoted(name)} AS {position(number)}" for number, name in enumerate(names)]
+    place = [f"{file} AS {FILE}", f"bigint(NULL) AS {BLOCK}", f"{row} AS {LINE}"]
+    selected = frame.selectExpr(*columns, *place, f"string(NULL) AS {RAW}", f"string(NULL) AS {FAULT}")
     return Part(layout=Layout(label=label, columns=tuple(names)), frame=selected)

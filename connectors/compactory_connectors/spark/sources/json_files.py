@@ -1,0 +1,69 @@
+"""JSON files, an object a line → one part.
+
+Spark's reader of files is used: numbers keep the spelling that they have. Its ``from_json`` makes binary fractions of
+them (Spark 4.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from compactory.errors import ConfigError
+
+from ..identifier import quoted
+from ..rules.mapping import Layout
+from ..rules.parts import BLOCK, FAULT, FILE, LINE, PLACE, RAW, Part, position
+from .line_blocks import PLACES, count_blocks, read_lines
+from .source_files import SourceFile, shown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["read_json"]
+
+_BAD: Final = "_bad"
+_NEXT: Final = r"r'\}\s*\{'"
+"""Where an object ends and another begins, outside of strings."""
+_BARE: Final = """regexp_replace(regexp_replace(value, r'\\\\.', ''), r'"[^"]*"', '""')"""
+"""A line without what is in its strings."""
+_SEVERAL: Final = f"count_if(value RLIKE {_NEXT} AND {_BARE} RLIKE {_NEXT}) AS several"
+_UNEVEN: Final = r"count_if(value RLIKE r'\A\s*(\z|\[\s*[\]{n])') AS uneven"
+"""Lines of which Spark makes no record, or as many as an array has objects, before they can be counted."""
+
+
+def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence[str]) -> Part:
+    """The objects of these files; ``fields`` are those of interest. The files' lines are counted now.
+
+    Raises ConfigError for lines with several objects.
+    """
+    blocks = count_blocks(read_lines(spark, files).selectExpr("value", *PLACES), _SEVERAL, _UNEVEN)
+    _refuse_several(blocks)
+    countable = not any(block["uneven"] for block in blocks)
+    reader = spark.read.option("columnNameOfCorruptRecord", _BAD).option("__globPaths__", "false")
+    schema = ", ".join(f"{name} STRING" for name in [*map(quoted, fields), _BAD])
+    columns = [f"{quoted(name)} AS {position(number)}" for number, name in enumerate(fields)]
+    objects = ", ".join(map(quoted, fields))
+    frame = (
+        reader.schema(schema)
+        .json([file.path for file in files])
+        .selectExpr(*columns, *PLACES, f"coalesce({_BAD}, to_json(struct({objects}))) AS {RAW}", _BAD)
+    )
+    kept = [position(number) for number in range(len(fields))]
+    place = PLACE if countable else (FILE, f"bigint(NULL) AS {BLOCK}", f"bigint(NULL) AS {LINE}")
+    records = frame.selectExpr(*kept, *place, RAW, f"if({_BAD} IS NULL, NULL, 'json') AS {FAULT}")
+    label = shown(files[0].path) if len(files) == 1 else f"none of {len(files)} files"
+    layout = Layout(label=label, columns=tuple(fields), declared=False)
+    return Part(layout=layout, frame=records, blocks=(lambda: blocks) if countable else None)
+
+
+def _refuse_several(blocks: Sequence[Any]) -> None:
+    """Spark reads the first object of a line and drops the others without a word (Spark 4.2)."""
+    problems = {
+        f"{shown(block[FILE])}: has lines with several objects, which have to be on one line each; was it put together"
+        " from files that did not end with a line end?"
+        for block in blocks
+        if block["several"]
+    }
+    if problems:
+        raise ConfigError(sorted(problems))
