@@ -64,7 +64,7 @@ class SparkComparison:
 
         progress("starting Spark", 0)
         with session(f"compactory verify {Path(self.target).name}", self.options) as spark:
-            tables = [each for connector in connectors for each in self._tables(spark, kafka, connector, progress)]
+            tables = [each for connector in connectors for each in self._tables(kafka, connector, progress)]
             sides = self._sides(spark, kafka, self._topic(tables), progress) if self.stores or self.exports else []
         return tables, sides
 
@@ -83,18 +83,14 @@ class SparkComparison:
             f' --export, or write connector = "FILE.json" into [directories.{self.target}] of compactory.toml'
         )
 
-    def _tables(
-        self, spark: SparkSession, kafka: Kafka, connector: ConnectorConfig, progress: Progress
-    ) -> list[Outcome]:
+    def _tables(self, kafka: Kafka, connector: ConnectorConfig, progress: Progress) -> list[Outcome]:
         from compactory_connectors.source.reconcile.verification import verify
         from compactory_connectors.source.reconcile.verifier import Options
-        from compactory_connectors.spark.verification.table_pass import TablePass
 
-        overall = TablePass(spark, connector, kafka, progress)
         options = Options(wait=self.wait, most=max(self.limit, 1), digests=True)
         settings = self.configuration.directories.get(self.target)
         topic = settings.directory.topic if settings is not None else None
-        found = verify(connector, kafka, options, tables=self.tables, topic=topic, progress=progress, overall=overall)
+        found = verify(connector, kafka, options, tables=self.tables, topic=topic, progress=progress)
         return list(found)
 
     def _topic(self, tables: Sequence[Outcome]) -> str:

@@ -6,16 +6,6 @@ SELECT {columns}, CASE WHEN ({due}) IS TRUE THEN 1 ELSE 0 END + CASE WHEN ({pres
   FROM {relation} AS t
  WHERE (({present}) IS TRUE OR ({due}) IS TRUE) AND {chosen} {suffix};
 
--- name: verification/blocks
--- Blocks of the largest file of a table or of its partitions, and a snapshot that other sessions may read by.
-SELECT coalesce(max(pg_relation_size(r.oid)) / current_setting('block_size')::int8, 0), pg_export_snapshot()
-  FROM (SELECT {oid}::oid UNION SELECT relid FROM pg_partition_tree({oid}::oid)) AS r (oid);
-
--- name: verification/share
--- A transaction that sees what the one sees that has exported a snapshot.
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET TRANSACTION SNAPSHOT {snapshot};
-
 -- name: verification/deleted
 -- Hard-deleted rows of an adopted table that no poll has taken yet.
 SELECT {columns}, {flags}

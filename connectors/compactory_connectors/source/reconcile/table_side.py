@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from psycopg import sql
 
@@ -22,38 +22,18 @@ from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, stateme
 from ..record.record import KeyParts, RowError
 from .checker import Row
 
-__all__ = ["Expected", "Look", "Pages", "TableSide"]
+__all__ = ["Expected", "Look", "TableSide"]
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
 
 
-class Pages(NamedTuple):
-    """A stretch of a table's file, in blocks: from ``first`` to before ``end``, None to the last there is.
-
-    The first stretch has the deletions.
-    """
-
-    first: int
-    end: int | None
-
-
 class Look:
-    """One snapshot of a table, with what the stored offset covers of it; ``pages``: only rows of these, see `Pages`."""
+    """One snapshot of a table, with what the stored offset covers of it."""
 
-    def __init__(
-        self,
-        server: Server,
-        plan: TablePlan,
-        offset: SourceOffset | None,
-        at: PollSnapshot | None,
-        pages: Pages | None = None,
-    ) -> None:
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> None:
         self.server = server
         self.plan = plan
-        self.offset = offset
-        self.at = at
-        self._pages = pages
         self._where = Conditions(plan)
         self._due = _due_rows(server, plan, offset, at)
         self._deletions = _due_deletions(server, plan, offset, at)
@@ -70,7 +50,7 @@ class Look:
         """
         if only is None or only:
             yield from self._read("compared", self._query(self._columns, only), topic)
-        if self._deletions is not None and (self._pages is None or self._pages.first == 0):
+        if self._deletions is not None:
             yield from self._read("compared deletions", self._deleted(), topic)
 
     def records(self, topic: str) -> Iterator[list[Expected]]:
@@ -101,7 +81,7 @@ class Look:
             due=self._due,
             optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
             relation=self.plan.relation(),
-            chosen=self._within() if only is None else self._having(only),
+            chosen=sql.SQL("true") if only is None else self._having(only),
             suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
         )
 
@@ -156,13 +136,6 @@ class Look:
             oid=sql.Literal(self.plan.oid),
             unseen=self._deletions,
         )
-
-    def _within(self) -> sql.Composable:
-        if self._pages is None:
-            return sql.SQL("true")
-        first, end = self._pages
-        low = sql.SQL("t.ctid >= {}::tid").format(sql.Literal(f"({first},0)"))
-        return low if end is None else sql.SQL("{} AND t.ctid < {}::tid").format(low, sql.Literal(f"({end},0)"))
 
     def _having(self, keys: Sequence[KeyParts]) -> sql.Composable:
         """Rows whose key columns are among those of the keys, each by itself: of several columns more than the keys."""

@@ -14,7 +14,7 @@ from ..postgres.server import connected
 from ..publish.stored_offsets import matching
 from .outcome import Outcome
 from .progress import Progress, untold
-from .verifier import Options, Overall, Verifier
+from .verifier import Options, Verifier
 
 __all__ = ["by_topic", "chosen_plans", "verify"]
 
@@ -27,11 +27,8 @@ def verify(
     tables: Sequence[str] = (),
     topic: str | None = None,
     progress: Progress = untold,
-    overall: Overall | None = None,
 ) -> Iterator[Outcome]:
     """Compare the topics of a connector with its tables; ``tables`` and ``topic`` choose some of them.
-
-    ``overall``: what goes over everything in place of this thread.
 
     Raises ConfigError with all problems, Unreachable, and CompactoryError for a statement that Postgres refuses.
     """
@@ -40,7 +37,7 @@ def verify(
         chosen = chosen_plans(plans, server.database, tables)
         _refuse(chosen)
         for name, (its, whole) in by_topic(plans, chosen, topic).items():
-            yield Verifier(connector, kafka, server, its, options, progress, overall).run(name, whole=whole)
+            yield Verifier(connector, kafka, server, its, options, progress).run(name, whole=whole)
 
 
 def chosen_plans(plans: Sequence[TablePlan], database: str, tables: Sequence[str]) -> list[TablePlan]:

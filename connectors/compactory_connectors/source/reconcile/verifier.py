@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from compactory.kafka.client import Kafka
 
@@ -26,24 +25,11 @@ from .progress import Progress, untold
 from .suspects import Suspects
 from .table_side import Look, TableSide
 
-__all__ = ["Options", "Overall", "Verifier"]
+__all__ = ["Options", "Verifier"]
 
 _MOST_SUSPECTS = 50_000
 _MOST_REASONS = 5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds
-
-
-class Overall(Protocol):
-    """Goes over all of the tables and the topic, wherever that is done. The looks are at one table after the other."""
-
-    def __call__(
-        self, topic: str, marks: Mapping[int, int], looks: Iterator[tuple[int, Look]], rules: Rules, most: int
-    ) -> Tally:
-        """Check every key by its numbers of `DIGESTED`; ``marks`` are the topic's ends noted before the tables.
-
-        The topic's ends are to be taken after the last look. ``most`` suspects are kept by number.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +54,7 @@ class _TopicState:
 class Verifier:
     """One topic and its tables. Owned by one thread; the connection is the caller's.
 
-    ``overall`` goes over everything in place of this thread, and computes digests whatever the options say. Raises
-    psycopg.Error, TableReplaced, Unreachable and ConfigError.
+    Raises psycopg.Error, TableReplaced, Unreachable and ConfigError.
     """
 
     def __init__(
@@ -80,9 +65,7 @@ class Verifier:
         plans: Sequence[TablePlan],
         options: Options,
         progress: Progress = untold,
-        overall: Overall | None = None,
     ) -> None:
-        self._overall = overall
         self._connector = connector
         self._kafka = kafka
         self._server = server
@@ -97,7 +80,7 @@ class Verifier:
         """Compare. ``whole`` False: the connector publishes more tables there, so that extra keys may be theirs."""
         began = time.monotonic()
         with TopicReader(self._kafka, topic) as side:
-            fingerprint = DIGESTED if self._options.digests or self._overall else QUICK
+            fingerprint = DIGESTED if self._options.digests else QUICK
             tally = self._first(side, fingerprint, whole)
             deadline = time.monotonic() + self._options.wait
             while tally.untracked and self._sources() and time.monotonic() < deadline:
@@ -108,29 +91,22 @@ class Verifier:
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
     def _first(self, side: TopicReader, fingerprint: Fingerprint, whole: bool) -> Tally:
-        if self._overall is not None:
+        with Comparison(fingerprint) as first:
             marks = side.ends()
             topic_state = self._topic_state(side.topic, whole)
-            return self._overall(side.topic, marks, self._looks(topic_state), topic_state.rules, _MOST_SUSPECTS)
-        with Comparison(fingerprint) as first:
-            return self._pass(side, first, whole)
-
-    def _pass(self, side: TopicReader, first: Comparison, whole: bool) -> Tally:
-        marks = side.ends()
-        topic_state = self._topic_state(side.topic, whole)
-        done = 0
-        for number, look in self._looks(topic_state):
-            for rows in look.records(side.topic):
-                first.take_rows(rows)
-                done += len(rows)
-                self._progress(f"table {self._plans[number].qualified}", done)
-        side.rewind()
-        done = 0
-        for records in side.read_to(side.ends()):
-            first.take_records(records, marks)
-            done += len(records)
-            self._progress(f"topic {side.topic}", done)
-        return first.compare(topic_state.rules, _MOST_SUSPECTS)
+            done = 0
+            for number, look in self._looks(topic_state):
+                for rows in look.records(side.topic):
+                    first.take_rows(rows)
+                    done += len(rows)
+                    self._progress(f"table {self._plans[number].qualified}", done)
+            side.rewind()
+            done = 0
+            for records in side.read_to(side.ends()):
+                first.take_records(records, marks)
+                done += len(records)
+                self._progress(f"topic {side.topic}", done)
+            return first.compare(topic_state.rules, _MOST_SUSPECTS)
 
     def _follow(self, side: TopicReader, suspects: Suspects, whole: bool, deadline: float) -> int:
         """Look again until there is a verdict on every key, nothing will come any more, or the time is up."""
