@@ -115,7 +115,7 @@ def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryDirectoryStorage,
     table.multi_partition = shape == "everything"
     apply(table, rows, 0, upto)
     terms = {index.name: list(directory_storage.reading().terms(index.name)) for index in directory.indexes}
-    return directory_storage, list(directory_storage._parts), terms
+    return directory_storage, [*directory_storage._written, *directory_storage._small], terms
 
 
 @pytest.mark.parametrize(

@@ -227,16 +227,17 @@ class SharedEntries(Entries):
 
     _source: Any
 
-    def __getitem__(self, name: bytes) -> bytes:
+    def get(self, name: bytes, default: Any = None) -> Any:
+        """Return the packed record, or ``default``."""
         try:
             key, moment = self._prefix + name, self._source.moment
             if key not in moment.changes:
-                packed: bytes | None = moment.shared(key)
+                packed = moment.shared(key)
                 if packed is not None:
                     return packed
         except Exception:  # noqa: BLE001, S110 (below it says what is wrong; a long key is no error)
             pass
-        return super().__getitem__(name)
+        return super().get(name, default)
 
 
 def state_of(get: Callable[[bytes], bytes | None]) -> State | None:
