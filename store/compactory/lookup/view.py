@@ -65,7 +65,9 @@ class View(Mapping[str, T], Generic[T]):
         served = self._served
         if self._plain and served.open:  # the short way, without a call of ours: each costs as much as the lookup
             try:
-                return self._decode(served.entries[key.encode()][_VALUE])
+                packed = served.entries.get(key.encode())
+                if packed is not None:
+                    return self._decode(packed[_VALUE])
             except Exception:  # noqa: BLE001, S110 (the careful way says what is wrong)
                 pass
         elif self._shares and served.open:
