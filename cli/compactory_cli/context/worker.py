@@ -33,9 +33,11 @@ class Part(Protocol[T_co]):
 
     def start(self) -> object:
         """Begin."""
+        ...
 
     def stop(self) -> T_co:
         """End."""
+        ...
 
 
 def health_on(configuration: Configuration, listen: str | None) -> Health:

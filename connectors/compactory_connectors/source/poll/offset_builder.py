@@ -52,8 +52,8 @@ class OffsetBuilder:
             milliseconds, nanos = instant_of(stamp.decode(), plan.zone)
             known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
             if None in known or (milliseconds, nanos, highest) > known:
-                progress = {"timestamp": milliseconds, "timestamp_nanos": nanos}
-                progress["incrementing"] = highest if plan.incrementing else None
+                incrementing = highest if plan.incrementing else None
+                progress = {"timestamp": milliseconds, "timestamp_nanos": nanos, "incrementing": incrementing}
         elif ids:
             progress["incrementing"] = max(base.incrementing or 0, *ids)
         if xids is None:

@@ -44,8 +44,8 @@ def of_table(spark: SparkSession, connection: Connection, table: str, column: st
     with postgres_errors(connection):
         session = connect({"connect_timeout": 10, "application_name": "compactory-load", **connection.conninfo})
         try:
-            statement = sql.SQL(query("load/known")).format(**names).as_string(session)
-            session.execute(sql.SQL("EXPLAIN {}").format(sql.SQL(statement)))
+            statement = sql.SQL(query("load/known")).format(**names).as_bytes(session)
+            session.execute(b"EXPLAIN " + statement)
             conninfo: dict[str, Any] = {**workers_conninfo(session)}
         except psycopg.errors.Error as error:
             if isinstance(error, psycopg.OperationalError):
