@@ -14,6 +14,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -25,7 +26,7 @@ from compactory.errors import Unreachable
 from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
-from tests.stack import apache_kafka, postgres_versions
+from tests.stack import apache_kafka, memory, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
 
@@ -34,13 +35,15 @@ hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default
 hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
+_IN_MEMORY = pytest.StashKey[Path | None]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:6]
 
 
-def pytest_configure() -> None:
-    """TEST_POSTGRES=13 has all servers of tests be of that version."""
+def pytest_configure(config: pytest.Config) -> None:
+    """TEST_POSTGRES=13 has all servers of tests be of that version; TMPDIR=/tmp keeps what they write on disk."""
+    config.stash[_IN_MEMORY] = memory.use_folder()
     if version := postgres_versions.chosen():
         found = postgres_versions.binaries(version)
         postgres.embedded_binaries = lambda: found
@@ -61,6 +64,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The Kafka of all test processes ends after the last of them, however the run ends."""
     if _OF_ALL in config.stash:
         config.stash[_OF_ALL].remove()
+    if folder := config.stash[_IN_MEMORY]:
+        memory.remove_folder(folder)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

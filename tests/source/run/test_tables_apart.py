@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from compactory.errors import CompactoryError
+from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure
 from compactory_connectors.source.record.converters import schema_registry
+from compactory_connectors.source.run import schedule
 from compactory_connectors.source.run.preview import preview
 from tests.source.poller import config, settings
 from tests.source.run.test_tables import Shop
@@ -106,6 +108,7 @@ def test_a_registry_that_hangs_keeps_no_other_table_waiting(
     kind, address = registry
     monkeypatch.setattr(schema_registry, "_SECONDS", 1)
     monkeypatch.setattr(schema_registry, "_PAUSE", 1.0)
+    monkeypatch.setattr(schedule, "Backoff", lambda first, limit: Backoff(first=first / 4, limit=first))
     shop.table("silent", 1)
     shop.table("silent_too", 1)
     running = shop.start(key__converter=AVRO, key__converter__schema__registry__url=address)

@@ -1,0 +1,36 @@
+"""Keeps the temporary files of a test run in memory, where there is room: a new database takes a fifth of the time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Final
+
+__all__ = ["remove_folder", "use_folder"]
+
+_MEMORY: Final = Path("/dev/shm")
+_ROOM: Final = 8 << 30  # bytes that must be free; a run of all tests needs about 2 GiB
+_PREFIX: Final = "compactory-tests-"
+
+
+def use_folder() -> Path | None:
+    """Let this process and its children write temporary files into a folder in memory; None where TMPDIR names another.
+
+    Removes the folders of runs that were killed.
+    """
+    if "TMPDIR" in os.environ or not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _ROOM:
+        return None
+    for folder in _MEMORY.glob(f"{_PREFIX}*"):
+        if not Path(f"/proc/{folder.name.removeprefix(_PREFIX)}").exists():
+            remove_folder(folder)
+    folder = _MEMORY / f"{_PREFIX}{os.getpid()}"
+    folder.mkdir(mode=0o711, exist_ok=True)  # the user of Postgres passes through it
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove it with all that is in it."""
+    shutil.rmtree(folder, ignore_errors=True)
