@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def titles() -> dict[int, str]:
     return {int(number): title for number, title in found}
 
 
+@cache
 def proofs() -> dict[int, list[str]]:
     """Number → tests that cite it, as ``path::name``."""
     found: dict[int, list[str]] = {number: [] for number in titles()}
