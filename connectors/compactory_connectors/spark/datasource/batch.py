@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
@@ -27,9 +28,6 @@ from .options import Keys, ReadOptions
 from .position import extent_of
 from .pushdown import Narrowed
 from .typed_rows import RowShape, TypedRows, raw_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ["BatchReader", "Piece", "pieces_of", "reading_of", "record_rows", "row_shape"]
 

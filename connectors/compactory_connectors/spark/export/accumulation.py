@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pyspark import Accumulator
+from pyspark.sql import SparkSession
 
 from .tally import Tally
-
-if TYPE_CHECKING:
-    from pyspark import Accumulator
-    from pyspark.sql import SparkSession
 
 __all__ = ["Adding", "tally_of"]
 

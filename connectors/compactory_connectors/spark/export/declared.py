@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import types as t
+from pyspark.sql.types import DataType, StructField, StructType
 
 from compactory.errors import ConfigError
 
 from ..identifier import quoted
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType, StructField, StructType
 
 __all__ = ["columns_of", "in_json", "in_json_of"]
 
 
 def columns_of(text: str) -> dict[str, str]:
     """The columns by name, as Spark spells their types. Raises ConfigError; needs Spark's session."""
-    from pyspark.errors import PySparkException
-
     try:
         found = _struct(text)
     except PySparkException as error:
@@ -41,16 +38,12 @@ def in_json_of(columns: Iterable[StructField]) -> dict[str, pa.DataType]:
 
 
 def _struct(text: str) -> StructType:
-    from pyspark.sql.types import StructType
-
     found = StructType.fromDDL(text)
     assert isinstance(found, StructType)
     return found
 
 
 def _in_json(name: str, kind: DataType) -> pa.DataType:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.BooleanType):
         return pa.bool_()
     if isinstance(kind, t.IntegralType):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, BinaryType, StructType
 
 from ..identifier import quoted
 from .manifest import Export, Manifest
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["flattened", "read", "write"]
 
@@ -57,9 +58,6 @@ def flattened(frame: DataFrame, form: str) -> DataFrame:
     """The columns as this format has them: of text formats binary ones as text, in CSV objects and lists as JSON."""
     if form not in _WRITE:
         return frame
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, BinaryType, StructType
-
     columns = []
     for item in frame.schema.fields:
         column = f.col(quoted(item.name))

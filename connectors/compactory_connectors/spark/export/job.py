@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
@@ -27,9 +30,6 @@ from .json_types import settled, spelt
 from .manifest import Counts, Export, Manifest, Place
 from .rows import OPERATION, VALIDITY, Shape, rows
 from .tally import Tally
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["ExportOptions", "as_written", "export"]
 
@@ -169,9 +169,6 @@ class _Job:
         return shape.export is not Export.HISTORY and (largest <= _LARGE or len(self.extent.whole) >= cores)
 
     def _write(self, shape: Shape, *, apart: bool) -> _Written:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
         tally = tally_of(self.spark)
         frame = self._frame(shape, tally, apart=apart)
         seen = Observation("export")
@@ -220,8 +217,6 @@ def as_written(records: DataFrame, manifest: Manifest) -> DataFrame:
 
 def _cast(frame: DataFrame, casts: Mapping[str, str]) -> DataFrame:
     """Fields in the types that they were given; one that can't be cast is null, and an error of its row."""
-    from pyspark.sql import functions as f
-
     for before, after in dict(zip(VALIDITY, ("_valid_from", "_valid_to"), strict=True)).items():
         if before in frame.columns:
             frame = frame.withColumn(before, f.timestamp_millis(before)).withColumnRenamed(before, after)

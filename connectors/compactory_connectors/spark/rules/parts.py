@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
+
+from pyspark.sql import DataFrame
 
 from .mapping import Layout
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["BLOCK", "FAULT", "FAULTS", "FILE", "LINE", "PLACE", "RAW", "Blocks", "Part", "position"]
 

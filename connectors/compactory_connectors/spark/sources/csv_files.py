@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import ConfigError
 
@@ -22,9 +24,6 @@ from .csv_records import Dialect, header, header_names
 from .joined_lines import JoinLines, any_open
 from .line_blocks import PLACES, count_blocks, read_lines
 from .source_files import SourceFile, beginning, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read_csv"]
 

@@ -7,7 +7,9 @@ them (Spark 4.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
@@ -16,9 +18,6 @@ from ..rules.mapping import Layout
 from ..rules.parts import BLOCK, FAULT, FILE, LINE, PLACE, RAW, Part, position
 from .line_blocks import PLACES, count_blocks, read_lines
 from .source_files import SourceFile, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["read_json"]
 

@@ -6,13 +6,13 @@ They are counted when somebody asks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
 
 from ..rules.parts import BLOCK, FILE, LINE, Part
 from .source_files import SourceFile
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["PLACES", "count_blocks", "numbered", "read_lines"]
 
@@ -32,8 +32,6 @@ def read_lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
 
 def count_blocks(lines: DataFrame, *also: str) -> list[Any]:
     """The blocks of files, in order: how many lines each has, and what else is asked of them, in SQL."""
-    from pyspark.sql import functions as sf
-
     counts = [f"min({LINE}) AS first", "count(*) AS lines", *also]
     counted = lines.groupBy(FILE, BLOCK).agg(*map(sf.expr, counts))
     return sorted(counted.collect(), key=lambda block: (block[FILE], block[BLOCK]))
@@ -41,8 +39,6 @@ def count_blocks(lines: DataFrame, *also: str) -> list[Any]:
 
 def numbered(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
     """Records of these parts with their lines in the file, from 1; blocks are counted now where they were not yet."""
-    from pyspark.sql import functions as sf
-
     rows, before, file = [], 0, None
     for block in [block for part in parts if part.blocks is not None for block in part.blocks()]:
         before = before if block[FILE] == file else 0

@@ -25,7 +25,6 @@ from ..record_batch import Batches, Task, of_columns
 from .extent import Span
 
 __all__ = [
-    "COLUMNS",
     "HEADERS",
     "SCHEMA",
     "Keep",
@@ -38,9 +37,6 @@ __all__ = [
     "tuned",
 ]
 
-COLUMNS: Final = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint"
-"""The columns of records, as Spark spells them."""
-
 SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),
@@ -50,6 +46,7 @@ SCHEMA: Final = pa.schema(
         ("timestamp_ms", pa.int64()),
     ]
 )
+"""The columns of records."""
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """The headers of a record."""
 _ROWS: Final = 20_000  # of a batch that is handed to Spark

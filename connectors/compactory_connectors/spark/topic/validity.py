@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
 
 __all__ = ["with_validity"]
 
@@ -18,9 +16,6 @@ def with_validity(records: DataFrame, first: str, last: str, *, time: str, prefi
     an older timestamp than one before it counts from that one's on. Versions that compaction has removed are not there;
     the one before them is valid until the next that is.
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
-
     key, partition, offset = f"{prefix}key", f"{prefix}partition", f"{prefix}offset"
     in_log = Window.partitionBy(key, partition).orderBy(offset)
     by_time = Window.partitionBy(key).orderBy(first, partition, offset)

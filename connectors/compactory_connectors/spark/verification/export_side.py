@@ -11,9 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
@@ -32,12 +34,8 @@ from .held import digest_listed
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 __all__ = ["compare_export"]
 
-_RECORDS: Final = "key binary, digest binary"
 _WITH_NULLS: Final = {"ignoreNullFields": "false"}
 _MOST: Final = 50_000  # differing keys that are looked at
 _DAY: Final = 86_400_000
@@ -118,8 +116,6 @@ def _opened(topic: TopicStates, path: str) -> _Files:
 
 def _digested(rows: DataFrame) -> DataFrame:
     """Key and digest of rows as they are in files. An empty text may be nothing in a CSV file, also as a key."""
-    from pyspark.sql import functions as f
-
     whole = f.to_json(f.struct(*sorted(map(quoted, rows.columns))), _WITH_NULLS)
     half = f.unhex(f.substring(f.sha2(whole, 256), 1, 32))
     return rows.select(f.coalesce("_key", f.lit("")).cast("binary").alias("key"), half.alias("digest"))
@@ -127,8 +123,6 @@ def _digested(rows: DataFrame) -> DataFrame:
 
 def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
     """The rows that the export should have."""
-    from pyspark.sql import functions as f
-
     latest = topic.at(manifest.ends)
     if manifest.export is Export.CHANGES:
         starts = [f.when(f.col("partition") == number, start) for number, start in manifest.starts.items()]
@@ -138,16 +132,14 @@ def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
 
 def _suspects(mine: DataFrame, rows: DataFrame, ranges: Collection[int]) -> dict[bytes, Finding]:
     """The keys of these ranges that are not equal; one that is there twice in the files is not."""
-    from pyspark.sql import functions as f
-
     chosen = frozenset(ranges)
 
     def of_ranges(batches: Batches) -> Batches:
         for batch in batches:
             yield batch.filter(pa.array([range_of(key) in chosen for key in batch.column(0).to_pylist()], pa.bool_()))
 
-    ours = mine.mapInArrow(of_ranges, _RECORDS).withColumnRenamed("digest", "ours")
-    theirs = rows.mapInArrow(of_ranges, _RECORDS).groupBy("key").agg(f.collect_list("digest").alias("theirs"))
+    ours = mine.mapInArrow(of_ranges, mine.schema).withColumnRenamed("digest", "ours")
+    theirs = rows.mapInArrow(of_ranges, rows.schema).groupBy("key").agg(f.collect_list("digest").alias("theirs"))
     unlike = f.col("ours").isNull() | f.col("theirs").isNull() | (f.array("ours") != f.col("theirs"))
     found = ours.join(theirs, "key", "full_outer").where(unlike).limit(_MOST).collect()
     return {bytes(key): _finding(ours, theirs) for key, ours, theirs in found}
@@ -203,8 +195,6 @@ def _retention(kafka: Kafka, topic: str) -> int:
 
 def _shown(rows: DataFrame, keys: Collection[bytes]) -> dict[bytes, bytes]:
     """The rows of some keys, as JSON."""
-    from pyspark.sql import functions as f
-
     key = f.coalesce("_key", f.lit(""))
     found = rows.where(key.isin([key.decode(errors="replace") for key in keys]))
     return {name.encode(): row.encode() for name, row in found.select(key, f.to_json(f.struct("*"))).collect()}

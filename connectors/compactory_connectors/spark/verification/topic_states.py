@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.kafka.client import Kafka
 
 from ..topic.extent import Extent, capture
 from ..topic.frame import latest, records
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["TopicStates"]
 
