@@ -15,7 +15,7 @@ from compactory.nearest import nearest
 from .datasource.columns import RECORD
 from .registration import register
 from .servers import servers
-from .topic.validity import with_validity
+from .topic.frame import with_validity
 
 __all__ = ["enrich"]
 

@@ -23,11 +23,12 @@ from ..record_batch import Batches
 from ..topic.extent import Extent, Span
 from ..topic.partition_homes import strays
 from ..topic.reading import Reading, newest_of, read_span, tuned
-from .columns import arrow_schema, checked_fields
+from ..typed.fields import arrow_schema
+from ..typed.typed_rows import RowShape, TypedRows, times
+from .columns import checked_fields
 from .options import Keys, ReadOptions
 from .position import extent_of
 from .pushdown import Narrowed
-from .typed_rows import RowShape, TypedRows, raw_rows
 
 __all__ = ["BatchReader", "Piece", "pieces_of", "reading_of", "record_rows", "row_shape"]
 
@@ -94,7 +95,7 @@ class BatchReader(DataSourceReader):
         reading = reading_of(self._options, self._shape)
         rows = TypedRows(self._shape)
         for batch in in_rows(newest_of(self._keyed(reading, span, piece) for span in piece.spans)):
-            yield rows.of(batch.filter(batch.column("value").is_valid()))
+            yield rows.of(batch.filter(batch.column("value").is_valid())).rows
 
     def _keyed(self, reading: Reading, span: Span, piece: Piece) -> Batches:
         for batch in read_span(reading, span):
@@ -144,7 +145,13 @@ def record_rows(records: Batches, options: ReadOptions, shape: RowShape) -> Batc
     """A row for each record: raw, or typed."""
     rows = TypedRows(shape)
     for batch in in_rows(records):
-        yield raw_rows(batch, shape.schema) if options.raw else rows.of(batch)
+        yield _raw(batch, shape.schema) if options.raw else rows.of(batch).rows
+
+
+def _raw(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of raw records that a schema names."""
+    found = [times(records) if name == "timestamp" else records.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
 def row_shape(options: ReadOptions, schema: StructType, *, changes: bool) -> RowShape:

@@ -97,22 +97,29 @@ def tuned() -> Iterator[None]:
         yield
 
 
-def newest(batches: Batches, reading: Reading) -> Batches:
-    """The newest record of each key; of one that comes again after a spill another one, later."""
+def newest(batches: Batches, reading: Reading | None = None) -> Batches:
+    """The newest record of each key, in log order. Versions that are not go each time that too much is held.
+
+    With a ``reading`` no more is held than its memory, and of a key that comes again after a spill there is another
+    one, later.
+    """
     held: list[pa.RecordBatch] = []
-    size = 0
+    size, limit = 0, _HELD if reading is None else reading.memory
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size > reading.memory:
-            held = list(_newest(held))
-            size = sum(each.nbytes for each in held)
-            if size > reading.memory * 3 // 4:
-                if reading.on_spill is not None:
-                    reading.on_spill()
-                yield from held
-                held, size = [], 0
-    yield from _newest(held)
+        if size <= limit:
+            continue
+        held = list(_last(held))
+        size = sum(each.nbytes for each in held)
+        if reading is None:
+            limit = max(_HELD, 2 * size)
+        elif size > limit * 3 // 4:
+            if reading.on_spill is not None:
+                reading.on_spill()
+            yield from held
+            held, size = [], 0
+    yield from _last(held)
 
 
 def newest_of(partitions: Iterable[Batches]) -> Batches:
@@ -120,7 +127,7 @@ def newest_of(partitions: Iterable[Batches]) -> Batches:
 
     Within a partition the later offset counts, between partitions the newer timestamp, then the higher partition.
     """
-    found = [list(_newest_whole(batches)) for batches in partitions]
+    found = [list(newest(batches)) for batches in partitions]
     several = len(found) > 1
     held = [batch for batches in found for batch in batches]
     if not several or not held:
@@ -130,31 +137,12 @@ def newest_of(partitions: Iterable[Batches]) -> Batches:
     yield from _last(held, np.lexsort((numbers, stamps)))
 
 
-def _newest_whole(batches: Batches) -> Batches:
-    """As :func:`newest` without a limit; versions that are not the newest go each time that the rest has doubled."""
-    held: list[pa.RecordBatch] = []
-    size, limit = 0, _HELD
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size > limit:
-            held = list(_newest(held))
-            size = sum(each.nbytes for each in held)
-            limit = max(_HELD, 2 * size)
-    return _newest(held)
-
-
 def every(batches: Batches, _reading: Reading) -> Batches:
     """Every record."""
     return batches
 
 
-def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
-    """The last record of each key, in log order."""
-    return _last(batches, None)
-
-
-def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None) -> Batches:
+def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None = None) -> Batches:
     """The last record of each key in this order, by default log order.
 
     Only keys are looked at together: values are never in one piece.

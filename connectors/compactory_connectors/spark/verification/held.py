@@ -15,14 +15,13 @@ from pyspark.sql import DataFrame
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.table import Table
-from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
+from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.records import Partition
 from compactory.storage.memory_directory import MemoryDirectoryStorage
 
 from ..record_batch import Batches, Task, in_arrow, of_rows
-from .digest_rows import digest_of, digest_rows
 
-__all__ = ["BAD", "HELD", "digest_held", "digest_listed", "list_held"]
+__all__ = ["BAD", "HELD", "digest_held", "list_held"]
 
 HELD: Final = "held"
 BAD: Final = "bad"
@@ -30,27 +29,18 @@ BAD: Final = "bad"
 
 _BAD_COUNT: Final = -1  # in place of a range
 _SUMS: Final = pa.schema([("range", pa.int32()), ("count", pa.int64()), ("high", pa.binary()), ("low", pa.binary())])
+"""Both sums of a range as bytes, for Spark has no unsigned numbers."""
 _RECORDS: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary()), ("state", pa.string())])
 
 
 def digest_held(latest: DataFrame, directory: Directory[Any]) -> tuple[DirectoryDigest, int]:
     """The digests of what the directory holds of the newest records, and how many of them are bad. One Spark job."""
-    return _summed(in_arrow(latest.select("key", "value"), _summing(directory), _SUMS))
-
-
-def digest_listed(records: DataFrame) -> DirectoryDigest:
-    """The digests of records that are given as key and digest. One Spark job."""
-    return _summed(in_arrow(records.select("key", "digest"), _adding, _SUMS))[0]
-
-
-def _summed(sums: DataFrame) -> tuple[DirectoryDigest, int]:
-    rows = sums.collect()
     digest, bad = DirectoryDigest(), 0
-    for number, count, high, low in rows:
+    for number, count, high, low in in_arrow(latest.select("key", "value"), _summing(directory), _SUMS).collect():
         if number == _BAD_COUNT:
             bad += count
         else:
-            digest.add(number, digest_of(count, high, low))
+            digest.add(number, RangeDigest(count, int.from_bytes(high, "big"), int.from_bytes(low, "big")))
     return digest, bad
 
 
@@ -69,17 +59,14 @@ def _summing(directory: Directory[Any]) -> Task:
                 if state == HELD:
                     digester.add(key, value)
                 bad += state == BAD
-        yield of_rows([*digest_rows(digester), (_BAD_COUNT, bad, b"", b"")], _SUMS)
+        sums = [
+            (number, each.count, each.high.to_bytes(8, "big"), each.low.to_bytes(8, "big"))
+            for number, each in enumerate(digester.result().ranges)
+            if each.count
+        ]
+        yield of_rows([*sums, (_BAD_COUNT, bad, b"", b"")], _SUMS)
 
     return task
-
-
-def _adding(batches: Batches) -> Batches:
-    digester = Digester()
-    for batch in batches:
-        for key, digest in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            digester.count(range_of(key), digest)
-    yield of_rows(digest_rows(digester), _SUMS)
 
 
 def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
