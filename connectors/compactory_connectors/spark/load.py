@@ -21,9 +21,8 @@ from .identifier import quoted
 from .report import LoadReport, Outcome
 from .rules.limit import Limit
 from .rules.mapping import Layout, Mapped, map_columns
-from .rules.parts import Part
 from .rules.rules import FileFormat, Reference, Rules
-from .sources.line_blocks import numbered
+from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages

@@ -17,8 +17,8 @@ from compactory.errors import ConfigError
 
 from ..identifier import literal, quoted
 from ..rules.mapping import Filling, Mapped
-from ..rules.parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
 from ..rules.rules import Rules
+from ..sources.parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
 from .casting import Spelling, as_text, cast
 
 __all__ = ["ORDER", "REASONS", "Checks", "Reason"]

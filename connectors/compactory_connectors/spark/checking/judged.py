@@ -12,8 +12,7 @@ from compactory.errors import ConfigError
 
 from ..identifier import quoted
 from ..rules.mapping import Filling
-from ..rules.parts import Part
-from ..sources.line_blocks import numbered
+from ..sources.parts import Part, numbered
 from ..target import REJECTED, Received
 from .checks import REASONS, Checks, Reason
 

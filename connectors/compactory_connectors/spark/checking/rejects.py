@@ -13,7 +13,7 @@ from compactory.errors import ConfigError
 
 from ..file_system import names_in, qualified
 from ..identifier import literal, quoted
-from ..rules.parts import FAULT, FILE, LINE, RAW
+from ..sources.parts import FAULT, FILE, LINE, RAW
 from ..sources.source_files import SourceFile
 from .checks import REASONS, Reason
 

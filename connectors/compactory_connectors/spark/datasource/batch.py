@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 from zlib import crc32
 
@@ -22,7 +22,7 @@ from compactory.records import Partition
 from ..record_batch import Batches
 from ..topic.extent import Extent, Span
 from ..topic.partition_homes import strays
-from ..topic.reading import Reading, newest_of, read_span, tuned
+from ..topic.reading import Reading, in_rows, newest_of, read_span, tuned
 from ..typed.fields import arrow_schema
 from ..typed.typed_rows import RowShape, TypedRows, times
 from .columns import checked_fields
@@ -36,23 +36,20 @@ _LEAST: Final = 100_000  # offsets of a piece of raw records, unless more are as
 _TASK: Final = 500_000  # offsets of a piece of raw records
 _SAMPLED: Final = 500  # last offsets of a partition that show which partitioner wrote the topic
 _BUCKET: Final = 5_000_000  # offsets of a task at most, if a key may be in any partition
-_ROWS: Final = 20_000  # of a batch that is parsed at a time
 
 
+@dataclass
 class Piece(InputPartition):
     """What one task reads: spans, and of their keys one of several buckets; where a topic's keys are.
 
     Spark pickles the reader before it asks for pieces, so they carry what is found out then.
     """
 
-    def __init__(
-        self, spans: Sequence[Span], *, bucket: int = 0, buckets: int = 1, keys: Keys = "single", partitions: int = 1
-    ) -> None:
-        self.spans = spans
-        self.bucket = bucket
-        self.buckets = buckets
-        self.keys = keys
-        self.partitions = partitions
+    spans: Sequence[Span]
+    bucket: int = 0
+    buckets: int = 1
+    keys: Keys = "single"
+    partitions: int = 1
 
 
 class BatchReader(DataSourceReader):
@@ -94,7 +91,7 @@ class BatchReader(DataSourceReader):
     def _newest(self, piece: Piece) -> Batches:
         reading = reading_of(self._options, self._shape)
         rows = TypedRows(self._shape)
-        for batch in in_rows(newest_of(self._keyed(reading, span, piece) for span in piece.spans)):
+        for batch in newest_of(self._keyed(reading, span, piece) for span in piece.spans):
             yield rows.of(batch.filter(batch.column("value").is_valid())).rows
 
     def _keyed(self, reading: Reading, span: Span, piece: Piece) -> Batches:
@@ -201,17 +198,3 @@ def reading_of(options: ReadOptions, shape: RowShape) -> Reading:
     return Reading(
         properties=options.kafka, topic=options.directory.topic, spans=(), keyless=options.raw, headers=headers
     )
-
-
-def in_rows(batches: Batches) -> Batches:
-    """The same records in batches of some ten thousand rows, in which they are parsed and handed on at less cost."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _ROWS:
-            yield pa.concat_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.concat_batches(held)

@@ -195,12 +195,5 @@ class _Job:
 
 def as_written(records: DataFrame, manifest: Manifest) -> DataFrame:
     """The rows that an export of this manifest has for these records, one a key, as :func:`files.read` reads them."""
-    columns = columns_of(manifest.columns)
-    shape = Shape(
-        fields=in_json(columns.fields),
-        given=columns if manifest.fixed else None,
-        envelope=manifest.envelope,
-        active=manifest.active,
-        export=manifest.export,
-    )
+    shape = Shape.of(manifest)
     return flattened(in_arrow(records, rows(shape, lambda _: None), shape.schema), manifest.format)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,11 @@ from compactory.directory import Envelope
 
 from ..record_batch import Batches, Task
 from ..topic.partition_homes import strays
-from ..typed.fields import arrow_schema
+from ..typed.fields import arrow_schema, columns_of, in_json
 from ..typed.json_columns import Fields
 from ..typed.json_types import merged, settled, spelt
 from ..typed.typed_rows import ERROR, OPERATION, VALIDITY, RowShape, TypedRows
-from .manifest import Export, Place
+from .manifest import Export, Manifest, Place
 from .tally import MOST_PLACES, Tally, digest_sums
 
 __all__ = ["Shape", "rows"]
@@ -42,6 +43,18 @@ class Shape:
     active: str | None = None
     export: Export = Export.FULL
     partitions: int = 1
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """What the rows of an export look like."""
+        columns = columns_of(manifest.columns)
+        return cls(
+            fields=in_json(columns.fields),
+            given=columns if manifest.fixed else None,
+            envelope=manifest.envelope,
+            active=manifest.active,
+            export=manifest.export,
+        )
 
     @property
     def columns(self) -> dict[str, str]:

@@ -15,8 +15,7 @@ from compactory.errors import ConfigError
 
 from ..identifier import quoted
 from ..rules.mapping import Layout
-from ..rules.parts import BLOCK, FAULT, FILE, LINE, PLACE, RAW, Part, position
-from .line_blocks import PLACES, count_blocks, read_lines
+from .parts import BLOCK, FAULT, FILE, LINE, PLACE, PLACES, RAW, Part, count_blocks, position, read_lines
 from .source_files import SourceFile, shown
 
 __all__ = ["read_json"]

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..identifier import quoted
 from ..rules.mapping import Layout
-from ..rules.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from ..rules.rules import FileFormat, ReadOptions
 from .csv_files import read_csv
 from .json_files import read_json
+from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .source_files import SourceFile, shown
 
 __all__ = ["read_files", "read_table"]

@@ -30,6 +30,7 @@ __all__ = [
     "Keep",
     "Reading",
     "every",
+    "in_rows",
     "newest",
     "newest_of",
     "read_span",
@@ -156,16 +157,24 @@ def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None = None) ->
     last[codes[places]] = places  # of several positions for one code the last one stays
     stays = np.zeros(len(codes), bool)
     stays[last] = True
-    begin = rows = 0
-    kept: list[pa.RecordBatch] = []
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    yield from in_rows(
+        batch.filter(pa.array(stays[end - batch.num_rows : end])) for batch, end in zip(batches, ends, strict=True)
+    )
+
+
+def in_rows(batches: Iterable[pa.RecordBatch]) -> Batches:
+    """The same records in batches of some ten thousand rows, in which they are handed on and parsed at less cost."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
-        kept.append(batch.filter(pa.array(stays[begin : begin + batch.num_rows])))
-        begin, rows = begin + batch.num_rows, rows + kept[-1].num_rows
+        held.append(batch)
+        rows += batch.num_rows
         if rows >= _ROWS:
-            yield pa.concat_batches(kept)
-            kept, rows = [], 0
+            yield pa.concat_batches(held)
+            held, rows = [], 0
     if rows:
-        yield pa.concat_batches(kept)
+        yield pa.concat_batches(held)
 
 
 def read_span(reading: Reading, span: Span) -> Batches:

@@ -21,7 +21,7 @@ from ..topic.reading import Reading, read_span
 from .json_columns import Fields, JsonReader
 from .json_types import fields_of, merged
 
-__all__ = ["arrow_schema", "chosen", "columns_of", "given", "in_json", "infer", "sample", "widened"]
+__all__ = ["arrow_schema", "chosen", "columns_in", "columns_of", "given", "in_json", "infer", "sample", "widened"]
 
 _SAMPLED: Final = 2000  # last offsets of a partition; what other records have in addition is found when they are read
 _MOST: Final = 2000  # fields, those within others included; objects whose field names are data have more
@@ -29,20 +29,21 @@ _AVRO: Final = b"\0"  # Confluent's wire format begins with it, a JSON object ne
 
 
 def given(text: str) -> t.StructType:
-    """Columns in Spark's words, ``id bigint, price decimal(10,2)``. Raises ConfigError; needs Spark's session."""
+    """The columns of ``--columns``. Raises ConfigError."""
     try:
-        return _struct(text)
+        return columns_in(text)
     except PySparkException as error:
         said = str(error).strip().partition("\n")[0]
         raise ConfigError(f"--columns {text!r} is no list such as 'id bigint, name string': {said}") from error
 
 
 def columns_of(types: Mapping[str, str]) -> t.StructType:
-    """Columns by their names and types in Spark's words; needs Spark's session."""
-    return _struct(", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())) if types else t.StructType()
+    """Columns by their names and types in Spark's words."""
+    return columns_in(", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())) if types else t.StructType()
 
 
-def _struct(text: str) -> t.StructType:
+def columns_in(text: str) -> t.StructType:
+    """Columns in Spark's words, as ``id bigint, price decimal(10,2)``; needs Spark's session."""
     found = t.StructType.fromDDL(text)
     assert isinstance(found, t.StructType)  # text of one type alone would be another
     return found

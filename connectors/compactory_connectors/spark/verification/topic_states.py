@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import Final, Self
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,9 +34,7 @@ class TopicStates:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for frame in self._kept.values():
             frame.unpersist()
 
