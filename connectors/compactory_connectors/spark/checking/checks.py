@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType
 
 from compactory.errors import ConfigError
 
+from ..file_system import java
 from ..identifier import literal, quoted
 from ..rules.mapping import Filling, Mapped
 from ..rules.rules import Rules
@@ -253,7 +254,7 @@ def _type_of(frame: DataFrame, text: str, place: str) -> DataType:
 
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:
     try:
-        spark._jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]  # noqa: SLF001
+        java(spark).java.util.regex.Pattern.compile(pattern)
     except (Py4JJavaError, PySparkException) as error:
         return f"not a regular expression: {str(error).partition(chr(10))[0]}"
     return None

@@ -44,7 +44,7 @@ def columns_of_connector(options: ReadOptions) -> list[t.StructField]:
     Raises ConfigError where it has no such topic, Unreachable where the database does not answer.
     """
     connector = _connector(options)
-    table = described(connector, options.directory.topic, {}).table
+    table, _ = described(connector, options.directory.topic, {})
     schema = value_schema(connector, table)
     if schema is None or schema.type is not Type.STRUCT:
         raise ConfigError(f"connector {connector.name!r} writes values without fields: give .schema(…), or raw = true")

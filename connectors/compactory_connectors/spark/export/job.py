@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -95,7 +95,7 @@ def export(
         columns=shape.columns,
         fixed=shape.given is not None,
         left_out=left_out,
-        counts=Counts(**{each.name: getattr(tally, each.name) for each in fields(Counts)}),
+        counts=Counts(**{"rows": 0, **tally.counts}),
         bad_records=tuple(tally.places),
         digest=tally.digest,
         files=folder.files(),

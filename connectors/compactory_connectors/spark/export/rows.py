@@ -6,8 +6,10 @@ once, however often it was tried.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Self
 
 import numpy as np
@@ -20,10 +22,10 @@ from ..record_batch import Batches, Task
 from ..topic.partition_homes import strays
 from ..typed.fields import arrow_schema, columns_of, in_json
 from ..typed.json_columns import Fields
-from ..typed.json_types import merged, settled, spelt
+from ..typed.json_types import settled, spelt
 from ..typed.typed_rows import ERROR, OPERATION, VALIDITY, RowShape, TypedRows
 from .manifest import Export, Manifest, Place
-from .tally import MOST_PLACES, Tally, digest_sums
+from .tally import Tally, digest_sums
 
 __all__ = ["Shape", "rows"]
 
@@ -84,76 +86,68 @@ class Shape:
 
 def rows(shape: Shape, count: Callable[[Tally], None]) -> Task:
     """The function of a task: takes records, one a key, and gives rows; calls ``count`` at its end."""
+    typed = RowShape(
+        schema=shape.schema,
+        fields=shape.fields,
+        fixed=shape.given is not None,
+        envelope=shape.envelope,
+        active=shape.active,
+        changes=shape.export is Export.CHANGES,
+    )
 
     def make(batches: Batches) -> Batches:
-        maker = _Rows(shape)
+        tally, maker = Tally(), TypedRows(typed)
         for batch in batches:
-            made = maker.of(batch)
+            if not batch.num_rows:
+                continue
+            made, seen = _rows(maker, batch)
+            moved = strays(batch.column("key"), batch.column("partition")[0].as_py(), shape.partitions)
+            tally += replace(seen, strays=moved)
             if made.num_rows:
-                yield made
-        count(maker.tally)
+                yield _without_values(made) if typed.changes else made
+        count(tally)
 
     return make
 
 
-class _Rows:
-    """Makes the rows of one task."""
-
-    def __init__(self, shape: Shape) -> None:
-        self.tally = Tally()
-        self._shape = shape
-        self._removed = shape.export is Export.CHANGES
-        self._typed = TypedRows(
-            RowShape(
-                schema=shape.schema,
-                fields=shape.fields,
-                fixed=shape.given is not None,
-                envelope=shape.envelope,
-                active=shape.active,
-                changes=self._removed,
-            )
-        )
-
-    def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        tally = self.tally = self.tally + Tally(strays=self._strays(records))
-        records = self._with_text_keys(records)
-        typed = self._typed.of(records)
-        living = typed.records if typed.lives.all() else typed.records.filter(pa.array(typed.lives))
-        tombstones = records.column("value").null_count
-        tally.rows += typed.rows.num_rows
-        tally.tombstones += tombstones
-        tally.inactive += records.num_rows - tombstones - living.num_rows
-        tally.deletes += typed.rows.num_rows - living.num_rows
-        tally.bad += len(typed.errors)
-        tally.found = merged(tally.found, typed.found)
-        tally.sums += digest_sums(living.column("key").to_pylist(), living.column("value").to_pylist())
-        self._note(typed.records.take(pa.array(list(typed.errors), pa.int64())), typed.errors.values())
-        return _without_values(typed.rows, typed.lives) if self._removed else typed.rows
-
-    def _strays(self, records: pa.RecordBatch) -> tuple[int, ...]:
-        home = records.column("partition")[0].as_py() if records.num_rows else 0
-        return strays(records.column("key"), home, self._shape.partitions)
-
-    def _with_text_keys(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Leave records out whose key is not UTF-8: stores can't look them up either."""
-        keys = records.column("key").to_pylist()
-        if _is_text(b"\0".join(keys)):
-            return records
-        text = np.array([_is_text(key) for key in keys])
-        nameless = records.filter(pa.array(~text))
-        self.tally.nameless += nameless.num_rows
-        self._note(nameless, ["the key is not UTF-8"] * nameless.num_rows)
-        return records.filter(pa.array(text))
-
-    def _note(self, bad: pa.RecordBatch, errors: Iterable[str]) -> None:
-        places = zip(bad.column("partition").to_pylist(), bad.column("offset").to_pylist(), errors, strict=True)
-        self.tally.places = sorted([*self.tally.places, *(Place(*each) for each in places)])[:MOST_PLACES]
+def _rows(maker: TypedRows, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Tally]:
+    """The rows of these records, and what is to be counted of them."""
+    records, nameless = _by_name(records)
+    typed = maker.of(records)
+    living = typed.records if typed.lives.all() else typed.records.filter(pa.array(typed.lives))
+    tombstones = records.column("value").null_count
+    counts = Counter(
+        rows=typed.rows.num_rows,
+        deletes=typed.rows.num_rows - living.num_rows,
+        bad=len(typed.errors),
+        tombstones=tombstones,
+        inactive=records.num_rows - tombstones - living.num_rows,
+        nameless=nameless.num_rows,
+    )
+    bad = typed.records.take(pa.array(list(typed.errors), pa.int64()))
+    places = _places(bad, typed.errors.values()) + _places(nameless, repeat("the key is not UTF-8"))
+    sums = digest_sums(living.column("key").to_pylist(), living.column("value").to_pylist())
+    return typed.rows, Tally(counts=counts, places=places, found=typed.found, sums=sums)
 
 
-def _without_values(rows: pa.RecordBatch, lives: np.ndarray) -> pa.RecordBatch:
+def _by_name(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The records, and those whose key is not UTF-8: stores can't look these up either."""
+    keys = records.column("key").to_pylist()
+    if _is_text(b"\0".join(keys)):
+        return records, records.slice(0, 0)
+    text = np.array([_is_text(key) for key in keys])
+    return records.filter(pa.array(text)), records.filter(pa.array(~text))
+
+
+def _places(bad: pa.RecordBatch, errors: Iterable[str]) -> list[Place]:
+    return list(map(Place, bad.column("partition").to_pylist(), bad.column("offset").to_pylist(), errors))
+
+
+def _without_values(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Of those that remove their key nothing but the key and where it was removed."""
     place = rows.schema.get_field_index("_value")
-    values = pa.array(rows.column(place).to_pylist(), pa.binary(), mask=~lives)
+    removed = np.array(rows.column(OPERATION).to_pylist()) == "delete"
+    values = pa.array(rows.column(place).to_pylist(), pa.binary(), mask=removed)
     return rows.set_column(place, rows.schema.field(place), values)
 
 

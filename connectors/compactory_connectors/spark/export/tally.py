@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
@@ -18,10 +19,9 @@ from ..typed.json_columns import Fields
 from ..typed.json_types import merged
 from .manifest import Place
 
-__all__ = ["MOST_PLACES", "Tally", "digest_sums", "tally_of"]
+__all__ = ["Tally", "digest_sums", "tally_of"]
 
-MOST_PLACES: Final = 100
-"""Bad records that are named; further ones are only counted."""
+_MOST_PLACES: Final = 100  # bad records that are named; further ones are only counted
 
 _HASHED: Final = 32  # bytes of a SHA-256
 
@@ -34,14 +34,8 @@ def _no_sums() -> npt.NDArray[np.uint64]:
 class Tally:
     """Adds up in any order. ``sums`` has for each range of keys: records, and both sums of a digest."""
 
-    rows: int = 0
-    deletes: int = 0
-    bad: int = 0
-    """Rows whose value can't be read, or does not fit its columns."""
-    tombstones: int = 0
-    inactive: int = 0
-    nameless: int = 0
-    """Records whose key is not UTF-8."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """By the names of :class:`Counts`."""
     strays: tuple[int, ...] = (0, 0)
     """Keys that are not where a partitioner puts them, by `partition_homes`: others of theirs may be elsewhere."""
     spills: int = 0
@@ -51,14 +45,14 @@ class Tally:
     sums: npt.NDArray[np.uint64] = field(default_factory=_no_sums)
 
     def __add__(self, other: Tally) -> Tally:
-        added = {
-            item.name: getattr(self, item.name) + getattr(other, item.name)
-            for item in fields(Tally)
-            if item.name not in {"places", "found", "strays"}
-        }
-        strays = tuple(map(sum, zip(self.strays, other.strays, strict=True)))
-        places = sorted([*self.places, *other.places])[:MOST_PLACES]
-        return Tally(**added, strays=strays, places=places, found=merged(self.found, other.found))
+        return Tally(
+            counts=self.counts + other.counts,
+            strays=tuple(map(sum, zip(self.strays, other.strays, strict=True))),
+            spills=self.spills + other.spills,
+            places=sorted([*self.places, *other.places])[:_MOST_PLACES],
+            found=merged(self.found, other.found),
+            sums=self.sums + other.sums,
+        )
 
     @property
     def digest(self) -> DirectoryDigest:

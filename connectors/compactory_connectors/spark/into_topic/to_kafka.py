@@ -158,9 +158,8 @@ class KafkaTarget:
     def _maker(self) -> TableRecords | EntryRecords:
         if self._connector is None:
             return EntryRecords.of(self._directory, self._types, self._key)
-        mastered = described(self._connector, self._directory.topic, self._types)
-        self._offset_key = mastered.offset_key
-        return TableRecords.of(self._connector, mastered.table, dry=self._dry)
+        table, self._offset_key = described(self._connector, self._directory.topic, self._types)
+        return TableRecords.of(self._connector, table, dry=self._dry)
 
     @cached_property
     def _claim(self) -> TopicClaim:

@@ -100,7 +100,9 @@ class TypedRows:
         found = {"_key": self._keys(records, told)}
         self._refuse_unsaid(records, told)
         found |= {name: column.take(taken) for name, column in columns.items()}
-        found |= {OPERATION: pa.array(np.where(lives, "put", "delete"), pa.string()), ERROR: _texts(told, len(lives))}
+        found[ERROR] = _texts(told, len(lives))
+        if OPERATION in self._shape.schema.names:
+            found[OPERATION] = pa.array(np.where(lives, "put", "delete"), pa.string())
         rows = [found[name] if name in found else _own(records, name) for name in self._shape.schema.names]
         return Typed(
             rows=pa.RecordBatch.from_arrays(rows, schema=self._shape.schema),

@@ -50,14 +50,6 @@ class _Files:
     stored: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """How many rows the files should have, and the keys that are not equal."""
-
-    expected: int
-    suspects: dict[bytes, Finding]
-
-
 def compare_export(
     topic: TopicStates,
     kafka: Kafka,
@@ -81,7 +73,7 @@ def compare_export(
             lasting = not error.retryable
             return SideOutcome(kind="export", place=path, failure=str(error), lasting=lasting, seconds=seconds)
         progress(f"export {path}", files.manifest.counts.rows)
-        return _outcome(topic, kafka, files, _compared(topic, files, kept), most, began)
+        return _outcome(topic, kafka, files, *_compared(topic, files, kept), most, began)
 
 
 def _opened(topic: TopicStates, path: str, kept: ExitStack) -> _Files:
@@ -126,8 +118,8 @@ def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
     return as_written(latest, manifest)
 
 
-def _compared(topic: TopicStates, files: _Files, kept: ExitStack) -> _Compared:
-    """A key that is there twice in the files is not equal, whatever its rows are."""
+def _compared(topic: TopicStates, files: _Files, kept: ExitStack) -> tuple[int, dict[bytes, Finding]]:
+    """How many rows the files should have, and the keys that are not equal, as one is that is there twice."""
     mine = _digested(_expected(topic, files.manifest)).withColumnRenamed("digest", "ours")
     both = mine.join(files.digests, "key", "full_outer")
     kept.callback(both.persist().unpersist)
@@ -135,7 +127,7 @@ def _compared(topic: TopicStates, files: _Files, kept: ExitStack) -> _Compared:
     counted = both.agg(f.count("ours"), f.count_if(unlike)).first()
     assert counted is not None
     found = both.where(unlike).limit(_MOST).collect() if counted[1] else []
-    return _Compared(expected=counted[0], suspects={bytes(row.key): _finding(row.ours, row.theirs) for row in found})
+    return counted[0], {bytes(row.key): _finding(row.ours, row.theirs) for row in found}
 
 
 def _finding(ours: bytes | None, theirs: bytes | None) -> Finding:
@@ -145,9 +137,15 @@ def _finding(ours: bytes | None, theirs: bytes | None) -> Finding:
 
 
 def _outcome(
-    topic: TopicStates, kafka: Kafka, files: _Files, compared: _Compared, most: int, began: float
+    topic: TopicStates,
+    kafka: Kafka,
+    files: _Files,
+    rows: int,
+    suspects: dict[bytes, Finding],
+    most: int,
+    began: float,
 ) -> SideOutcome:
-    manifest, suspects = files.manifest, compared.suspects
+    manifest = files.manifest
     since = topic.touched(manifest.ends, suspects)
     old = bool(suspects) and time.time() * 1000 - manifest.captured_ms > tombstones_kept(kafka, topic.topic)
     forgotten = {key for key, its in suspects.items() if its is Finding.EXTRA and old} - since
@@ -160,7 +158,7 @@ def _outcome(
         place=files.path,
         positions=manifest.ends,
         behind=sum(max(0, end - manifest.ends.get(number, 0)) for number, end in topic.extent.ends.items()),
-        expected=compared.expected,
+        expected=rows,
         stored=files.stored,
         ranges=len({range_of(key) for key in suspects}),
         findings=Counter(stays.values()),
