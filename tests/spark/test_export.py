@@ -165,6 +165,7 @@ def test_columns_as_they_were_asked_for(topics: Topics, exported: Any) -> None:
     name = topics.create()
     topics.produce(name, ("a", '{"id": 1, "price": 12.10, "at": "2024-02-29T12:00:00Z", "more": 1}'))
     topics.produce(name, ("b", '{"id": "x", "at": "never"}'), ("c", '{"at": "never"}'))
+    topics.produce(name, ("d", '{"price": 0.125}'), ("e", '{"at": 1709208000000}'))
 
     manifest, rows = exported(name, columns="id bigint, price decimal(10,2), at timestamp")
 
@@ -172,7 +173,10 @@ def test_columns_as_they_were_asked_for(topics: Topics, exported: Any) -> None:
     assert rows["a"]["at"].isoformat() == "2024-02-29T12:00:00"
     assert rows["b"]["_error"] == "field 'id' is no bigint"
     assert rows["c"]["_error"] == "field 'at' is no timestamp"
-    assert manifest.counts == Counts(rows=3, bad=2)
+    assert rows["d"]["_error"] == "field 'price' is no decimal(10,2)"
+    assert rows["e"]["at"] == rows["a"]["at"]
+    assert manifest.counts == Counts(rows=5, bad=3)
+    assert len(manifest.bad_records) == 3
     assert manifest.columns == {"id": "bigint", "price": "decimal(10,2)", "at": "timestamp"}
 
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from compactory.errors import ConfigError
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory_connectors.source.publish.partitioner import partition_of
-from compactory_connectors.spark.export.json_columns import JsonReader
-from compactory_connectors.spark.export.json_types import merged, settled, spelt
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
-from compactory_connectors.spark.export.tally import BadPlace, Tally, digest_sums
+from compactory_connectors.spark.export.tally import Tally, digest_sums
 from compactory_connectors.spark.topic.partition_homes import strays
+from compactory_connectors.spark.typed.json_columns import JsonReader
+from compactory_connectors.spark.typed.json_types import merged, settled, spelt
 
 SCALARS = (
     st.none()
@@ -131,7 +131,7 @@ def test_sums_of_batches_are_the_digest_of_all(seeded: random.Random) -> None:
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:
-    places = tuple(Place(**BadPlace(0, offset, "bad")._asdict()) for offset in range(2))
+    places = tuple(Place(0, offset, "bad") for offset in range(2))
     manifest = Manifest(
         export=Export.CHANGES, directory="d", topic="t", topic_id="id", key=None, active="on", envelope="none",
         captured_ms=1, starts={0: 1, 10: 2}, ends={0: 3, 10: 4}, format="csv", columns={"a": "bigint"},

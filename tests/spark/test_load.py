@@ -23,10 +23,9 @@ from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.mapping import Layout, map_columns
-from compactory_connectors.spark.rules.parts import BLOCK, FAULT, FAULTS, FILE, LINE, RAW, Part, position
 from compactory_connectors.spark.rules.rules import FileFormat, ReadOptions
 from compactory_connectors.spark.rules.rules_file import parse_rules
-from compactory_connectors.spark.sources.line_blocks import numbered
+from compactory_connectors.spark.sources.parts import BLOCK, FAULT, FAULTS, FILE, LINE, RAW, Part, numbered, position
 from compactory_connectors.spark.sources.reading import read_files, read_table
 from compactory_connectors.spark.sources.source_files import list_files
 from compactory_connectors.spark.target import Change, Mode, TargetColumn

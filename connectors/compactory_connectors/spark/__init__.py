@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+try:
+    import pyspark as _pyspark  # noqa: F401  # whatever of this package is imported needs it
+except ImportError:
+    from compactory.errors import ConfigError  # Spark's processes are spared it, which import this module for a name
+
+    raise ConfigError("Spark jobs need PySpark: pip install 'compactory[spark]'") from None
+
 from .registration import register
 
 if TYPE_CHECKING:
@@ -13,7 +20,7 @@ __all__ = ["enrich", "register"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load `enrich` when it is asked for: commands that start no Spark need no PySpark."""
+    """Load `enrich` when it is asked for: Spark's processes that plan a read import this module, and need no more."""
     if name != "enrich":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from .enriching import enrich

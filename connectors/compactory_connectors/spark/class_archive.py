@@ -13,10 +13,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import disk_usage
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 __all__ = ["ARCHIVE_VARIABLE", "archive_for", "java_options", "keep"]
 
@@ -58,8 +58,6 @@ def keep(spark: SparkSession, archive: Path) -> None:
     The archive gets its name when it is whole and on disk: the JVM looks at the beginning alone, and a part of one
     would end it. Nothing is written where the JVM has collected none, or has no such command.
     """
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-
     if archive.exists():
         return
     log.info("keeping Spark's classes in %s: the next start takes half the time", archive.parent)

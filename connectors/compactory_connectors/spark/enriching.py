@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
@@ -14,10 +15,8 @@ from compactory.nearest import nearest
 from .datasource.columns import RECORD
 from .registration import register
 from .servers import servers
-from .topic.validity import with_validity
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from .topic.frame import with_validity
+from .typed.fields import columns_in
 
 __all__ = ["enrich"]
 
@@ -97,7 +96,7 @@ def _entries(
     reader = spark.read.format("compactory").options(**servers, **options).option("directory", directory)
     if versions:
         reader = reader.option("versions", "true")
-    fields = _found(reader.load().schema) if schema is None else _given(schema)
+    fields = _found(reader.load().schema) if schema is None else columns_in(schema)
     needed = [column for column in RECORD.fields if column.name in (_VERSION if versions else ("_key",))]
     added = [column for column in needed if column.name not in fields.names]
     read = reader.schema(StructType([*fields.fields, *added])).load()
@@ -111,9 +110,3 @@ def _entries(
 def _found(columns: StructType) -> StructType:
     """The fields of values. Without the column ``_error``, so a value that can't be read fails the query."""
     return StructType([column for column in columns.fields if not column.name.startswith("_")])
-
-
-def _given(schema: str) -> StructType:
-    columns = StructType.fromDDL(schema)
-    assert isinstance(columns, StructType)  # text of one type alone would be another
-    return columns

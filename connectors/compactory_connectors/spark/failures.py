@@ -7,11 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from py4j.protocol import (  # type: ignore[import-untyped]
+    Py4JError,
+    Py4JJavaError,
+    Py4JNetworkError,
+)
+from pyspark.errors import PySparkException
+
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
-__all__ = ["AWAY", "spark_failures"]
+__all__ = ["spark_failures"]
 
-AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
+_AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
 """Java's exceptions where a server is not reached."""
 _NOT_CONNECTED: Final = "08"
 """SQLSTATEs of connections that fail."""
@@ -22,21 +29,13 @@ _LONGEST: Final = 600
 _OURS: Final = re.compile(r"^compactory\.errors\.(\w+): (.*)$", re.MULTILINE)
 """How a task's traceback shows an error of ours."""
 _TASKS: Final = "a server that Spark's tasks ask"
+_NO_PATH: Final = {"UnsupportedFileSystemException", "URISyntaxException"}
+"""Java's exceptions for paths that name no file system."""
 
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
     """Raise what Spark fails with within the block as Unreachable or CompactoryError; ours pass as they are."""
-    try:
-        from py4j.protocol import (  # type: ignore[import-untyped]
-            Py4JError,
-            Py4JJavaError,
-            Py4JNetworkError,
-        )
-        from pyspark.errors import PySparkException
-    except ImportError:
-        yield
-        return
     try:
         yield
     except Py4JJavaError as error:
@@ -58,8 +57,10 @@ def _of_java(thrown: Any) -> CompactoryError:
     said = str(thrown.getMessage() or kind)
     if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
         return Unreachable("Postgres", said.partition("\n")[0])
-    if kind in AWAY:
+    if kind in _AWAY:
         return Unreachable("a server that Spark asks", f"{kind}: {said.partition(chr(10))[0]}")
+    if kind in _NO_PATH:
+        return ConfigError(f"a path can't be used: {said.partition(chr(10))[0]}")
     return _of_text(said, kind)
 
 
@@ -74,4 +75,6 @@ def _of_text(said: str, kind: str = "") -> CompactoryError:
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     trace = any(line.startswith("Traceback") for line in lines)
     text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says
+    if lost := next((line for line in lines if line.startswith("psycopg.")), None):
+        return Unreachable("Postgres", f"Spark's tasks lost Postgres: {lost[:_LONGEST]}")
     return CompactoryError(f"Spark failed: {text[:_LONGEST]}")

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import CompactoryError
 from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
@@ -19,16 +21,12 @@ from .identifier import quoted
 from .report import LoadReport, Outcome
 from .rules.limit import Limit
 from .rules.mapping import Layout, Mapped, map_columns
-from .rules.parts import Part
 from .rules.rules import FileFormat, Reference, Rules
-from .sources.line_blocks import numbered
+from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages
 from .target import Change, Mode, Target, Written
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Load", "Plan"]
 

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
@@ -21,6 +23,7 @@ from compactory_connectors.database.jdbc_url import checked_url
 
 from .export.job import ExportOptions
 from .export.job import export as run_export
+from .export.manifest import Manifest
 from .failures import spark_failures
 from .into_table.to_postgres import PostgresTarget
 from .load import Load, Plan
@@ -31,13 +34,8 @@ from .rules.rules_file import read_rules
 from .servers import servers
 from .target import Mode
 from .verification.export_side import compare_export
+from .verification.side import SideOutcome
 from .verification.topic_states import TopicStates
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from .export.manifest import Manifest
-    from .verification.side import SideOutcome
 
 __all__ = ["export", "load", "verify"]
 

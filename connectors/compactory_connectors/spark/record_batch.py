@@ -1,4 +1,4 @@
-"""What a task hands on, as Arrow: columns or rows of plain values in the types of a schema."""
+"""What tasks are given and hand on, as Arrow: batches of columns or rows in the types of a schema."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
-__all__ = ["Batches", "Task", "of_columns", "of_rows"]
+__all__ = ["Batches", "Task", "in_arrow", "of_columns", "of_rows"]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 Task: TypeAlias = Callable[[Batches], Batches]
 """What runs in executors, for each of a frame's partitions."""
+
+
+def in_arrow(rows: DataFrame, task: Task, schema: pa.Schema) -> DataFrame:
+    """What the task makes of each of the frame's partitions, which has the columns of the schema."""
+    return rows.mapInArrow(task, from_arrow_schema(schema))
 
 
 def of_columns(columns: Iterable[Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
 from .class_archive import archive_for, java_options, keep
 from .jars import DRIVER, find_jars
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["SparkOptions", "session"]
 
@@ -82,10 +81,6 @@ def _open(name: str, options: SparkOptions) -> SparkSession:
             f"{_ZONE}={zone} would shift times: loads, exports and comparisons are in UTC; remove it, and give times of"
             " another zone with their offset"
         )
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise ConfigError("Spark jobs need PySpark: pip install 'compactory[spark]'") from None
     submitted = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
     java = "" if submitted else _check_java()
     builder = SparkSession.builder.appName(name)

@@ -12,13 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql.types import DataType
 
 from ..column_types import ColumnType
 from ..identifier import literal
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
 
 __all__ = ["Cast", "Problem", "Spelling", "as_text", "cast"]
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType
 
 from compactory.errors import ConfigError
 
+from ..file_system import java
 from ..identifier import literal, quoted
 from ..rules.mapping import Filling, Mapped
-from ..rules.parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
 from ..rules.rules import Rules
+from ..sources.parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
 from .casting import Spelling, as_text, cast
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType
 
 __all__ = ["ORDER", "REASONS", "Checks", "Reason"]
 
@@ -213,8 +216,6 @@ class Checks:
 
     def _referring(self, frame: DataFrame) -> DataFrame:
         """Rules that are about other directories."""
-        from pyspark.sql import functions as sf
-
         for item in self.mapped.fillings:
             if item.rule.reference is None:
                 continue
@@ -244,8 +245,6 @@ def _text(item: Filling) -> str:
 
 def _type_of(frame: DataFrame, text: str, place: str) -> DataType:
     """The type of an expression. Raises ConfigError where Spark does not understand it on this frame."""
-    from pyspark.errors import PySparkException
-
     try:
         return frame.selectExpr(text).schema[0].dataType
     except PySparkException as error:
@@ -254,11 +253,8 @@ def _type_of(frame: DataFrame, text: str, place: str) -> DataType:
 
 
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     try:
-        spark._jvm.java.util.regex.Pattern.compile(pattern)  # type: ignore[union-attr]  # noqa: SLF001
+        java(spark).java.util.regex.Pattern.compile(pattern)
     except (Py4JJavaError, PySparkException) as error:
         return f"not a regular expression: {str(error).partition(chr(10))[0]}"
     return None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
 
 from ..identifier import quoted
 from ..rules.rules import Order
 from .checks import ORDER
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["Resolved", "resolve"]
 
@@ -46,8 +45,6 @@ def resolve(
     Keys are counted by a hash first, which moves eight bytes a row; only rows whose hash occurs twice are sorted, so
     that a source without duplicates costs next to nothing, and a key of a million rows no more than its sort.
     """
-    from pyspark.sql import functions as sf
-
     hashed = rows.selectExpr("*", f"xxhash64({', '.join(map(quoted, key))}) AS _hash")
     again = keep(hashed.groupBy("_hash").count().where("count > 1").select("_hash"))
     if again.isEmpty():

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as sf
 
 from compactory.errors import ConfigError
 
 from ..identifier import quoted
 from ..rules.mapping import Filling
-from ..rules.parts import Part
-from ..sources.line_blocks import numbered
+from ..sources.parts import Part, numbered
 from ..target import REJECTED, Received
 from .checks import REASONS, Checks, Reason
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row
 
 __all__ = ["Counted", "Judged"]
 
@@ -107,8 +105,6 @@ class Judged:
 
 def _groups(rows: DataFrame, fields: Sequence[Filling]) -> list[Row]:
     """How many rows have the same faults, and how many of these have a value in each of the fields."""
-    from pyspark.sql import functions as sf
-
     filled = [sf.count(quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
     return rows.groupBy(REASONS).agg(sf.count("*").alias("rows"), *filled).collect()
 

@@ -5,10 +5,12 @@ Tasks read them, so that the driver holds none of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
@@ -24,9 +26,6 @@ from ..into_table.staging import workers_conninfo
 from ..into_topic.topic_changes import living
 from ..record_batch import Batches
 from ..topic.frame import capture, latest
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["of_table", "of_topic"]
 
@@ -55,8 +54,6 @@ def of_table(spark: SparkSession, connection: Connection, table: str, column: st
             session.close()
 
     def read(_batches: Batches) -> Batches:
-        import pyarrow as pa
-
         with psycopg.connect(**conninfo) as reading, reading.cursor("known") as cursor:
             cursor.execute(statement)
             while rows := cursor.fetchmany(_BATCH):
@@ -75,8 +72,6 @@ def of_topic(spark: SparkSession, kafka: Kafka, directory: Directory[Any], field
         lives = living(directory)
 
         def leave(batches: Batches) -> Batches:
-            import pyarrow as pa
-
             for batch in batches:
                 yield batch.filter(pa.array(map(lives, batch.column("value").to_pylist()), pa.bool_()))
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import ConfigError
 
+from ..file_system import names_in, qualified
 from ..identifier import literal, quoted
-from ..rules.parts import FAULT, FILE, LINE, RAW
-from ..sources.source_files import SourceFile, names_in, qualified
+from ..sources.parts import FAULT, FILE, LINE, RAW
+from ..sources.source_files import SourceFile
 from .checks import REASONS, Reason
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Rejected", "check_folder", "refuse_source", "rejected", "some", "write"]
 
@@ -36,7 +36,7 @@ class Rejected:
 
 def check_folder(spark: SparkSession, folder: str) -> None:
     """See to it that writing there overwrites nothing but former rejects. Raises ConfigError."""
-    others = [name for name in names_in(spark, folder) if not _OURS.fullmatch(name)]
+    others = sorted(name for name in names_in(spark, folder) if not _OURS.fullmatch(name))
     if others:
         raise ConfigError(
             f"--rejects {folder}: holds {others[0]!r}, which is no file of rejects; name a folder of its own"

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final
 from zlib import crc32
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
@@ -21,15 +22,13 @@ from compactory.records import Partition
 from ..record_batch import Batches
 from ..topic.extent import Extent, Span
 from ..topic.partition_homes import strays
-from ..topic.reading import Reading, newest_of, read_span, tuned
-from .columns import arrow_schema, checked_fields
+from ..topic.reading import Reading, in_rows, newest_of, read_span, tuned
+from ..typed.fields import arrow_schema
+from ..typed.typed_rows import RowShape, TypedRows, times
+from .columns import checked_fields
 from .options import Keys, ReadOptions
 from .position import extent_of
 from .pushdown import Narrowed
-from .typed_rows import RowShape, TypedRows, raw_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ["BatchReader", "Piece", "pieces_of", "reading_of", "record_rows", "row_shape"]
 
@@ -37,23 +36,20 @@ _LEAST: Final = 100_000  # offsets of a piece of raw records, unless more are as
 _TASK: Final = 500_000  # offsets of a piece of raw records
 _SAMPLED: Final = 500  # last offsets of a partition that show which partitioner wrote the topic
 _BUCKET: Final = 5_000_000  # offsets of a task at most, if a key may be in any partition
-_ROWS: Final = 20_000  # of a batch that is parsed at a time
 
 
+@dataclass
 class Piece(InputPartition):
     """What one task reads: spans, and of their keys one of several buckets; where a topic's keys are.
 
     Spark pickles the reader before it asks for pieces, so they carry what is found out then.
     """
 
-    def __init__(
-        self, spans: Sequence[Span], *, bucket: int = 0, buckets: int = 1, keys: Keys = "single", partitions: int = 1
-    ) -> None:
-        self.spans = spans
-        self.bucket = bucket
-        self.buckets = buckets
-        self.keys = keys
-        self.partitions = partitions
+    spans: Sequence[Span]
+    bucket: int = 0
+    buckets: int = 1
+    keys: Keys = "single"
+    partitions: int = 1
 
 
 class BatchReader(DataSourceReader):
@@ -95,8 +91,8 @@ class BatchReader(DataSourceReader):
     def _newest(self, piece: Piece) -> Batches:
         reading = reading_of(self._options, self._shape)
         rows = TypedRows(self._shape)
-        for batch in in_rows(newest_of(self._keyed(reading, span, piece) for span in piece.spans)):
-            yield rows.of(batch.filter(batch.column("value").is_valid()))
+        for batch in newest_of(self._keyed(reading, span, piece) for span in piece.spans):
+            yield rows.of(batch.filter(batch.column("value").is_valid())).rows
 
     def _keyed(self, reading: Reading, span: Span, piece: Piece) -> Batches:
         for batch in read_span(reading, span):
@@ -146,7 +142,13 @@ def record_rows(records: Batches, options: ReadOptions, shape: RowShape) -> Batc
     """A row for each record: raw, or typed."""
     rows = TypedRows(shape)
     for batch in in_rows(records):
-        yield raw_rows(batch, shape.schema) if options.raw else rows.of(batch)
+        yield _raw(batch, shape.schema) if options.raw else rows.of(batch).rows
+
+
+def _raw(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of raw records that a schema names."""
+    found = [times(records) if name == "timestamp" else records.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(found, schema=schema)
 
 
 def row_shape(options: ReadOptions, schema: StructType, *, changes: bool) -> RowShape:
@@ -196,17 +198,3 @@ def reading_of(options: ReadOptions, shape: RowShape) -> Reading:
     return Reading(
         properties=options.kafka, topic=options.directory.topic, spans=(), keyless=options.raw, headers=headers
     )
-
-
-def in_rows(batches: Batches) -> Batches:
-    """The same records in batches of some ten thousand rows, in which they are parsed and handed on at less cost."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _ROWS:
-            yield pa.concat_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.concat_batches(held)

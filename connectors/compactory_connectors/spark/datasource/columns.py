@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,12 +19,10 @@ from pyspark.sql.types import (
 from compactory.errors import ConfigError
 from compactory.nearest import nearest
 
-from ..export.declared import in_json_of
+from ..typed.fields import in_json
+from ..typed.typed_rows import ERROR, OPERATION
 
-__all__ = ["ERROR", "OPERATION", "RAW", "RECORD", "arrow_schema", "checked_fields", "without"]
-
-ERROR: Final = "_error"
-OPERATION: Final = "_op"
+__all__ = ["ERROR", "OPERATION", "RAW", "RECORD", "checked_fields", "without"]
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RAW: Final = StructType(
@@ -77,9 +74,4 @@ def checked_fields(schema: StructType, *, raw: bool) -> dict[str, pa.DataType]:
             problems.append(f"column {name!r} is {own[name].simpleString()}, not {kind}")
     if problems:
         raise ConfigError(problems)
-    return in_json_of(fields)
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The schema of the batches that Spark expects for these columns."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return in_json(fields)

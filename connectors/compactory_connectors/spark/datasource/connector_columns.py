@@ -9,7 +9,7 @@ from pyspark.sql import types as t
 
 from compactory.errors import ConfigError
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.config.files import load_connectors
+from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.plan.chain import value_schema
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP, Schema, Type
@@ -44,7 +44,7 @@ def columns_of_connector(options: ReadOptions) -> list[t.StructField]:
     Raises ConfigError where it has no such topic, Unreachable where the database does not answer.
     """
     connector = _connector(options)
-    table = described(connector, options.directory.topic, {}).table
+    table, _ = described(connector, options.directory.topic, {})
     schema = value_schema(connector, table)
     if schema is None or schema.type is not Type.STRUCT:
         raise ConfigError(f"connector {connector.name!r} writes values without fields: give .schema(…), or raw = true")
@@ -54,10 +54,7 @@ def columns_of_connector(options: ReadOptions) -> list[t.StructField]:
 
 def _connector(options: ReadOptions) -> ConnectorConfig:
     assert options.connector is not None
-    connectors = load_connectors(options.connector)
-    if len(connectors) != 1:
-        raise ConfigError(f"{options.connector} holds {len(connectors)} connectors, and one is expected")
-    return connectors[0]
+    return load_connector(options.connector)
 
 
 def _json(connector: ConnectorConfig) -> JsonConverter:

@@ -22,7 +22,8 @@ from compactory.client import Client, Entries
 from compactory.errors import CompactoryError, ConfigError, EntryMissing, WriteRefused
 from compactory.mastered.operation import Operation
 
-from .columns import ERROR, OPERATION, RECORD
+from ..typed.typed_rows import ERROR, OPERATION
+from .columns import RECORD
 from .json_values import Json, json_of
 from .options import write_problems
 

@@ -87,8 +87,8 @@ def _inferred(options: ReadOptions) -> list[StructField]:
 
     from compactory.kafka.client import Kafka
 
-    from ..export.fields import chosen, infer
-    from ..export.json_types import settled
+    from ..typed.fields import chosen, infer
+    from ..typed.json_types import settled
     from .position import extent_of
 
     with closing(Kafka(options.kafka)) as kafka:

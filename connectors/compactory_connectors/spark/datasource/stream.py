@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from compactory.kafka.client import Kafka
 from compactory.records import Topic
@@ -23,9 +24,6 @@ from ..topic.reading import read_span, tuned
 from .batch import Piece, pieces_of, reading_of, record_rows, row_shape
 from .options import ReadOptions
 from .position import check_position, offsets_at
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 __all__ = ["StreamReader"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import Connection, parse_url
-from compactory_connectors.source.config.files import load_connectors
+from compactory_connectors.source.config.files import load_connector
 
 from ..into_table.copying import Copying, Done
 from ..into_table.to_postgres import PostgresTarget
@@ -36,29 +36,29 @@ class _Copied(WriterCommitMessage):
     done: Done
 
 
+@dataclass
 class TableWriter(DataSourceArrowWriter):
     """Upserts the rows of a DataFrame into a table, all of them or none. Made by :func:`table_writer`."""
 
-    def __init__(self, target: Mapping[str, Any], names: Sequence[str], stem: str, copying: Copying) -> None:
-        self._target = target
-        self._names = names
-        self._stem = stem
-        self._copying = copying
+    target: Mapping[str, Any] = field(repr=False)
+    names: Sequence[str]
+    stem: str
+    copying: Copying = field(repr=False)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one partition. Raises psycopg.Error where another attempt may succeed."""
-        columns = list(self._copying.columns)
-        return _Copied(self._copying.copy(batch.select(columns) for batch in iterator))
+        columns = list(self.copying.columns)
+        return _Copied(self.copying.copy(batch.select(columns) for batch in iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Merge in one transaction what the tasks that Spark counts have staged.
 
         Raises CompactoryError, ConfigError, Unreachable; nothing was changed then.
         """
-        with closing(PostgresTarget(**self._target)) as target:
+        with closing(PostgresTarget(**self.target)) as target:
             if target.repeated() is None:
                 copied = [cast("_Copied", message).done for message in messages]
-                target.take_up(self._stem, self._names, copied)
+                target.take_up(self.stem, self.names, copied)
                 target.write()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -97,10 +97,7 @@ def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
 
 def _connection(given: Mapping[str, str]) -> Connection:
     if "connector" in given:
-        connectors = load_connectors(Path(given["connector"]))
-        if len(connectors) != 1:
-            raise ConfigError(f"{given['connector']} holds {len(connectors)} connectors, and one is expected")
-        return connectors[0].connection
+        return load_connector(Path(given["connector"])).connection
     try:
         return parse_url(given["url"], given.get("user"), given.get("password"))
     except ValueError as error:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, StructType
 
 from ..identifier import quoted
-from .manifest import Export, Manifest
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from .manifest import Manifest
+from .rows import Shape
 
 __all__ = ["flattened", "read", "write"]
 
@@ -50,16 +53,14 @@ def read(spark: SparkSession, path: str, manifest: Manifest) -> DataFrame:
     """The rows of those files that the manifest names, with the columns as they were written."""
     form = manifest.format
     files = [f"{path.rstrip('/')}/{each.name}" for each in manifest.files]
-    return spark.read.format(form).options(**_READ.get(form, {})).schema(_schema(manifest)).load(files)
+    written = flattened(spark.createDataFrame([], from_arrow_schema(Shape.of(manifest).schema)), form)
+    return spark.read.format(form).options(**_READ.get(form, {})).schema(written.schema).load(files)
 
 
 def flattened(frame: DataFrame, form: str) -> DataFrame:
     """The columns as this format has them: of text formats binary ones as text, in CSV objects and lists as JSON."""
     if form not in _WRITE:
         return frame
-    from pyspark.sql import functions as f
-    from pyspark.sql.types import ArrayType, BinaryType, StructType
-
     columns = []
     for item in frame.schema.fields:
         column = f.col(quoted(item.name))
@@ -69,19 +70,3 @@ def flattened(frame: DataFrame, form: str) -> DataFrame:
             column = f.to_json(column)
         columns.append(column.alias(item.name))
     return frame.select(columns)
-
-
-def _schema(manifest: Manifest) -> str:
-    nested = ("array<", "struct<")
-    columns = {
-        name: "string" if manifest.format == "csv" and kind.startswith(nested) else kind
-        for name, kind in manifest.columns.items()
-    }
-    if manifest.export is Export.CHANGES:
-        columns["_op"] = "string"
-    columns |= {"_key": "string", "_value": "string" if manifest.format in _WRITE else "binary", "_partition": "int"}
-    columns |= {"_offset": "bigint", "_timestamp_ms": "bigint"}
-    if manifest.export is Export.HISTORY:
-        columns |= {"_valid_from": "timestamp", "_valid_to": "timestamp"}
-    columns["_error"] = "string"
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError
 
-from ..failures import AWAY
+from ..file_system import file_system, java, names_in, qualified, read_bytes
 from .manifest import MANIFEST, ExportFile, Manifest, read_manifest
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["ExportFolder"]
 
@@ -29,41 +26,35 @@ class ExportFolder:
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
-        java: Any = spark._jvm  # noqa: SLF001  (PySpark has no other way to Hadoop's file systems)
-        context: Any = spark._jsc  # noqa: SLF001
-        if java is None or context is None:
-            raise CompactoryError("exports need a Spark session of this process, not Spark Connect")
         self.path = path.rstrip("/") or "/"
-        self._path: Any = java.org.apache.hadoop.fs.Path
-        self._io: Any = java.org.apache.commons.io.IOUtils
-        self._folder = self._path(self.path)
-        self._files = self._called(self._folder.getFileSystem, context.hadoopConfiguration())
+        self._spark = spark
+        self._files, self._folder = file_system(spark, self.path)
         self._run = uuid4().hex
 
     @property
     def place(self) -> str:
         """Where it is, however ``path`` spells it."""
-        return str(self._called(self._files.makeQualified, self._folder).toString())
+        return qualified(self._spark, self.path)
 
     def begin(self, *, overwrite: bool) -> None:
         """Have an empty folder with the mark.
 
         Raises ConfigError where there is an export already (unless ``overwrite``), or anything that is not ours.
         """
-        present = self._names()
+        present = names_in(self._spark, self.path)
         if MANIFEST in present and not overwrite:
             raise ConfigError(f"{self.path} is an export already: give --overwrite, or another path for each export")
         others = sorted(name for name in present if not _ours(name))
         if others or (present and MANIFEST not in present and _BEGUN not in present):
             what = f" (it has {others[0]})" if others else ""
             raise ConfigError(f"{self.path} is neither empty nor an export of ours alone{what}: give another path")
-        self._mark()
+        self._write(_BEGUN, self._run.encode())  # with the folder, where there is none
         self._delete(MANIFEST)  # from here on it is no export
         self.clear()
 
     def clear(self) -> None:
         """Delete everything of exports but the mark."""
-        for name in self._names() - {_BEGUN}:
+        for name in names_in(self._spark, self.path) - {_BEGUN}:
             if _ours(name):
                 self._delete(name)
 
@@ -75,62 +66,38 @@ class ExportFolder:
         jobs = {file.name.split("-", 2)[-1][:_UUID] for file in manifest.files}
         if len(jobs) > 1 or self._read(_BEGUN) != self._run.encode():
             raise CompactoryError(f"{self.path}: another export writes into it as well; run one after the other")
-        beside = self._path(self._folder, f"{MANIFEST}.new")
+        beside = f"{MANIFEST}.new"
         self._write(beside, manifest.to_json())
-        if not self._called(self._files.rename, beside, self._path(self._folder, MANIFEST)):
+        if not self._files.rename(self._at(beside), self._at(MANIFEST)):
             raise CompactoryError(f"{self.path}: {MANIFEST} could not be written; export again")
         self._delete(_BEGUN)
 
     def manifest(self) -> Manifest:
         """What the export is. Raises ConfigError where it is none."""
-        place = self._path(self._folder, MANIFEST)
-        if not self._called(self._files.exists, place):
+        if not self._files.exists(self._at(MANIFEST)):
             raise ConfigError(f"{self.path} is no export: it has no {MANIFEST} (an export that was cut off has none)")
         return read_manifest(self._read(MANIFEST), f"{self.path}/{MANIFEST}")
 
     def files(self) -> tuple[ExportFile, ...]:
         """The files with rows, by name."""
-        found = [
-            (each.getPath().getName(), each.getLen()) for each in self._called(self._files.listStatus, self._folder)
-        ]
-        return tuple(ExportFile(name=name, bytes=size) for name, size in sorted(found) if name[0] not in "._")
+        found = sorted((each.getPath().getName(), each.getLen()) for each in self._files.listStatus(self._folder))
+        return tuple(ExportFile(name=name, bytes=size) for name, size in found if name[0] not in "._")
+
+    def _at(self, name: str) -> Any:
+        return java(self._spark).org.apache.hadoop.fs.Path(self._folder, name)
 
     def _read(self, name: str) -> bytes:
-        stream = self._called(self._files.open, self._path(self._folder, name))
+        return read_bytes(self._spark, self._files.open(self._at(name)))
+
+    def _write(self, name: str, content: bytes) -> None:
+        stream = self._files.create(self._at(name), True)
         try:
-            return bytes(self._called(self._io.toByteArray, stream))
-        finally:
-            stream.close()
-
-    def _names(self) -> set[str]:
-        if not self._called(self._files.exists, self._folder):
-            return set()
-        return {each.getPath().getName() for each in self._called(self._files.listStatus, self._folder)}
-
-    def _mark(self) -> None:
-        self._called(self._files.mkdirs, self._folder)
-        self._write(self._path(self._folder, _BEGUN), self._run.encode())
-
-    def _write(self, place: Any, content: bytes) -> None:
-        stream = self._called(self._files.create, place, True)
-        try:
-            self._called(stream.write, bytearray(content))
+            stream.write(bytearray(content))
         finally:
             stream.close()
 
     def _delete(self, name: str) -> None:
-        self._called(self._files.delete, self._path(self._folder, name), True)
-
-    def _called(self, method: Any, *arguments: Any) -> Any:
-        try:
-            return method(*arguments)
-        except Py4JJavaError as error:
-            reason = error.java_exception
-            kind, text = reason.getClass().getSimpleName(), str(reason.getMessage()).partition("\n")[0]
-            message = f"{self.path}: {kind}: {text}"
-            if kind in AWAY:
-                raise Unreachable("file system", message) from error
-            raise CompactoryError(message) from error
+        self._files.delete(self._at(name), True)
 
 
 def _ours(name: str) -> bool:

@@ -13,7 +13,7 @@ from compactory.kafka.client import Kafka
 from ..topic.extent import Extent
 from .manifest import Export, Manifest
 
-__all__ = ["begins"]
+__all__ = ["begins", "tombstones_kept"]
 
 _REMEDY: Final = "export in full again"
 _DAY: Final = 86_400_000
@@ -25,7 +25,7 @@ def begins(before: Manifest, extent: Extent, kafka: Kafka, directory: Directory[
     Raises ConfigError with every reason why what has changed can't be told: another topic, another definition of the
     directory, records that are gone, or tombstones that may be (``delete.retention.ms``).
     """
-    retention = _retention(kafka, extent.topic)
+    retention = tombstones_kept(kafka, extent.topic)
     problems = [*_definition(before, directory, extent), *_gone(before, extent, retention)]
     if problems:
         raise ConfigError(f"--since {path}: {problem}; {_REMEDY}" for problem in problems)
@@ -65,7 +65,7 @@ def _gone(before: Manifest, extent: Extent, retention: int) -> list[str]:
     return problems
 
 
-def _retention(kafka: Kafka, topic: str) -> int:
+def tombstones_kept(kafka: Kafka, topic: str) -> int:
     """For how many milliseconds tombstones stay at the least."""
     config = kafka.topic_configs([topic]).get(topic, {})
     if "compact" not in config.get("cleanup.policy", "compact"):

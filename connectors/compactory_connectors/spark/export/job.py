@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 
-from ..identifier import quoted
+from ..record_batch import in_arrow
 from ..stages import Stages
 from ..topic.extent import Extent, capture
-from ..topic.frame import in_tasks, latest, records
+from ..topic.frame import in_tasks, latest, records, with_validity
 from ..topic.reading import Reading, newest, task
-from ..topic.validity import with_validity
-from .accumulation import tally_of
-from .declared import columns_of, in_json
-from .fields import chosen, sample, widened
+from ..typed.fields import chosen, columns_of, given, in_json, sample, widened
+from ..typed.typed_rows import VALIDITY
 from .files import flattened, write
 from .folder import ExportFolder
 from .increments import begins
-from .json_types import settled, spelt
-from .manifest import Counts, Export, Manifest, Place
-from .rows import OPERATION, VALIDITY, Shape, rows
-from .tally import Tally
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from .manifest import Counts, Export, Manifest
+from .rows import Shape, rows
+from .tally import Tally, tally_of
 
 __all__ = ["ExportOptions", "as_written", "export"]
 
@@ -52,15 +47,6 @@ class ExportOptions:
     overwrite: bool = False
     wait: float = 60.0
     task_memory: int = 512 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Written:
-    tally: Tally
-    rows: int
-    deletes: int
-    bad: int
-    left_out: tuple[str, ...] = ()
 
 
 def export(
@@ -87,40 +73,58 @@ def export(
     extent = capture(kafka, directory.topic, wait=options.wait)
     if before is not None:
         extent = begins(before, extent, kafka, directory, path=options.since or "")
-    shape, casts = _shape(directory, extent, kafka, options, before)
+    shape = _shape(directory, extent, kafka, options, before)
     folder.begin(overwrite=options.overwrite)
-    job = _Job(
-        spark=spark, kafka=kafka, extent=extent, folder=folder, options=options, casts=casts, stages=stages or Stages()
-    )
-    shape, written = job.run(shape)
+    job = _Job(spark=spark, kafka=kafka, extent=extent, folder=folder, options=options, stages=stages or Stages())
+    shape, left_out, tally = job.run(shape)
     extent.check(kafka)
     if before is not None:  # tombstones may have been forgotten while they were read
         begins(before, extent, kafka, directory, path=options.since or "")
-    manifest = _manifest(directory, extent, shape, written, options, job)
-    manifest = replace(manifest, captured_ms=int(captured * 1000), files=folder.files())
+    manifest = Manifest(
+        export=shape.export,
+        directory=directory.name,
+        topic=extent.topic,
+        topic_id=extent.topic_id,
+        key=directory.key,
+        active=directory.active,
+        envelope=directory.envelope,
+        captured_ms=int(captured * 1000),
+        starts=extent.starts,
+        ends=extent.ends,
+        format=options.format,
+        columns=shape.columns,
+        fixed=shape.given is not None,
+        left_out=left_out,
+        counts=Counts(**{"rows": 0, **tally.counts}),
+        bad_records=tuple(tally.places),
+        digest=tally.digest,
+        files=folder.files(),
+    )
     folder.finish(manifest)
     return manifest
 
 
 def _shape(
     directory: Directory[Any], extent: Extent, kafka: Kafka, options: ExportOptions, before: Manifest | None
-) -> tuple[Shape, Mapping[str, str]]:
-    """What rows look like at first, and the types that fields are cast to."""
+) -> Shape:
+    """What rows look like at first."""
     kind = Export.HISTORY if options.history else Export.FULL if before is None else Export.CHANGES
     shape = Shape(
         envelope=directory.envelope, active=directory.active, export=kind, partitions=1 + max(extent.ends, default=0)
     )
-    if options.columns is not None or (before is not None and before.fixed):
-        given = columns_of(options.columns) if options.columns is not None else dict(before.columns if before else {})
-        if unfit := chosen(in_json(given))[1]:
+    columns = given(options.columns) if options.columns is not None else None
+    if columns is None and before is not None and before.fixed:
+        columns = columns_of(before.columns)
+    if columns is not None:
+        if unfit := chosen(in_json(columns.fields))[1]:
             raise ConfigError(
                 f"--columns: {', '.join(unfit)}: names that begin with _ are the record's own, and others"
                 " have to differ in more than case"
             )
-        return replace(shape, fields=in_json(given), fixed=True), given
-    fields = sample(kafka, extent, directory)
-    chosen(fields)  # refuses too many before an export that is there is given up
-    return replace(shape, fields=widened(in_json(before.columns), fields) if before is not None else fields), {}
+        return replace(shape, fields=in_json(columns.fields), given=columns)
+    found = sample(kafka, extent, directory)
+    chosen(found)  # refuses too many before an export that is there is given up
+    return replace(shape, fields=widened(in_json(columns_of(before.columns).fields), found) if before else found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +136,10 @@ class _Job:
     extent: Extent
     folder: ExportFolder
     options: ExportOptions
-    casts: Mapping[str, str]
     stages: Stages
 
-    def run(self, shape: Shape) -> tuple[Shape, _Written]:
-        """Write until all values fit their columns and no key is there twice.
+    def run(self, shape: Shape) -> tuple[Shape, tuple[str, ...], Tally]:
+        """Write until all values fit their columns and no key is there twice; says which fields have no column.
 
         The first attempt takes what a sample says for true, and that each key is in the partition where it belongs; it
         finds out whether that was so, of all records. The second one knows.
@@ -144,20 +147,17 @@ class _Job:
         apart = self._apart(shape)
         again = ""
         for _ in range(3):
-            columns, left_out = chosen(shape.fields)
-            made = replace(shape, fields=columns)
+            made = replace(shape, fields=chosen(shape.fields)[0])
             self.stages.begin(f"exporting topic {self.extent.topic}{again}", self.extent.offsets)
-            written = self._write(made, apart=apart)
+            tally = self._write(made, apart=apart)
             self.stages.end()
-            tally = written.tally
-            fields = shape.fields if shape.fixed else widened(shape.fields, tally.found)
-            fits = shape.fixed or {n: settled(k) for n, k in fields.items() if n not in left_out} == {
-                n: settled(k) for n, k in columns.items()
-            }
+            wider = shape if shape.given is not None else replace(shape, fields=widened(shape.fields, tally.found))
+            columns, left_out = chosen(wider.fields)
+            fits = replace(wider, fields=columns).columns == made.columns
             unique = not apart or (0 in tally.strays and not tally.spills)
             if fits and unique:
-                return made, replace(written, left_out=left_out)
-            shape, apart = replace(shape, fields=fields), apart and unique
+                return made, left_out, tally
+            shape, apart = wider, apart and unique
             again = ", with other columns" if not fits else ", keys of several partitions together"
             self.folder.clear()
         raise CompactoryError(f"the values of topic {self.extent.topic!r} fit no columns: give --columns")
@@ -168,32 +168,20 @@ class _Job:
         cores = self.spark.sparkContext.defaultParallelism
         return shape.export is not Export.HISTORY and (largest <= _LARGE or len(self.extent.whole) >= cores)
 
-    def _write(self, shape: Shape, *, apart: bool) -> _Written:
-        from pyspark.sql import Observation
-        from pyspark.sql import functions as f
-
+    def _write(self, shape: Shape, *, apart: bool) -> Tally:
         tally = tally_of(self.spark)
-        frame = self._frame(shape, tally, apart=apart)
-        seen = Observation("export")
-        deletes = f.col(OPERATION) == "delete" if shape.export is Export.CHANGES else f.lit(False)
-        frame = _cast(frame, self.casts).observe(
-            seen, f.count(f.lit(1)).alias("rows"), f.count("_error").alias("bad"), f.count_if(deletes).alias("deletes")
-        )
-        write(frame, self.folder.path, self.options.format)
-        counted = seen.get
+        write(self._frame(shape, tally, apart=apart), self.folder.path, self.options.format)
         found: Tally = tally.value
-        if counted["rows"] != found.rows:
-            raise CompactoryError(f"{counted['rows']} rows were written, {found.rows} were made: export again")
-        return _Written(tally=found, rows=found.rows, deletes=counted["deletes"], bad=counted["bad"])
+        return found
 
     def _frame(self, shape: Shape, tally: Any, *, apart: bool) -> DataFrame:
         make = rows(shape, tally.add)
         if shape.export is Export.HISTORY:
             versions = with_validity(records(self.spark, self.kafka, self.extent), *VALIDITY, time="timestamp_ms")
-            return versions.mapInArrow(make, shape.spark)
+            return in_arrow(versions, make, shape.schema)
         if not apart:
             found = latest(self.spark, self.kafka, self.extent, tombstones=True)
-            return found.mapInArrow(make, shape.spark)
+            return in_arrow(found, make, shape.schema)
         reading = Reading(
             properties=self.kafka.properties(),
             topic=self.extent.topic,
@@ -202,65 +190,10 @@ class _Job:
             on_spill=lambda: tally.add(Tally(spills=1)),
         )
         read = task(reading, newest)
-        return in_tasks(self.spark, reading, lambda numbers: make(read(numbers)), shape.spark)
+        return in_tasks(self.spark, reading, lambda numbers: make(read(numbers)), shape.schema)
 
 
 def as_written(records: DataFrame, manifest: Manifest) -> DataFrame:
     """The rows that an export of this manifest has for these records, one a key, as :func:`files.read` reads them."""
-    shape = Shape(
-        fields=in_json(manifest.columns),
-        fixed=manifest.fixed,
-        envelope=manifest.envelope,
-        active=manifest.active,
-        export=manifest.export,
-    )
-    made = records.mapInArrow(rows(shape, lambda _: None), shape.spark)
-    return flattened(_cast(made, manifest.columns if manifest.fixed else {}), manifest.format)
-
-
-def _cast(frame: DataFrame, casts: Mapping[str, str]) -> DataFrame:
-    """Fields in the types that they were given; one that can't be cast is null, and an error of its row."""
-    from pyspark.sql import functions as f
-
-    for before, after in dict(zip(VALIDITY, ("_valid_from", "_valid_to"), strict=True)).items():
-        if before in frame.columns:
-            frame = frame.withColumn(before, f.timestamp_millis(before)).withColumnRenamed(before, after)
-    for name, kind in casts.items():
-        column = f.col(quoted(name))
-        cast = column.try_cast(kind)
-        unfit = f.when(column.isNotNull() & cast.isNull(), f.lit(f"field {name!r} is no {kind}"))
-        frame = frame.withColumns({"_error": f.coalesce("_error", unfit), name: cast})
-    return frame
-
-
-def _manifest(
-    directory: Directory[Any], extent: Extent, shape: Shape, written: _Written, options: ExportOptions, job: _Job
-) -> Manifest:
-    tally = written.tally
-    columns = {name: job.casts.get(name) or spelt(settled(kind)) for name, kind in shape.fields.items()}
-    return Manifest(
-        export=shape.export,
-        directory=directory.name,
-        topic=extent.topic,
-        topic_id=extent.topic_id,
-        key=directory.key,
-        active=directory.active,
-        envelope=directory.envelope,
-        captured_ms=0,
-        starts=extent.starts,
-        ends=extent.ends,
-        format=options.format,
-        columns=columns,
-        fixed=shape.fixed,
-        left_out=written.left_out,
-        counts=Counts(
-            rows=written.rows,
-            deletes=written.deletes,
-            bad=written.bad,
-            tombstones=tally.tombstones,
-            inactive=tally.inactive,
-            nameless=tally.nameless,
-        ),
-        bad_records=tuple(Place(**place._asdict()) for place in tally.places),
-        digest=tally.digest,
-    )
+    shape = Shape.of(manifest)
+    return flattened(in_arrow(records, rows(shape, lambda _: None), shape.schema), manifest.format)

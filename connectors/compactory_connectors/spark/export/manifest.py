@@ -38,7 +38,7 @@ class Export(StrEnum):
     """Every version that the topic still has, and from when to when it was the newest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Place:
     """A bad record: its row has no fields, or it has no row as its key is no text."""
 

@@ -1,4 +1,4 @@
-"""What a task of an export does with records: keys, values and typed columns as rows of files, counted on the way.
+"""What a task of an export does with records: rows of files, as typed rows are, counted on the way.
 
 Runs in the executors. What it counts goes to an accumulator, which takes each task of the job that writes the files
 once, however often it was tried.
@@ -6,28 +6,28 @@ once, however often it was tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import repeat
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
 from compactory.directory import Envelope
 
-from ..identifier import quoted
 from ..record_batch import Batches, Task
 from ..topic.partition_homes import strays
-from .json_columns import JsonReader, Parsed
-from .json_types import merged, settled, spelt
-from .manifest import Export
-from .tally import MOST_PLACES, BadPlace, Tally, digest_sums
+from ..typed.fields import arrow_schema, columns_of, in_json
+from ..typed.json_columns import Fields
+from ..typed.json_types import settled, spelt
+from ..typed.typed_rows import ERROR, OPERATION, VALIDITY, RowShape, TypedRows
+from .manifest import Export, Manifest, Place
+from .tally import Tally, digest_sums
 
-__all__ = ["OPERATION", "VALIDITY", "Shape", "rows"]
-
-OPERATION: Final = "_op"
-VALIDITY: Final = ("_valid_from_ms", "_valid_to_ms")
-_DELETE, _PUT = "delete", "put"
+__all__ = ["Shape", "rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,22 +35,43 @@ class Shape:
     """What rows look like: columns of the values' fields, then those of the record, whose names begin with ``_``.
 
     Of :data:`Export.CHANGES` removed keys are rows too (``_op`` is ``delete``); of :data:`Export.HISTORY` records have
-    ``_valid_from_ms`` and ``_valid_to_ms`` as well.
+    ``_valid_from`` and ``_valid_to`` as well. ``fields`` are in JSON's types.
     """
 
-    fields: Mapping[str, pa.DataType] = field(default_factory=dict)
-    fixed: bool = False
-    """The fields were given, not found: a value that does not fit one is an error of its row."""
+    fields: Fields = field(default_factory=dict)
+    given: StructType | None = None
+    """The columns where they were given, not found: a value that does not fit one is an error of its row."""
     envelope: Envelope = "none"
     active: str | None = None
     export: Export = Export.FULL
     partitions: int = 1
 
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """What the rows of an export look like."""
+        columns = columns_of(manifest.columns)
+        return cls(
+            fields=in_json(columns.fields),
+            given=columns if manifest.fixed else None,
+            envelope=manifest.envelope,
+            active=manifest.active,
+            export=manifest.export,
+        )
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns of fields, in Spark's words."""
+        if self.given is not None:
+            return {column.name: column.dataType.simpleString() for column in self.given.fields}
+        return {name: spelt(settled(kind)) for name, kind in self.fields.items()}
+
     @property
     def schema(self) -> pa.Schema:
-        """The columns, as Arrow has them."""
+        """All columns, as Arrow has them."""
+        found = [(name, settled(kind)) for name, kind in self.fields.items()]
         first = [(OPERATION, pa.string())] if self.export is Export.CHANGES else []
-        between = [(name, pa.int64()) for name in VALIDITY] if self.export is Export.HISTORY else []
+        moment = pa.timestamp("us", "UTC")
+        between = [(name, moment) for name in VALIDITY] if self.export is Export.HISTORY else []
         own = [
             ("_key", pa.string()),
             ("_value", pa.binary()),
@@ -58,113 +79,76 @@ class Shape:
             ("_offset", pa.int64()),
             ("_timestamp_ms", pa.int64()),
             *between,
-            ("_error", pa.string()),
+            (ERROR, pa.string()),
         ]
-        fields = [(name, settled(kind)) for name, kind in self.fields.items()]
-        return pa.schema([*fields, *first, *own])
-
-    @property
-    def spark(self) -> str:
-        """The columns, as Spark spells them."""
-        own = {pa.binary(): "binary", pa.int32(): "int"}
-        return ", ".join(f"{quoted(item.name)} {own.get(item.type) or spelt(item.type)}" for item in self.schema)
+        return pa.schema([*(found if self.given is None else arrow_schema(self.given)), *first, *own])
 
 
 def rows(shape: Shape, count: Callable[[Tally], None]) -> Task:
     """The function of a task: takes records, one a key, and gives rows; calls ``count`` at its end."""
+    typed = RowShape(
+        schema=shape.schema,
+        fields=shape.fields,
+        fixed=shape.given is not None,
+        envelope=shape.envelope,
+        active=shape.active,
+        changes=shape.export is Export.CHANGES,
+    )
 
     def make(batches: Batches) -> Batches:
-        maker = _Rows(shape)
+        tally, maker = Tally(), TypedRows(typed)
         for batch in batches:
-            made = maker.of(batch)
+            if not batch.num_rows:
+                continue
+            made, seen = _rows(maker, batch)
+            moved = strays(batch.column("key"), batch.column("partition")[0].as_py(), shape.partitions)
+            tally += replace(seen, strays=moved)
             if made.num_rows:
-                yield made
-        count(maker.tally)
+                yield _without_values(made) if typed.changes else made
+        count(tally)
 
     return make
 
 
-class _Rows:
-    """Makes the rows of one task."""
-
-    def __init__(self, shape: Shape) -> None:
-        self.tally = Tally()
-        self._shape = shape
-        self._reader = JsonReader(shape.envelope, shape.active, fixed=shape.fixed)
-
-    def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        if records.num_rows == 0:
-            return pa.RecordBatch.from_pylist([], self._shape.schema)
-        self.tally += Tally(strays=self._strays(records))
-        records = self._with_text_keys(records)
-        values = records.column("value")
-        living = values.is_valid().to_numpy(zero_copy_only=False)
-        self.tally.tombstones += records.num_rows - int(living.sum())
-        parsed = self._reader.parse(values.drop_null().to_pylist(), self._shape.fields)
-        self.tally.found = merged(self.tally.found, parsed.found)
-        place = np.flatnonzero(living)
-        stays = np.ones(len(place), bool)
-        stays[list(parsed.deleted)] = False
-        self.tally.inactive += len(parsed.deleted)
-        self._digest(records.take(pa.array(place[stays])))
-        self._note_errors(records, parsed, place)
-        if self._shape.export is Export.CHANGES:
-            return self._changes(records, parsed, place, stays)
-        kept = pa.array(np.flatnonzero(stays))
-        columns = [column.take(kept) for column in parsed.columns.values()]
-        errors = _errors(parsed, len(place)).take(kept)
-        return self._batch(columns, [], records.take(pa.array(place[stays])), errors)
-
-    def _changes(self, records: pa.RecordBatch, parsed: Parsed, place: np.ndarray, stays: np.ndarray) -> pa.RecordBatch:
-        """All records: of those that remove their key nothing but the key and where it was removed."""
-        from_row = np.full(records.num_rows, -1)
-        from_row[place[stays]] = np.flatnonzero(stays)
-        taken = pa.array(from_row, mask=from_row < 0)
-        columns = [column.take(taken) for column in parsed.columns.values()]
-        operations = pa.array(np.where(from_row < 0, _DELETE, _PUT), pa.string())
-        errors = _errors(parsed, len(place)).take(taken)
-        values = pa.array(records.column("value").to_pylist(), pa.binary(), mask=from_row < 0)
-        removed = records.set_column(1, "value", values)
-        return self._batch(columns, [operations], removed, errors)
-
-    def _batch(
-        self, columns: Sequence[pa.Array], first: Sequence[pa.Array], records: pa.RecordBatch, errors: pa.Array
-    ) -> pa.RecordBatch:
-        self.tally.rows += records.num_rows
-        keys, *rest = records.columns
-        own = [keys.cast(pa.string()), *rest, errors]
-        return pa.RecordBatch.from_arrays([*columns, *first, *own], schema=self._shape.schema)
-
-    def _strays(self, records: pa.RecordBatch) -> tuple[int, ...]:
-        return strays(records.column("key"), records.column("partition")[0].as_py(), self._shape.partitions)
-
-    def _with_text_keys(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        """Leave records out whose key is not UTF-8: stores can't look them up either."""
-        keys = records.column("key").to_pylist()
-        if _is_text(b"\0".join(keys)):
-            return records
-        text = np.array([_is_text(key) for key in keys])
-        self.tally.nameless += int((~text).sum())
-        self._note(records.filter(pa.array(~text)), ["the key is not UTF-8"] * int((~text).sum()))
-        return records.filter(pa.array(text))
-
-    def _digest(self, records: pa.RecordBatch) -> None:
-        self.tally.sums += digest_sums(records.column("key").to_pylist(), records.column("value").to_pylist())
-
-    def _note_errors(self, records: pa.RecordBatch, parsed: Parsed, place: np.ndarray) -> None:
-        if parsed.errors:
-            bad = records.take(pa.array(place[list(parsed.errors)]))
-            self._note(bad, list(parsed.errors.values()))
-
-    def _note(self, bad: pa.RecordBatch, errors: Sequence[str]) -> None:
-        places = zip(bad.column("partition").to_pylist(), bad.column("offset").to_pylist(), errors, strict=True)
-        self.tally.places = sorted([*self.tally.places, *(BadPlace(*each) for each in places)])[:MOST_PLACES]
+def _rows(maker: TypedRows, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Tally]:
+    """The rows of these records, and what is to be counted of them."""
+    records, nameless = _by_name(records)
+    typed = maker.of(records)
+    living = typed.records if typed.lives.all() else typed.records.filter(pa.array(typed.lives))
+    tombstones = records.column("value").null_count
+    counts = Counter(
+        rows=typed.rows.num_rows,
+        deletes=typed.rows.num_rows - living.num_rows,
+        bad=len(typed.errors),
+        tombstones=tombstones,
+        inactive=records.num_rows - tombstones - living.num_rows,
+        nameless=nameless.num_rows,
+    )
+    bad = typed.records.take(pa.array(list(typed.errors), pa.int64()))
+    places = _places(bad, typed.errors.values()) + _places(nameless, repeat("the key is not UTF-8"))
+    sums = digest_sums(living.column("key").to_pylist(), living.column("value").to_pylist())
+    return typed.rows, Tally(counts=counts, places=places, found=typed.found, sums=sums)
 
 
-def _errors(parsed: Parsed, count: int) -> pa.Array:
-    if not parsed.errors:
-        return pa.nulls(count, pa.string())
-    return pa.array([parsed.errors.get(row) for row in range(count)], pa.string())
+def _by_name(records: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The records, and those whose key is not UTF-8: stores can't look these up either."""
+    keys = records.column("key").to_pylist()
+    if _is_text(b"\0".join(keys)):
+        return records, records.slice(0, 0)
+    text = np.array([_is_text(key) for key in keys])
+    return records.filter(pa.array(text)), records.filter(pa.array(~text))
+
+
+def _places(bad: pa.RecordBatch, errors: Iterable[str]) -> list[Place]:
+    return list(map(Place, bad.column("partition").to_pylist(), bad.column("offset").to_pylist(), errors))
+
+
+def _without_values(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Of those that remove their key nothing but the key and where it was removed."""
+    place = rows.schema.get_field_index("_value")
+    removed = np.array(rows.column(OPERATION).to_pylist()) == "delete"
+    values = pa.array(rows.column(place).to_pylist(), pa.binary(), mask=removed)
+    return rows.set_column(place, rows.schema.field(place), values)
 
 
 def _is_text(text: bytes) -> bool:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from pyspark import Accumulator, AccumulatorParam
+from pyspark.sql import SparkSession
 
 from compactory.lookup.digest import RANGES, DirectoryDigest, RangeDigest
 
-from .json_columns import Fields
-from .json_types import merged
+from ..typed.json_columns import Fields
+from ..typed.json_types import merged
+from .manifest import Place
 
-__all__ = ["MOST_PLACES", "BadPlace", "Tally", "digest_sums"]
+__all__ = ["Tally", "digest_sums", "tally_of"]
 
-MOST_PLACES: Final = 100
-"""Bad records that are named; further ones are only counted."""
+_MOST_PLACES: Final = 100  # bad records that are named; further ones are only counted
 
 _HASHED: Final = 32  # bytes of a SHA-256
-
-
-class BadPlace(NamedTuple):
-    """Where a bad record is, and what is wrong with it."""
-
-    partition: int
-    offset: int
-    error: str
 
 
 def _no_sums() -> npt.NDArray[np.uint64]:
@@ -39,33 +34,46 @@ def _no_sums() -> npt.NDArray[np.uint64]:
 class Tally:
     """Adds up in any order. ``sums`` has for each range of keys: records, and both sums of a digest."""
 
-    rows: int = 0
-    tombstones: int = 0
-    inactive: int = 0
-    nameless: int = 0
-    """Records whose key is not UTF-8."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """By the names of :class:`Counts`."""
     strays: tuple[int, ...] = (0, 0)
     """Keys that are not where a partitioner puts them, by `partition_homes`: others of theirs may be elsewhere."""
     spills: int = 0
     """How often a task handed keys on that may have come again."""
-    places: list[BadPlace] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
     found: Fields = field(default_factory=dict)
     sums: npt.NDArray[np.uint64] = field(default_factory=_no_sums)
 
     def __add__(self, other: Tally) -> Tally:
-        added = {
-            item.name: getattr(self, item.name) + getattr(other, item.name)
-            for item in fields(Tally)
-            if item.name not in {"places", "found", "strays"}
-        }
-        strays = tuple(map(sum, zip(self.strays, other.strays, strict=True)))
-        places = sorted([*self.places, *other.places])[:MOST_PLACES]
-        return Tally(**added, strays=strays, places=places, found=merged(self.found, other.found))
+        return Tally(
+            counts=self.counts + other.counts,
+            strays=tuple(map(sum, zip(self.strays, other.strays, strict=True))),
+            spills=self.spills + other.spills,
+            places=sorted([*self.places, *other.places])[:_MOST_PLACES],
+            found=merged(self.found, other.found),
+            sums=self.sums + other.sums,
+        )
 
     @property
     def digest(self) -> DirectoryDigest:
         """The digests of all ranges."""
         return DirectoryDigest([RangeDigest(*map(int, sums)) for sums in self.sums])
+
+
+class _Adding(AccumulatorParam[Tally]):
+    """Adds tallies for Spark."""
+
+    def zero(self, value: Tally) -> Tally:
+        del value
+        return Tally()
+
+    def addInPlace(self, value1: Tally, value2: Tally) -> Tally:  # noqa: N802 (Spark's name)
+        return value1 + value2
+
+
+def tally_of(spark: SparkSession) -> Accumulator[Tally]:
+    """A new tally: tasks call ``add``, the driver asks for ``value``."""
+    return spark.sparkContext.accumulator(Tally(), _Adding())
 
 
 def digest_sums(keys: Sequence[bytes], values: Sequence[bytes]) -> npt.NDArray[np.uint64]:

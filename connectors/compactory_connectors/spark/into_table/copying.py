@@ -13,17 +13,13 @@ from typing import Any, Final
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from pyarrow import compute, csv
 
 from ..record_batch import Batches, of_rows
 
 __all__ = ["RESULT", "Copying", "Done"]
 
-RESULT: Final = "xid bigint, copied bigint, rejected bigint, filled array<bigint>, refused string"
-"""What a task says of itself, as Spark's DDL: its transaction, how many rows it copied and left out, how many of those
-that it copied have a value in each column, and why Postgres refused one.
-"""
-
-_SCHEMA: Final = pa.schema(
+RESULT: Final = pa.schema(
     [
         ("xid", pa.int64()),
         ("copied", pa.int64()),
@@ -32,6 +28,9 @@ _SCHEMA: Final = pa.schema(
         ("refused", pa.string()),
     ]
 )
+"""What a task says of itself: its transaction, how many rows it copied and left out, how many of those that it copied
+have a value in each column, and why Postgres refused one.
+"""
 
 _CONNECTION: Final[dict[str, Any]] = {
     "application_name": "compactory-load-task",
@@ -76,7 +75,7 @@ class Copying:
 
     def __call__(self, batches: Batches) -> Batches:
         """Copy one partition, as a task of ``mapInArrow``. Raises what :meth:`copy` does."""
-        yield of_rows([astuple(self.copy(batches))], _SCHEMA)
+        yield of_rows([astuple(self.copy(batches))], RESULT)
 
     def copy(self, batches: Batches) -> Done:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
@@ -115,8 +114,6 @@ class Copying:
 
     def _good(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are to be copied."""
-        from pyarrow import compute
-
         if batch.num_columns == len(self.columns):
             return batch
         rejected = batch.column(len(self.columns))
@@ -126,8 +123,6 @@ class Copying:
 
 def _lines(batch: pa.RecordBatch) -> bytes:
     """The rows as CSV: texts in quotes, NULL as nothing."""
-    from pyarrow import csv
-
     columns = [_written(column) for column in batch.columns]
     lines = pa.BufferOutputStream()
     options = csv.WriteOptions(include_header=False, quoting_style="needed", batch_size=max(batch.num_rows, 1))
@@ -138,8 +133,6 @@ def _lines(batch: pa.RecordBatch) -> bytes:
 
 def _written(column: pa.Array) -> pa.Array:
     """A column of types that the writer spells as Postgres reads them."""
-    from pyarrow import compute
-
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return pa.array([None if value is None else "\\x" + value.hex() for value in column.to_pylist()], pa.string())
     if pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):

@@ -7,26 +7,24 @@ whatever another one has left behind is nobody's.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import scalar_row
+from pyspark.sql import DataFrame
 
 from compactory.errors import CompactoryError, Unreachable
 from compactory_sql import LOAD_LOCK_CLASS, query
 
 from ..identifier import quoted
+from ..record_batch import in_arrow
 from ..target import REJECTED, Received
 from .copying import RESULT, Copying, Done
 from .load_sql import LoadSql, staging_table
 from .loaded_table import LoadedTable
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["RowRefused", "Staging", "workers_conninfo"]
 
@@ -87,16 +85,22 @@ class Staging:
         return self._statements("rows", columns)
 
     def stage(self, rows: DataFrame, statements: LoadSql) -> Received:
-        """Copy the rows into their table, but those that :data:`REJECTED` says are not to be.
+        """Copy the rows into their table, each once however often tasks are tried, but those that :data:`REJECTED` says
+        are not to be.
 
-        Raises RowRefused, CompactoryError where Postgres refuses all of them, Unreachable where tasks fail for good.
+        Raises RowRefused, CompactoryError where Postgres refuses all of them.
         """
-        return self._copy(rows, statements)
+        copying = self.open(statements)
+        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
+        columns = map(quoted, statements.given)
+        sent = rows.select(*columns, *(name for name in rows.columns if name == REJECTED))
+        results = in_arrow(sent.coalesce(tasks), copying, RESULT).collect()
+        return self.received(statements, [Done(**row.asDict()) for row in results])
 
     def stage_keys(self, keys: DataFrame, part: str) -> str:
         """Copy keys into a table of their own; its name."""
         statements = self._statements(part, self._table.key)
-        self._copy(keys, statements)
+        self.stage(keys, statements)
         return statements.staged
 
     def close(self) -> None:
@@ -148,16 +152,6 @@ class Staging:
             filled=dict(zip(columns, filled or [0] * len(columns), strict=True)),
         )
 
-    def _copy(self, rows: DataFrame, statements: LoadSql) -> Received:
-        """Every row into a table of its own, once, however often tasks are tried."""
-        copying = self.open(statements)
-        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
-        columns = map(quoted, statements.given)
-        sent = rows.select(*columns, *(name for name in rows.columns if name == REJECTED))
-        with _failures():
-            results = sent.coalesce(tasks).mapInArrow(copying, RESULT).collect()
-        return self.received(statements, [Done(**row.asDict()) for row in results])
-
     def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
         """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""
         self._undisturbed(statements.staged, statements.render("seal"))
@@ -204,18 +198,3 @@ class Staging:
     def _scalar(self, name: str, parameters: Mapping[str, Any]) -> Any:
         with self._connection.cursor(row_factory=scalar_row) as cursor:
             return cursor.execute(query(name), parameters).fetchone()
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """What Spark says when tasks have failed for good, as one line."""
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except PySparkException as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        said = next((line for line in lines if line.startswith("psycopg.")), None)
-        if said is None:
-            raise
-        raise Unreachable("Postgres", f"Spark's tasks could not copy their rows: {said}") from error

@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from uuid import uuid4
 
 import psycopg
+from pyspark.sql import DataFrame
 
 from compactory.errors import CompactoryError, ConfigError
+from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import check_server
 from compactory_connectors.database.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
@@ -28,11 +30,6 @@ from .load_sql import LoadSql
 from .loaded_table import LoadedTable, look_at
 from .merging import Compared, compare, merge, refuse_same, same_key
 from .staging import RowRefused, Staging
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from compactory_connectors.database.jdbc_url import Connection
 
 __all__ = ["PostgresTarget", "find_table"]
 

@@ -6,21 +6,18 @@ A maker is small and travels to the tasks; each compiles it once, for the column
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from ..record_batch import Batches, of_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from ..record_batch import Batches, in_arrow, of_rows
 
 __all__ = ["Headers", "Made", "Maker", "make_keys", "make_records"]
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
-_MADE: Final = "key binary, value binary, headers array<struct<name:string,value:binary>>, problem string"
-_SCHEMA: Final = pa.schema(
+_MADE: Final = pa.schema(
     [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -75,9 +72,9 @@ def make_records(maker: Maker, rows: DataFrame) -> DataFrame:
     def run(batches: Batches) -> Batches:
         make = maker.compiled(names)
         for batch in batches:
-            yield of_rows([made for made in make(batch) if made is not None], _SCHEMA)
+            yield of_rows([made for made in make(batch) if made is not None], _MADE)
 
-    return rows.selectExpr(*map(maker.written, names)).mapInArrow(run, _MADE)
+    return in_arrow(rows.selectExpr(*map(maker.written, names)), run, _MADE)
 
 
 def make_keys(maker: Maker, rows: DataFrame) -> DataFrame:

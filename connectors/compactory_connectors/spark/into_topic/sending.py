@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
@@ -25,9 +27,6 @@ from ..topic.extent import Extent, TopicChanged, capture
 from ..topic.frame import records
 from .topic_changes import Outgoing, Tally, unpacked
 from .topic_claim import TopicClaim
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Found", "Sending"]
 

@@ -7,7 +7,6 @@ Whether a column may be null shows in records with a schema; what else rules lac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -28,7 +27,7 @@ from compactory_connectors.source.setting import nearest
 
 from ..column_types import ColumnType, parse_type
 
-__all__ = ["Mastered", "described", "type_of", "unwritable"]
+__all__ = ["described", "type_of", "unwritable"]
 
 log = structlog.get_logger("compactory.spark")
 
@@ -57,16 +56,10 @@ _HEADER: Final = 4
 """Bytes that a typmod of old counts with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mastered:
-    """A table that a connector publishes. ``offset_key`` None: its database did not answer."""
+def described(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> tuple[Table, bytes | None]:
+    """The table whose records go to ``topic``, and the key of its offset.
 
-    table: Table
-    offset_key: bytes | None = None
-
-
-def described(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> Mastered:
-    """The table whose records go to ``topic``, ``types`` of its columns counting only while Postgres is away.
+    While Postgres is away the table has the columns of ``types``, and the key is None.
 
     Raises ConfigError where there is none, or where several share the topic.
     """
@@ -81,7 +74,7 @@ def described(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) 
         if not types:
             raise
         log.warning("columns are those of the rules: the database does not answer", error=str(error))
-    return Mastered(table=_of_rules(connector, topic, types))
+    return _of_rules(connector, topic, types), None
 
 
 def type_of(column: Column) -> ColumnType:
@@ -111,7 +104,7 @@ def _modifiers(column: Column) -> str:
     return f"({column.typmod})" if column.type in _FRACTIONS else ""
 
 
-def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> Mastered:
+def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> tuple[Table, bytes | None]:
     plans = find_plans(server, connector)  # what is wrong with other tables does not matter here
     found = [plan for plan in plans.plans if topic in plan.rows.topics]
     if not found:
@@ -123,7 +116,7 @@ def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> Mast
     if len(found) > 1:
         names = ", ".join(plan.qualified for plan in found)
         raise ConfigError(f"topic {topic!r} is that of {names}: a key does not say whose it is; nothing is loaded")
-    return Mastered(table=found[0].rows.table, offset_key=key_of(connector.name, server.database, found[0]))
+    return found[0].rows.table, key_of(connector.name, server.database, found[0])
 
 
 def _of_rules(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> Table:

@@ -141,14 +141,13 @@ class TableRecords:
         """See :class:`record_maker.Maker`."""
         plan = compile_plan(self.connector, self.table)
         columns = [(names.index(name), text_reader(self._kind(name))) for name in plan.columns]
-        fixed = [number for number, name in enumerate(plan.columns) if _fixed(self.table, name)]
         gone = self._gone(names)
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
             texts = [read(batch.column(position)) for position, read in columns]
-            doubtful = _doubtful(texts, fixed)
+            doubtful = any(RowError in set(map(type, column)) for column in texts)
             for row, absent in zip(zip(*texts, strict=True), gone(batch), strict=True):
-                problem = _problem(row, plan.columns, fixed) if doubtful else None
+                problem = _problem(row, plan.columns) if doubtful else None
                 if problem is not None:
                     yield Made(problem=problem)
                 else:
@@ -183,23 +182,10 @@ def _unwritable(table: Table, used: Container[str]) -> Iterator[str]:
             yield f"table {table}: column {column.name}: {why}; load into Postgres, which the source publishes"
 
 
-def _fixed(table: Table, name: str) -> bool:
-    column = table.column(name)
-    return column is not None and column.not_null
-
-
-def _doubtful(texts: Sequence[Sequence[Text]], fixed: Sequence[int]) -> bool:
-    """Whether a value of the batch is none of its column."""
-    return any(RowError in set(map(type, column)) for column in texts) or any(None in texts[number] for number in fixed)
-
-
-def _problem(row: Sequence[Text], names: Sequence[str], fixed: Sequence[int]) -> str | None:
-    for number, (name, text) in enumerate(zip(names, row, strict=True)):
-        if isinstance(text, RowError):
-            return f"column {name}: {text}"
-        if text is None and number in fixed:
-            return f"column {name}: is null, and its table says NOT NULL"
-    return None
+def _problem(row: Sequence[Text], names: Sequence[str]) -> str | None:
+    """Which value is none of its column."""
+    values = zip(names, row, strict=True)
+    return next((f"column {name}: {text}" for name, text in values if isinstance(text, RowError)), None)
 
 
 def _record(render: Callable[[RawRow], Written | None], row: RawRow) -> Made | None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
@@ -22,6 +24,7 @@ from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.publish.partitioner import agrees
 from compactory_connectors.source.publish.topics import ensure
 
+from ..record_batch import in_arrow
 from ..target import Differences, Mode, Received, TargetColumn, Written
 from ..topic.extent import Extent
 from ..topic.frame import capture, copies, latest
@@ -32,9 +35,6 @@ from .table_columns import described
 from .table_records import TableRecords
 from .topic_changes import CHANGES, COPIES, Judge, Tally
 from .topic_claim import TopicClaim
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["KafkaTarget"]
 
@@ -158,9 +158,8 @@ class KafkaTarget:
     def _maker(self) -> TableRecords | EntryRecords:
         if self._connector is None:
             return EntryRecords.of(self._directory, self._types, self._key)
-        mastered = described(self._connector, self._directory.topic, self._types)
-        self._offset_key = mastered.offset_key
-        return TableRecords.of(self._connector, mastered.table, dry=self._dry)
+        table, self._offset_key = described(self._connector, self._directory.topic, self._types)
+        return TableRecords.of(self._connector, table, dry=self._dry)
 
     @cached_property
     def _claim(self) -> TopicClaim:
@@ -185,14 +184,12 @@ class KafkaTarget:
 
     def _changes(self, rows: DataFrame, mode: Mode, extent: Extent, spared: DataFrame | None) -> DataFrame:
         """Packs of what has to be sent, and tallies. Sort-merge: equal keys have to follow each other."""
-        from pyspark.sql import functions as f
-
         made = make_records(self._maker, rows).withColumn("made", f.lit(True))
         there = self._sparing(self._there(extent), spared)
         joined = made.hint("merge").join(there, "key", "full_outer")
         judge = Judge(directory=self._directory, mode=mode, partitions=self._homes(extent))
         wanted = "key made value headers problem before copies spared".split()  # noqa: SIM905
-        return joined.select(*wanted).mapInArrow(judge.__call__, CHANGES)
+        return in_arrow(joined.select(*wanted), judge.__call__, CHANGES)
 
     def _there(self, extent: Extent) -> DataFrame:
         """What the topic has of each key, with other places where it lives; a topic of one partition has none."""
@@ -210,8 +207,6 @@ class KafkaTarget:
 
     def _sparing(self, there: DataFrame, spared: DataFrame | None) -> DataFrame:
         """With a column that says of which keys a rejected row is: such a key is not gone."""
-        from pyspark.sql import functions as f
-
         if spared is None:
             return there.withColumn("spared", f.lit(False))
         if not self._maker.tells_keys:

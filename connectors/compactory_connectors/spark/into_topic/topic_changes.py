@@ -26,13 +26,12 @@ __all__ = ["CHANGES", "COPIES", "Judge", "Outgoing", "Tally", "change_of", "livi
 
 _compute: Any = pyarrow.compute  # makes its functions when it is imported, which type checkers do not see
 
-CHANGES: Final = "tally string, records binary"
-"""The columns of what a judge gives, as Spark spells them: one tally a task, and packs of records."""
+CHANGES: Final = pa.schema([("tally", pa.string()), ("records", pa.binary())])
+"""The columns of what a judge gives: one tally a task, and packs of records."""
 
 COPIES: Final = "array<struct<partition:int,timestamp_ms:bigint>>"
 """The type of the column of living copies, as Spark spells it."""
 
-_CHANGES: Final = pa.schema([("tally", pa.string()), ("records", pa.binary())])
 _PACKED: Final = pa.schema(
     [
         ("key", pa.binary()),
@@ -241,7 +240,7 @@ def _any(flags: pa.Array) -> bool:
 
 def _given(tally: Tally | None, records: list[Outgoing]) -> pa.RecordBatch:
     row = (tally.dumps() if tally is not None else None, _packed(records) if records else None)
-    return of_rows([row], _CHANGES)
+    return of_rows([row], CHANGES)
 
 
 def _packed(records: list[Outgoing]) -> bytes:

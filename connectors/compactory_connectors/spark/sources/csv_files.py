@@ -10,21 +10,19 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import ConfigError
 
 from ..identifier import literal
 from ..rules.mapping import Layout
-from ..rules.parts import BLOCK, FAULT, FILE, LINE, PLACE, RAW, Blocks, Part, position
 from ..rules.rules import ReadOptions
 from .csv_records import Dialect, header, header_names
 from .joined_lines import JoinLines, any_open
-from .line_blocks import PLACES, count_blocks, read_lines
+from .parts import BLOCK, FAULT, FILE, LINE, PLACE, PLACES, RAW, Blocks, Part, count_blocks, position, read_lines
 from .source_files import SourceFile, beginning, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read_csv"]
 

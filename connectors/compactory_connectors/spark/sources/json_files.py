@@ -7,18 +7,16 @@ them (Spark 4.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
 from ..identifier import quoted
 from ..rules.mapping import Layout
-from ..rules.parts import BLOCK, FAULT, FILE, LINE, PLACE, RAW, Part, position
-from .line_blocks import PLACES, count_blocks, read_lines
+from .parts import BLOCK, FAULT, FILE, LINE, PLACE, PLACES, RAW, Part, count_blocks, position, read_lines
 from .source_files import SourceFile, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["read_json"]
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from ..identifier import quoted
 from ..rules.mapping import Layout
-from ..rules.parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from ..rules.rules import FileFormat, ReadOptions
 from .csv_files import read_csv
 from .json_files import read_json
+from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .source_files import SourceFile, shown
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["read_files", "read_table"]
 

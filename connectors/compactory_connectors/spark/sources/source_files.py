@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from compactory.errors import ConfigError, Unreachable
+from pyspark.sql import SparkSession
 
+from compactory.errors import ConfigError
+
+from ..file_system import configuration, file_system, java, read_bytes
 from ..rules.rules import FileFormat
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["SourceFile", "beginning", "format_of", "list_files", "names_in", "qualified", "shown"]
+__all__ = ["SourceFile", "beginning", "format_of", "list_files", "shown"]
 
 _LEFT_OUT: Final = ("_", ".")
 """Beginnings of names that Spark takes for no data, and passes over without a word also where they are named."""
@@ -49,7 +49,7 @@ class SourceFile:
 def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
     """The files that paths, globs and folders name, in order; those that begin with ``_`` or ``.`` are left out.
 
-    Raises ConfigError where one names no file, Unreachable where a file system does not answer.
+    Raises ConfigError where one names no file.
     """
     problems: list[str] = []
     found: dict[str, SourceFile] = {}
@@ -65,22 +65,9 @@ def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
 
 
 def _named(spark: SparkSession, source: str) -> list[SourceFile]:
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-    jvm = _jvm(spark)
-    try:
-        path = jvm.org.apache.hadoop.fs.Path(source)
-        system = path.getFileSystem(_configuration(spark))
-        statuses = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
-        return [file for status in statuses or () for file in _below(system, status)]
-    except Py4JJavaError as error:
-        said = str(error.java_exception.getMessage() or error.java_exception.toString()).partition("\n")[0]
-        if error.java_exception.getClass().getSimpleName() in {
-            "UnsupportedFileSystemException",
-            "IllegalArgumentException",
-        }:
-            raise ConfigError(f"{source}: can't be read: {said}") from None
-        raise Unreachable("the file system", f"{source}: can't be read: {said}") from None
+    system, path = file_system(spark, source)
+    statuses = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
+    return [file for status in statuses or () for file in _below(system, status)]
 
 
 def _below(system: Any, status: Any) -> list[SourceFile]:
@@ -119,57 +106,15 @@ def _suffix(path: str) -> str:
 
 
 def beginning(spark: SparkSession, path: str, most: int) -> bytes:
-    """The first bytes of a file, decompressed. Raises Unreachable."""
-    from py4j.protocol import Py4JJavaError
-
-    jvm = _jvm(spark)
-    configuration = _configuration(spark)
-    place = jvm.org.apache.hadoop.fs.Path(path)
-    try:
-        stream = place.getFileSystem(configuration).open(place)
-        try:
-            codec = jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(configuration).getCodec(place)
-            content = codec.createInputStream(stream) if codec is not None else stream
-            return bytes(jvm.org.apache.commons.io.IOUtils.toByteArray(_at_most(jvm, content, most)))
-        finally:
-            stream.close()
-    except Py4JJavaError as error:
-        said = str(error.java_exception.toString()).partition("\n")[0]
-        raise Unreachable("the file system", f"{shown(path)}: can't be read: {said}") from None
-
-
-def _at_most(jvm: Any, stream: Any, most: int) -> Any:
-    return jvm.org.apache.commons.io.input.BoundedInputStream(stream, most)
-
-
-def _configuration(spark: SparkSession) -> Any:
-    context: Any = spark._jsc  # noqa: SLF001  # PySpark has no other way to it
-    return context.hadoopConfiguration()
-
-
-def _jvm(spark: SparkSession) -> Any:
-    return spark._jvm  # noqa: SLF001  # PySpark has no other way to Hadoop's file systems
+    """The first bytes of a file, decompressed."""
+    system, place = file_system(spark, path)
+    packages = java(spark).org.apache
+    codec = packages.hadoop.io.compress.CompressionCodecFactory(configuration(spark)).getCodec(place)
+    stream = system.open(place)
+    content = codec.createInputStream(stream) if codec is not None else stream
+    return read_bytes(spark, packages.commons.io.input.BoundedInputStream(content, most))
 
 
 def shown(path: str) -> str:
     """A path as people write it: those of this machine without a scheme."""
     return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
-
-
-def qualified(spark: SparkSession, folder: str) -> str:
-    """A path as those of files are written, with its file system's scheme."""
-    path = _jvm(spark).org.apache.hadoop.fs.Path(folder)
-    return str(path.getFileSystem(_configuration(spark)).makeQualified(path).toString())
-
-
-def names_in(spark: SparkSession, folder: str) -> list[str]:
-    """What a folder holds, by name; nothing where there is none. Raises Unreachable."""
-    from py4j.protocol import Py4JJavaError
-
-    try:
-        path = _jvm(spark).org.apache.hadoop.fs.Path(folder)
-        system = path.getFileSystem(_configuration(spark))
-        return [str(item.getPath().getName()) for item in system.listStatus(path)] if system.exists(path) else []
-    except Py4JJavaError as error:
-        said = str(error.java_exception.toString()).partition("\n")[0]
-        raise Unreachable("the file system", f"{folder}: can't be read: {said}") from None

@@ -1,19 +1,18 @@
-"""A topic as a DataFrame: the newest record of each key, or all of them."""
+"""A topic as a DataFrame: the newest record of each key, or all of them, also with the time in which each counted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
 
 from compactory.kafka.client import Kafka
 
-from ..record_batch import Task
+from ..record_batch import Task, in_arrow
 from .extent import Extent, capture
-from .reading import COLUMNS, Keep, Reading, every, newest, task
+from .reading import SCHEMA, Keep, Reading, every, newest, task
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records"]
+__all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records", "with_validity"]
 
 
 def latest(
@@ -27,8 +26,6 @@ def latest(
 
     Lazy: every action reads the topic again, within the same offsets; call ``extent.check(kafka)`` after the last one.
     """
-    from pyspark.sql import functions as f
-
     found = _of_partitions(_frame(spark, kafka, extent, newest, pieces))
     newer = f.struct("timestamp_ms", "partition")
     among = f.max_by(f.struct("value", "partition", "offset", "timestamp_ms"), newer).alias("it")
@@ -41,8 +38,6 @@ def copies(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
 
     A key whose newest record is a tombstone is there, with a null value, while it has such a copy elsewhere.
     """
-    from pyspark.sql import functions as f
-
     found = _of_partitions(_frame(spark, kafka, extent, newest, None))
     value = f.max_by(f.struct("value"), f.struct("timestamp_ms", "partition")).getField("value").alias("value")
     alive = f.when(f.col("value").isNotNull(), f.struct("partition", "timestamp_ms"))
@@ -57,10 +52,24 @@ def records(spark: SparkSession, kafka: Kafka, extent: Extent, *, committed: boo
     return _frame(spark, kafka, extent, every, None, committed=committed)
 
 
+def with_validity(records: DataFrame, first: str, last: str, *, time: str, prefix: str = "") -> DataFrame:
+    """All records of a topic and, as columns ``first`` and ``last``, since when each counts and until when.
+
+    ``last`` is the time of the next version; null: none came. Times are those of the column ``time``; the columns
+    ``key``, ``partition`` and ``offset`` may have a ``prefix``. Within a partition records come in its order: one with
+    an older timestamp than one before it counts from that one's on. Versions that compaction has removed are not there;
+    the one before them is valid until the next that is.
+    """
+    key, partition, offset = f"{prefix}key", f"{prefix}partition", f"{prefix}offset"
+    in_log = Window.partitionBy(key, partition).orderBy(offset)
+    by_time = Window.partitionBy(key).orderBy(first, partition, offset)
+    found = records.repartition(key)
+    found = found.withColumn(first, f.max(time).over(in_log.rowsBetween(Window.unboundedPreceding, 0)))
+    return found.withColumn(last, f.lead(first).over(by_time))
+
+
 def _of_partitions(read: DataFrame) -> DataFrame:
     """The newest record of each key in each partition, where the later offset counts, whatever its timestamp says."""
-    from pyspark.sql import functions as f
-
     its = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
     return read.repartition("key").groupBy("key", "partition").agg(its).select("key", "partition", "it.*")
 
@@ -70,10 +79,10 @@ def _frame(
 ) -> DataFrame:
     spans = extent.spans(pieces or spark.sparkContext.defaultParallelism)
     reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans, committed=committed)
-    return in_tasks(spark, reading, task(reading, keep), COLUMNS)
+    return in_tasks(spark, reading, task(reading, keep), SCHEMA)
 
 
-def in_tasks(spark: SparkSession, reading: Reading, made: Task, columns: str) -> DataFrame:
+def in_tasks(spark: SparkSession, reading: Reading, made: Task, schema: pa.Schema) -> DataFrame:
     """What a task for each span makes; one that has nothing to do where there is no span."""
     tasks = len(reading.spans) or 1
-    return spark.range(0, tasks, 1, tasks).mapInArrow(made, columns)
+    return in_arrow(spark.range(0, tasks, 1, tasks), made, schema)

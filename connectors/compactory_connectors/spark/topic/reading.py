@@ -25,21 +25,18 @@ from ..record_batch import Batches, Task, of_columns
 from .extent import Span
 
 __all__ = [
-    "COLUMNS",
     "HEADERS",
     "SCHEMA",
     "Keep",
     "Reading",
     "every",
+    "in_rows",
     "newest",
     "newest_of",
     "read_span",
     "task",
     "tuned",
 ]
-
-COLUMNS: Final = "key binary, value binary, partition int, offset bigint, timestamp_ms bigint"
-"""The columns of records, as Spark spells them."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -50,6 +47,7 @@ SCHEMA: Final = pa.schema(
         ("timestamp_ms", pa.int64()),
     ]
 )
+"""The columns of records."""
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """The headers of a record."""
 _ROWS: Final = 20_000  # of a batch that is handed to Spark
@@ -100,22 +98,29 @@ def tuned() -> Iterator[None]:
         yield
 
 
-def newest(batches: Batches, reading: Reading) -> Batches:
-    """The newest record of each key; of one that comes again after a spill another one, later."""
+def newest(batches: Batches, reading: Reading | None = None) -> Batches:
+    """The newest record of each key, in log order. Versions that are not go each time that too much is held.
+
+    With a ``reading`` no more is held than its memory, and of a key that comes again after a spill there is another
+    one, later.
+    """
     held: list[pa.RecordBatch] = []
-    size = 0
+    size, limit = 0, _HELD if reading is None else reading.memory
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size > reading.memory:
-            held = list(_newest(held))
-            size = sum(each.nbytes for each in held)
-            if size > reading.memory * 3 // 4:
-                if reading.on_spill is not None:
-                    reading.on_spill()
-                yield from held
-                held, size = [], 0
-    yield from _newest(held)
+        if size <= limit:
+            continue
+        held = list(_last(held))
+        size = sum(each.nbytes for each in held)
+        if reading is None:
+            limit = max(_HELD, 2 * size)
+        elif size > limit * 3 // 4:
+            if reading.on_spill is not None:
+                reading.on_spill()
+            yield from held
+            held, size = [], 0
+    yield from _last(held)
 
 
 def newest_of(partitions: Iterable[Batches]) -> Batches:
@@ -123,7 +128,7 @@ def newest_of(partitions: Iterable[Batches]) -> Batches:
 
     Within a partition the later offset counts, between partitions the newer timestamp, then the higher partition.
     """
-    found = [list(_newest_whole(batches)) for batches in partitions]
+    found = [list(newest(batches)) for batches in partitions]
     several = len(found) > 1
     held = [batch for batches in found for batch in batches]
     if not several or not held:
@@ -133,31 +138,12 @@ def newest_of(partitions: Iterable[Batches]) -> Batches:
     yield from _last(held, np.lexsort((numbers, stamps)))
 
 
-def _newest_whole(batches: Batches) -> Batches:
-    """As :func:`newest` without a limit; versions that are not the newest go each time that the rest has doubled."""
-    held: list[pa.RecordBatch] = []
-    size, limit = 0, _HELD
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size > limit:
-            held = list(_newest(held))
-            size = sum(each.nbytes for each in held)
-            limit = max(_HELD, 2 * size)
-    return _newest(held)
-
-
 def every(batches: Batches, _reading: Reading) -> Batches:
     """Every record."""
     return batches
 
 
-def _newest(batches: Sequence[pa.RecordBatch]) -> Batches:
-    """The last record of each key, in log order."""
-    return _last(batches, None)
-
-
-def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None) -> Batches:
+def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None = None) -> Batches:
     """The last record of each key in this order, by default log order.
 
     Only keys are looked at together: values are never in one piece.
@@ -171,16 +157,24 @@ def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None) -> Batche
     last[codes[places]] = places  # of several positions for one code the last one stays
     stays = np.zeros(len(codes), bool)
     stays[last] = True
-    begin = rows = 0
-    kept: list[pa.RecordBatch] = []
+    ends = np.cumsum([batch.num_rows for batch in batches])
+    yield from in_rows(
+        batch.filter(pa.array(stays[end - batch.num_rows : end])) for batch, end in zip(batches, ends, strict=True)
+    )
+
+
+def in_rows(batches: Iterable[pa.RecordBatch]) -> Batches:
+    """The same records in batches of some ten thousand rows, in which they are handed on and parsed at less cost."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
     for batch in batches:
-        kept.append(batch.filter(pa.array(stays[begin : begin + batch.num_rows])))
-        begin, rows = begin + batch.num_rows, rows + kept[-1].num_rows
+        held.append(batch)
+        rows += batch.num_rows
         if rows >= _ROWS:
-            yield pa.concat_batches(kept)
-            kept, rows = [], 0
+            yield pa.concat_batches(held)
+            held, rows = [], 0
     if rows:
-        yield pa.concat_batches(kept)
+        yield pa.concat_batches(held)
 
 
 def read_span(reading: Reading, span: Span) -> Batches:

@@ -9,56 +9,45 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
-from compactory.lookup.digest import DirectoryDigest, range_of
+from compactory.lookup.digest import range_of
 from compactory_connectors.source.reconcile.checker import Finding
 from compactory_connectors.source.reconcile.progress import Progress, untold
 
 from ..export.files import read
 from ..export.folder import ExportFolder
+from ..export.increments import tombstones_kept
 from ..export.job import as_written
 from ..export.manifest import Export, Manifest
 from ..failures import spark_failures
 from ..identifier import quoted
-from ..record_batch import Batches
-from .held import digest_listed
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 __all__ = ["compare_export"]
 
-_RECORDS: Final = "key binary, digest binary"
 _WITH_NULLS: Final = {"ignoreNullFields": "false"}
 _MOST: Final = 50_000  # differing keys that are looked at
-_DAY: Final = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """An export as it lies there."""
+    """An export as it lies there. ``digests`` has each key with one digest, and how many ``times`` it is there."""
 
     path: str
     manifest: Manifest
     rows: DataFrame
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """The topic's digests, the files', and the keys that are not equal."""
-
-    ours: DirectoryDigest
-    theirs: DirectoryDigest
-    suspects: dict[bytes, Finding]
+    digests: DataFrame
+    stored: int
 
 
 def compare_export(
@@ -75,27 +64,19 @@ def compare_export(
     manifest, is in the outcome.
     """
     began = time.monotonic()
-    try:
-        with spark_failures():
-            files = _opened(topic, path)
-            theirs = digest_listed(_digested(files.rows))
-    except CompactoryError as error:
-        seconds = time.monotonic() - began
-        lasting = not error.retryable
-        return SideOutcome(kind="export", place=path, failure=str(error), lasting=lasting, seconds=seconds)
-    progress(f"export {path}", files.manifest.counts.rows)
-    mine = _digested(_expected(topic, files.manifest)).persist()
-    try:
-        ours = digest_listed(mine)
-        ranges = ours.differing(theirs)
-        suspects = _suspects(mine, _digested(files.rows), ranges) if ranges else {}
-        compared = _Compared(ours=ours, theirs=theirs, suspects=suspects)
-        return _outcome(topic, kafka, files, compared, most, began)
-    finally:
-        mine.unpersist()
+    with ExitStack() as kept:
+        try:
+            with spark_failures():
+                files = _opened(topic, path, kept)
+        except CompactoryError as error:
+            seconds = time.monotonic() - began
+            lasting = not error.retryable
+            return SideOutcome(kind="export", place=path, failure=str(error), lasting=lasting, seconds=seconds)
+        progress(f"export {path}", files.manifest.counts.rows)
+        return _outcome(topic, kafka, files, *_compared(topic, files, kept), most, began)
 
 
-def _opened(topic: TopicStates, path: str) -> _Files:
+def _opened(topic: TopicStates, path: str, kept: ExitStack) -> _Files:
     folder = ExportFolder(topic.spark, path)
     manifest = folder.manifest()
     if manifest.export is Export.HISTORY:
@@ -113,13 +94,16 @@ def _opened(topic: TopicStates, path: str) -> _Files:
             f"{path}: {len(odd)} files are not those of its manifest, which were added, lost or changed in size:"
             f" {', '.join(odd[:3])}; export again"
         )
-    return _Files(path=path, manifest=manifest, rows=read(topic.spark, path, manifest))
+    rows = read(topic.spark, path, manifest)
+    its = _digested(rows).groupBy("key").agg(f.min("digest").alias("theirs"), f.count("digest").alias("times"))
+    kept.callback(its.persist().unpersist)
+    stored = its.agg(f.sum("times")).first()
+    assert stored is not None
+    return _Files(path=path, manifest=manifest, rows=rows, digests=its, stored=stored[0] or 0)
 
 
 def _digested(rows: DataFrame) -> DataFrame:
     """Key and digest of rows as they are in files. An empty text may be nothing in a CSV file, also as a key."""
-    from pyspark.sql import functions as f
-
     whole = f.to_json(f.struct(*sorted(map(quoted, rows.columns))), _WITH_NULLS)
     half = f.unhex(f.substring(f.sha2(whole, 256), 1, 32))
     return rows.select(f.coalesce("_key", f.lit("")).cast("binary").alias("key"), half.alias("digest"))
@@ -127,8 +111,6 @@ def _digested(rows: DataFrame) -> DataFrame:
 
 def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
     """The rows that the export should have."""
-    from pyspark.sql import functions as f
-
     latest = topic.at(manifest.ends)
     if manifest.export is Export.CHANGES:
         starts = [f.when(f.col("partition") == number, start) for number, start in manifest.starts.items()]
@@ -136,35 +118,36 @@ def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
     return as_written(latest, manifest)
 
 
-def _suspects(mine: DataFrame, rows: DataFrame, ranges: Collection[int]) -> dict[bytes, Finding]:
-    """The keys of these ranges that are not equal; one that is there twice in the files is not."""
-    from pyspark.sql import functions as f
-
-    chosen = frozenset(ranges)
-
-    def of_ranges(batches: Batches) -> Batches:
-        for batch in batches:
-            yield batch.filter(pa.array([range_of(key) in chosen for key in batch.column(0).to_pylist()], pa.bool_()))
-
-    ours = mine.mapInArrow(of_ranges, _RECORDS).withColumnRenamed("digest", "ours")
-    theirs = rows.mapInArrow(of_ranges, _RECORDS).groupBy("key").agg(f.collect_list("digest").alias("theirs"))
-    unlike = f.col("ours").isNull() | f.col("theirs").isNull() | (f.array("ours") != f.col("theirs"))
-    found = ours.join(theirs, "key", "full_outer").where(unlike).limit(_MOST).collect()
-    return {bytes(key): _finding(ours, theirs) for key, ours, theirs in found}
+def _compared(topic: TopicStates, files: _Files, kept: ExitStack) -> tuple[int, dict[bytes, Finding]]:
+    """How many rows the files should have, and the keys that are not equal, as one is that is there twice."""
+    mine = _digested(_expected(topic, files.manifest)).withColumnRenamed("digest", "ours")
+    both = mine.join(files.digests, "key", "full_outer")
+    kept.callback(both.persist().unpersist)
+    unlike = ~f.col("ours").eqNullSafe(f.col("theirs")) | (f.col("times") > 1)
+    counted = both.agg(f.count("ours"), f.count_if(unlike)).first()
+    assert counted is not None
+    found = both.where(unlike).limit(_MOST).collect() if counted[1] else []
+    return counted[0], {bytes(row.key): _finding(row.ours, row.theirs) for row in found}
 
 
-def _finding(ours: bytes | None, theirs: Sequence[bytes] | None) -> Finding:
+def _finding(ours: bytes | None, theirs: bytes | None) -> Finding:
     if ours is None:
         return Finding.EXTRA
     return Finding.MISSING if theirs is None else Finding.DIFFERENT
 
 
 def _outcome(
-    topic: TopicStates, kafka: Kafka, files: _Files, compared: _Compared, most: int, began: float
+    topic: TopicStates,
+    kafka: Kafka,
+    files: _Files,
+    rows: int,
+    suspects: dict[bytes, Finding],
+    most: int,
+    began: float,
 ) -> SideOutcome:
-    manifest, suspects = files.manifest, compared.suspects
+    manifest = files.manifest
     since = topic.touched(manifest.ends, suspects)
-    old = bool(suspects) and time.time() * 1000 - manifest.captured_ms > _retention(kafka, topic.topic)
+    old = bool(suspects) and time.time() * 1000 - manifest.captured_ms > tombstones_kept(kafka, topic.topic)
     forgotten = {key for key, its in suspects.items() if its is Finding.EXTRA and old} - since
     stays = {key: its for key, its in suspects.items() if key not in since and key not in forgotten}
     shown = sorted(stays)[:most]
@@ -175,9 +158,9 @@ def _outcome(
         place=files.path,
         positions=manifest.ends,
         behind=sum(max(0, end - manifest.ends.get(number, 0)) for number, end in topic.extent.ends.items()),
-        expected=compared.ours.total.count,
-        stored=compared.theirs.total.count,
-        ranges=len(compared.ours.differing(compared.theirs)),
+        expected=rows,
+        stored=files.stored,
+        ranges=len({range_of(key) for key in suspects}),
         findings=Counter(stays.values()),
         differences=[
             Differing(key=key, finding=stays[key], expected=expected.get(key), found=found.get(key)) for key in shown
@@ -196,15 +179,8 @@ def _notes(since: int, forgotten: int, suspects: int) -> Iterator[str]:
         yield f"{_MOST} keys differ or more; no more were looked at"
 
 
-def _retention(kafka: Kafka, topic: str) -> int:
-    """For how many milliseconds the topic keeps tombstones at the least."""
-    return int(kafka.topic_configs([topic]).get(topic, {}).get("delete.retention.ms", _DAY))
-
-
 def _shown(rows: DataFrame, keys: Collection[bytes]) -> dict[bytes, bytes]:
     """The rows of some keys, as JSON."""
-    from pyspark.sql import functions as f
-
     key = f.coalesce("_key", f.lit(""))
     found = rows.where(key.isin([key.decode(errors="replace") for key in keys]))
     return {name.encode(): row.encode() for name, row in found.select(key, f.to_json(f.struct("*"))).collect()}

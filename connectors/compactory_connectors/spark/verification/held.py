@@ -7,64 +7,46 @@ store applies it, and what that table holds is what stores hold.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.table import Table
-from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, range_of, record_digest
+from compactory.lookup.digest import RANGES, Digester, DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory.records import Partition
 from compactory.storage.memory_directory import MemoryDirectoryStorage
 
-from ..record_batch import Batches, Task, of_rows
-from .digest_rows import digest_of, digest_rows
+from ..record_batch import Batches, Task, in_arrow, of_rows
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["BAD", "HELD", "RECORDS", "digest_held", "digest_listed", "list_held"]
+__all__ = ["BAD", "HELD", "digest_held", "list_held"]
 
 HELD: Final = "held"
 BAD: Final = "bad"
 """The newest record can't be read by the directory's definition."""
 
-RECORDS: Final = "key binary, digest binary, state string"
-"""The columns of :func:`list_held`."""
-
-_SUMS: Final = "range int, count bigint, high binary, low binary"
 _BAD_COUNT: Final = -1  # in place of a range
-_SUM_SCHEMA: Final = pa.schema(
-    [("range", pa.int32()), ("count", pa.int64()), ("high", pa.binary()), ("low", pa.binary())]
-)
-_RECORD_SCHEMA: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary()), ("state", pa.string())])
+_SUMS: Final = pa.schema([("range", pa.int32()), ("count", pa.int64()), ("high", pa.binary()), ("low", pa.binary())])
+"""Both sums of a range as bytes, for Spark has no unsigned numbers."""
+_RECORDS: Final = pa.schema([("key", pa.binary()), ("digest", pa.binary()), ("state", pa.string())])
 
 
 def digest_held(latest: DataFrame, directory: Directory[Any]) -> tuple[DirectoryDigest, int]:
     """The digests of what the directory holds of the newest records, and how many of them are bad. One Spark job."""
-    return _summed(latest.select("key", "value").mapInArrow(_summing(directory), _SUMS))
-
-
-def digest_listed(records: DataFrame) -> DirectoryDigest:
-    """The digests of records that are given as key and digest. One Spark job."""
-    return _summed(records.select("key", "digest").mapInArrow(_adding, _SUMS))[0]
-
-
-def _summed(sums: DataFrame) -> tuple[DirectoryDigest, int]:
-    rows = sums.collect()
     digest, bad = DirectoryDigest(), 0
-    for number, count, high, low in rows:
+    for number, count, high, low in in_arrow(latest.select("key", "value"), _summing(directory), _SUMS).collect():
         if number == _BAD_COUNT:
             bad += count
         else:
-            digest.add(number, digest_of(count, high, low))
+            digest.add(number, RangeDigest(count, int.from_bytes(high, "big"), int.from_bytes(low, "big")))
     return digest, bad
 
 
 def list_held(latest: DataFrame, directory: Directory[Any], ranges: Collection[int]) -> DataFrame:
     """The records of some ranges that the directory holds, with their digests, and those that are bad. Lazy."""
-    return latest.select("key", "value").mapInArrow(_listing(directory, frozenset(ranges)), RECORDS)
+    return in_arrow(latest.select("key", "value"), _listing(directory, frozenset(ranges)), _RECORDS)
 
 
 def _summing(directory: Directory[Any]) -> Task:
@@ -77,17 +59,14 @@ def _summing(directory: Directory[Any]) -> Task:
                 if state == HELD:
                     digester.add(key, value)
                 bad += state == BAD
-        yield of_rows([*digest_rows(digester), (_BAD_COUNT, bad, b"", b"")], _SUM_SCHEMA)
+        sums = [
+            (number, each.count, each.high.to_bytes(8, "big"), each.low.to_bytes(8, "big"))
+            for number, each in enumerate(digester.result().ranges)
+            if each.count
+        ]
+        yield of_rows([*sums, (_BAD_COUNT, bad, b"", b"")], _SUMS)
 
     return task
-
-
-def _adding(batches: Batches) -> Batches:
-    digester = Digester()
-    for batch in batches:
-        for key, digest in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-            digester.count(range_of(key), digest)
-    yield of_rows(digest_rows(digester), _SUM_SCHEMA)
 
 
 def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
@@ -103,7 +82,7 @@ def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
                 for (key, value), state in zip(rows, states, strict=True)
                 if state is not None
             ]
-            yield of_rows(found, _RECORD_SCHEMA)
+            yield of_rows(found, _RECORDS)
 
     return task
 

@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
 
 from compactory.errors import CompactoryError
 from compactory.lookup.digest import DirectoryDigest, range_of
@@ -24,9 +26,6 @@ from .held import BAD, HELD, digest_held, list_held
 from .running_store import RunningStore, StoreDigest, StoreRecord, read_digest, read_record
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["compare_store", "finding_of"]
 

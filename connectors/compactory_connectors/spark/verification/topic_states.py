@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
+
+from pyspark.sql import DataFrame, SparkSession
 
 from compactory.kafka.client import Kafka
 
 from ..topic.extent import Extent, capture
 from ..topic.frame import latest, records
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["TopicStates"]
 
@@ -36,9 +34,7 @@ class TopicStates:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for frame in self._kept.values():
             frame.unpersist()
 

@@ -1,4 +1,4 @@
-"""What a task makes of records: typed rows, or raw ones. Runs in the executors; belongs to one task."""
+"""What a task makes of records: typed rows. Runs in the executors; belongs to one task."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.directory import Envelope
 from compactory.errors import CompactoryError
 
-from ..export.json_columns import JsonReader, Parsed
 from .casting import cast, takes_numbers
-from .columns import ERROR, OPERATION
+from .json_columns import Fields, JsonReader, Parsed
 
-__all__ = ["RowShape", "TypedRows", "raw_rows"]
+__all__ = ["ERROR", "OPERATION", "VALIDITY", "RowShape", "TypedRows", "times"]
 
-_TIMESTAMP: Final = pa.timestamp("us", "UTC")
-_NAMES: Final = {"_value": "value", "_partition": "partition", "_offset": "offset"}
+ERROR: Final = "_error"
+OPERATION: Final = "_op"
+VALIDITY: Final = ("_valid_from", "_valid_to")
+"""Columns of rows that are versions, and of their records, there in milliseconds."""
+_OF_RECORDS: Final = {
+    "_value": "value",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp_ms": "timestamp_ms",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,34 +39,34 @@ class RowShape:
     """
 
     schema: pa.Schema
-    fields: Mapping[str, pa.DataType]
+    fields: Fields
+    fixed: bool = True
+    """The fields were given, not found: a value that does not fit one is an error of its row."""
     envelope: Envelope = "none"
     active: str | None = None
     base64: bool = False
     changes: bool = False
 
 
-def raw_rows(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of raw records that a schema names."""
-    return pa.RecordBatch.from_arrays([_raw(records, name) for name in schema.names], schema=schema)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """Rows, the record of each, and whether it is an entry; errors by row; the types that the fields need."""
+
+    rows: pa.RecordBatch
+    records: pa.RecordBatch
+    lives: npt.NDArray[np.bool_]
+    errors: Mapping[int, str]
+    found: Fields
 
 
-def _raw(records: pa.RecordBatch, name: str) -> pa.Array:
-    if name == "timestamp":
-        return _times(records)
-    return records.column(name)
-
-
-def _times(records: pa.RecordBatch) -> pa.Array:
+def times(records: pa.RecordBatch) -> pa.Array:
     """The records' times; null for -1, with which Kafka says that there is none."""
-    stamps = records.column("timestamp_ms")
-    known = np.asarray(stamps) >= 0
-    milliseconds = pa.array(np.asarray(stamps), pa.int64(), mask=~known)
-    return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(_TIMESTAMP)
+    stamps = np.asarray(records.column("timestamp_ms"))
+    return _moments(pa.array(stamps, pa.int64(), mask=stamps < 0))
 
 
-def _texts(told: Mapping[int, str], rows: int) -> pa.Array:
-    return pa.array([told.get(row) for row in range(rows)], pa.string()) if told else pa.nulls(rows, pa.string())
+def _moments(milliseconds: pa.Array) -> pa.Array:
+    return milliseconds.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
 class TypedRows:
@@ -69,13 +78,12 @@ class TypedRows:
 
     def __init__(self, shape: RowShape) -> None:
         self._shape = shape
-        self._reader = JsonReader(shape.envelope, shape.active, fixed=True)
+        self._reader = JsonReader(shape.envelope, shape.active, fixed=shape.fixed)
         self._fields = dict(shape.fields)
 
-    def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
+    def of(self, records: pa.RecordBatch) -> Typed:
         """The rows of these records: of those that live, or with ``changes`` of all."""
-        living = np.asarray(records.column("value").is_valid())
-        place = np.flatnonzero(living)
+        place = np.flatnonzero(records.column("value").is_valid())
         parsed = self._parse(records.column("value").drop_null().to_pylist())
         errors = dict(parsed.errors)
         columns = {name: self._cast(parsed, name, errors) for name in self._shape.fields}
@@ -86,15 +94,23 @@ class TypedRows:
             from_row[place[stays]] = np.flatnonzero(stays)
         else:
             records, from_row = records.take(pa.array(place[stays])), np.flatnonzero(stays)
-        taken = pa.array(from_row, mask=from_row < 0)
+        lives = from_row >= 0
+        taken = pa.array(from_row, mask=~lives)
         told = {row: errors[int(of)] for row, of in enumerate(from_row) if int(of) in errors} if errors else {}
-        keys = self._keys(records, told)
+        found = {"_key": self._keys(records, told)}
         self._refuse_unsaid(records, told)
-        found = {name: column.take(taken) for name, column in columns.items()}
-        found |= {name: records.column(of) for name, of in _NAMES.items()}
-        found |= {"_key": keys, "_timestamp": _times(records), ERROR: _texts(told, records.num_rows)}
-        found[OPERATION] = pa.array(np.where(from_row < 0, "delete", "put"), pa.string())
-        return pa.RecordBatch.from_arrays([found[name] for name in self._shape.schema.names], schema=self._shape.schema)
+        found |= {name: column.take(taken) for name, column in columns.items()}
+        found[ERROR] = _texts(told, len(lives))
+        if OPERATION in self._shape.schema.names:
+            found[OPERATION] = pa.array(np.where(lives, "put", "delete"), pa.string())
+        rows = [found[name] if name in found else _own(records, name) for name in self._shape.schema.names]
+        return Typed(
+            rows=pa.RecordBatch.from_arrays(rows, schema=self._shape.schema),
+            records=records,
+            lives=lives,
+            errors=told,
+            found=parsed.found,
+        )
 
     def _parse(self, values: list[bytes]) -> Parsed:
         """The values' fields. A date, time or decimal is expected as before, as a text or a number."""
@@ -112,7 +128,7 @@ class TypedRows:
         kind = self._shape.schema.field(name).type
         column, unfit = cast(parsed.columns[name], kind, base64=self._shape.base64)
         for row in unfit:
-            errors.setdefault(row, f"field {name!r} is no {kind}")
+            errors.setdefault(row, f"field {name!r} is no {from_arrow_type(kind).simpleString()}")
         return column
 
     def _keys(self, records: pa.RecordBatch, told: dict[int, str]) -> pa.Array:
@@ -137,3 +153,14 @@ class TypedRows:
                 f"partition {partition}, offset {offset}: {said}; have the schema name a column `{ERROR} string` to"
                 " get such records as rows without fields"
             )
+
+
+def _own(records: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of the record's own."""
+    if name == "_timestamp":
+        return times(records)
+    return _moments(records.column(name)) if name in VALIDITY else records.column(_OF_RECORDS[name])
+
+
+def _texts(told: Mapping[int, str], rows: int) -> pa.Array:
+    return pa.array([told.get(row) for row in range(rows)], pa.string()) if told else pa.nulls(rows, pa.string())

@@ -39,6 +39,8 @@ def cast(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Array
 def _as_a_whole(column: pa.Array, kind: pa.DataType, *, base64: bool) -> pa.Array:
     if pa.types.is_nested(kind) or (base64 and pa.types.is_decimal(kind)):
         raise ValueError("value by value")
+    if pa.types.is_decimal(kind):
+        return column.cast(pa.string()).cast(kind)  # from a number it would round
     if pa.types.is_integer(column.type) and pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("ms", kind.tz)).cast(kind)
     if pa.types.is_integer(column.type) and pa.types.is_date(kind):

@@ -1,27 +1,79 @@
-"""Which columns the fields of values make: from a sample first, then of what was found on the way."""
+"""Which columns the fields of values make: given ones, or those of a sample first, then of what is found on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 
+from ..identifier import quoted
 from ..topic.extent import Extent
 from ..topic.reading import Reading, read_span
 from .json_columns import Fields, JsonReader
 from .json_types import fields_of, merged
 
-__all__ = ["chosen", "infer", "sample", "widened"]
+__all__ = ["arrow_schema", "chosen", "columns_in", "columns_of", "given", "in_json", "infer", "sample", "widened"]
 
 _SAMPLED: Final = 2000  # last offsets of a partition; what other records have in addition is found when they are read
 _MOST: Final = 2000  # fields, those within others included; objects whose field names are data have more
 _AVRO: Final = b"\0"  # Confluent's wire format begins with it, a JSON object never does
+
+
+def given(text: str) -> t.StructType:
+    """The columns of ``--columns``. Raises ConfigError."""
+    try:
+        return columns_in(text)
+    except PySparkException as error:
+        said = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"--columns {text!r} is no list such as 'id bigint, name string': {said}") from error
+
+
+def columns_of(types: Mapping[str, str]) -> t.StructType:
+    """Columns by their names and types in Spark's words."""
+    return columns_in(", ".join(f"{quoted(name)} {kind}" for name, kind in types.items())) if types else t.StructType()
+
+
+def columns_in(text: str) -> t.StructType:
+    """Columns in Spark's words, as ``id bigint, price decimal(10,2)``; needs Spark's session."""
+    found = t.StructType.fromDDL(text)
+    assert isinstance(found, t.StructType)  # text of one type alone would be another
+    return found
+
+
+def arrow_schema(columns: t.StructType) -> pa.Schema:
+    """The schema of the batches that Spark expects for these columns."""
+    return to_arrow_schema(columns, timezone="UTC")
+
+
+def in_json(columns: Iterable[t.StructField]) -> dict[str, pa.DataType]:
+    """What values of these columns are in JSON: what is read before it is cast. Raises ConfigError."""
+    return {column.name: _in_json(column.name, column.dataType) for column in columns}
+
+
+def _in_json(name: str, kind: t.DataType) -> pa.DataType:
+    match kind:
+        case t.BooleanType():
+            return pa.bool_()
+        case t.IntegralType():
+            return pa.int64()
+        case t.FloatType() | t.DoubleType():
+            return pa.float64()
+        case t.StringType() | t.DecimalType() | t.DateType() | t.TimestampType() | t.TimestampNTZType():
+            return pa.string()  # of a decimal as well: where the value has it as text it keeps all of its digits
+        case t.ArrayType():
+            return pa.list_(_in_json(name, kind.elementType))
+        case t.StructType():
+            return pa.struct([(item.name, _in_json(name, item.dataType)) for item in kind.fields])
+    raise ConfigError(f"column {name!r}: JSON has nothing like {kind.simpleString()}; take string")
 
 
 def sample(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
