@@ -80,7 +80,7 @@ def test_a_table_as_the_catalogue_describes_it(postgres: psycopg.Connection[Any]
         ("id", "b"),
         True,
     )
-    assert tuple(replace(column, shape=None) for column in table.columns) == (
+    assert tuple(replace(column, element=None, dimensions=1, attributes=()) for column in table.columns) == (
         Column(name="b", type="int2", not_null=True, declared="smallint"),
         Column(name="id", type="int4", not_null=True, declared="integer"),
         Column(name="updated", type="timestamptz", not_null=True, declared="timestamp with time zone"),

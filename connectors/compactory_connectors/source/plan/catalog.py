@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -76,7 +76,7 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
     primary_key, indexes = row
     shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
     found = connection.cursor(row_factory=class_row(Column)).execute(query("catalog/columns"), {"oid": relation.oid})
-    columns = [replace(column, shape=shapes.get(column.name)) for column in found]
+    columns = [column.made_of(shapes[column.name]) for column in found]
     stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
     return Table(
         schema=relation.schema,
@@ -145,7 +145,8 @@ def _result_column(connection: Connection[Any], name: str, kind: int, typmod: in
     place = {"type": kind, "typmod": typmod, "table": table, "number": number}
     row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), place).fetchone()
     assert row is not None
-    return Column(name=name, typmod=typmod, shape=_shapes(connection, [(name, kind, typmod, 1)])[name], **row)
+    shape = _shapes(connection, [(name, kind, typmod, 1)])[name]
+    return Column(name=name, typmod=typmod, **row).made_of(shape)
 
 
 def _refusal(message: str | bytes) -> str:

@@ -15,7 +15,7 @@ from ..javatext.java_calendar import civil_date, proleptic_date, proleptic_day_n
 from ..javatext.java_zone import JavaZone, java_zone
 from .column import Calendar, ColumnOptions, Granularity
 from .column_value import INFINITIES, decode_date, decode_time, decode_timestamp
-from .record import Java, RowError
+from .record import RowError
 from .schema import Schema, Type
 
 __all__ = ["date_decoder", "granular", "time_decoder", "timestamp_decoder"]
@@ -76,18 +76,16 @@ def _modern(micros: int, zone: JavaZone | None) -> int:
     return moment * _MICROS + fraction // 1000 * 1000
 
 
-def granular(options: ColumnOptions) -> tuple[Schema, Java, Callable[[int], Any]]:
-    """Schema, class and value that microseconds since the epoch become under ``timestamp.granularity``."""
+def granular(options: ColumnOptions) -> tuple[Schema, Callable[[int], Any]]:
+    """Schema and value that microseconds since the epoch become under a ``timestamp.granularity`` of one's own."""
     granularity = options.granularity
-    if granularity is Granularity.CONNECT_LOGICAL:
-        return Schema.timestamp(), Java.SQL_TIMESTAMP, int
     if granularity in _NUMBERS:
         number = _NUMBERS[granularity]
         if granularity.value.endswith("long"):
-            return Schema(type=Type.INT64), Java.LONG, number
-        return Schema(type=Type.STRING), Java.STRING, lambda micros: str(number(micros))
+            return Schema(type=Type.INT64), number
+        return Schema(type=Type.STRING), lambda micros: str(number(micros))
     digits = 6 if granularity is Granularity.MICROS_ISO_DATETIME_STRING else 9
-    return Schema(type=Type.STRING), Java.STRING, _iso(java_zone(options.zone), digits)
+    return Schema(type=Type.STRING), _iso(java_zone(options.zone), digits)
 
 
 def _towards_1970(micros: int) -> int:

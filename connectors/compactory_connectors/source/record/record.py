@@ -39,23 +39,18 @@ class Kind(Enum):
     """How Postgres writes a column in text format; decides which direct conversions of raw bytes exist."""
 
     BOOLEAN = auto()
-    BITS = auto()
     INTEGER = auto()
     FLOAT32 = auto()
     FLOAT64 = auto()
-    MONEY = auto()
     NUMERIC = auto()
     TEXT = auto()
     BYTEA = auto()
     DATE = auto()
     TIME = auto()
-    TIMETZ = auto()
     TIMESTAMP = auto()
     TIMESTAMPTZ = auto()
     CONVERTED = auto()
-    """A column whose value hangs on the connector's options, or that has parts: no short cuts."""
-    VALUE = auto()
-    """No column: the value is there already and has no text of Postgres'."""
+    """No short cuts: a value that hangs on the connector's options, a part of one, or one that is no column's text."""
 
 
 class Java(Enum):
