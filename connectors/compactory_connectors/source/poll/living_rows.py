@@ -11,7 +11,7 @@ from psycopg import sql
 
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, PollSnapshot, Server, TableReplaced, statement
+from ..postgres.server import ChunkReader, PollSnapshot, Server, statement
 from ..record.record import KeyParts, RowError
 from .conditions import Conditions
 
@@ -33,10 +33,8 @@ def snapshot_of(
         with server.reading(serializable=plan.serializable):
             yield None
         return
-    table = sql.Identifier(plan.schema, plan.name)
-    with server.poll(table, plan.oid, indexed=indexed, serializable=plan.serializable) as at:
-        if at.shape != plan.shape and not changed:
-            raise TableReplaced(f"table {plan.qualified}: its columns or triggers have changed")
+    table, shape = sql.Identifier(plan.schema, plan.name), None if changed else plan.shape
+    with server.poll(table, plan.oid, shape=shape, indexed=indexed, serializable=plan.serializable) as at:
         yield at
 
 

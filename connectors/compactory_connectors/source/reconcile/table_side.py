@@ -177,8 +177,7 @@ def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: 
     if plan.reading is Reading.NEW_ROWS and at is not None:
         return NewRowsReader(server, plan, offset).unsent(at)
     if plan.reading is Reading.PLACE:
-        begun = offset.timestamp is not None or offset.incrementing is not None
-        return Conditions(plan).beyond(offset.cursor) if begun else row_order.beyond(plan, offset.initial, None)
+        return row_order.behind(plan, offset)
     if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
         return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
     versions = replace(plan, reading=Reading.VERSIONS)
