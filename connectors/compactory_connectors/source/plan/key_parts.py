@@ -18,12 +18,11 @@ from uuid import UUID
 from ..record.column import Column
 from ..record.converters import Converter, Render
 from ..record.converters.string_converter import StringConverter
-from ..record.record import Cell, Java, KeyParts, Kind, Node, StructNode
+from ..record.record import WHOLES, Cell, Java, KeyParts, Kind, Node, StructNode
 from .catalog import Table
 
 __all__ = ["is_exact", "key_reader", "key_type", "sample"]
 
-_WHOLE = {Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG}
 _EXACT = {Kind.BOOLEAN, Kind.INTEGER, Kind.TEXT, Kind.DATE}
 _UNEQUALLED = {"json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle"}
 """Types whose ``=`` does not exist, or asks for something else."""
@@ -74,7 +73,7 @@ def _exact(cell: Cell, table: Table) -> bool:
     column = table.column(cell.column)
     if column is None or column.type in _UNEQUALLED or not all(step.lossless for step in cell.steps):
         return False
-    return cell.kind in _EXACT or (column.type == "numeric" and (cell.java in _WHOLE or cell.java is Java.DECIMAL))
+    return cell.kind in _EXACT or (column.type == "numeric" and (cell.java in WHOLES or cell.java is Java.DECIMAL))
 
 
 def key_reader(

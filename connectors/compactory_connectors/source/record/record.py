@@ -16,6 +16,7 @@ from .schema import Schema
 
 __all__ = [
     "TIMES",
+    "WHOLES",
     "Cell",
     "Constant",
     "Java",
@@ -74,6 +75,9 @@ class Java(Enum):
     SQL_TIMESTAMP = "java.sql.Timestamp"  # int, microseconds since 1970-01-01T00:00Z
     DATE = "java.util.Date"  # int, milliseconds since 1970-01-01T00:00Z
 
+
+WHOLES = (Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG)
+"""The classes of integers, by width."""
 
 TIMES = frozenset({Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE})
 """The classes of dates and times."""
