@@ -83,6 +83,9 @@ class PlainRows:
     def render_deletion(self, raw: Sequence[bytes | None]) -> tuple[bytes | None, None]:
         return self.render_key(raw), None
 
+    def key_columns_of(self, raw: Sequence[bytes | None]) -> tuple[bytes | None]:
+        return (raw[self._position],)
+
     def key_parts(self, key: bytes) -> tuple[bytes]:
         return (key,)
 

@@ -23,6 +23,7 @@ from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka, kafka_errors
 
 from ..cursor.cursor import Cursor
+from ..cursor.offset_keys import offset_key, query_key
 from ..publish.stored_offsets import StoredOffset
 from ..publish.topics import read
 from ..setting import nearest
@@ -145,9 +146,8 @@ def connect_keys(connector: str, table: tuple[str, str, str] | None) -> list[byt
     connector on.
     """
     if table is None:
-        return [orjson.dumps([connector, {"query": "query"}])]
-    names = (".".join(table), ".".join(table[1:]))
-    return [orjson.dumps([connector, {"protocol": "1", "table": name}]) for name in names]
+        return [query_key(connector)]
+    return [offset_key(connector, *names) for names in (table, table[1:])]
 
 
 def connect_value(cursor: Cursor) -> bytes:

@@ -14,11 +14,10 @@ from psycopg.rows import class_row, dict_row, tuple_row
 from compactory.errors import ConfigError
 from compactory_sql import query
 
-from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..record.column import Column, Shape, shapes_of
 
-__all__ = ["Index", "Table", "describe", "describe_query", "describe_tables", "find_relations"]
+__all__ = ["Index", "Table", "describe", "describe_query", "find_relations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +128,6 @@ def describe_query(connection: Connection[Any], text: str) -> Table:
     if twice:
         raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in twice)
     return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
-
-
-def describe_tables(connection: Connection[Any], config: ConnectorConfig) -> tuple[Table, ...]:
-    """The tables of ``config``, fit to be polled or not. Raises ConfigError when a listed one is missing."""
-    relations = find_relations(connection)
-    missing = config.selection.missing(relations, f"database {config.connection.server} has no such table")
-    if missing:
-        raise ConfigError(missing)
-    found = (describe(connection, relation) for relation in config.selection.choose(relations))
-    return tuple(table for table in found if table is not None)
 
 
 def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:

@@ -19,8 +19,7 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from ..control.load_progress import Load
 from ..cursor.offset import SourceOffset
-from ..cursor.phase import Phase
-from ..cursor.resend_reason import ResendReason
+from ..cursor.phase import Phase, ResendReason
 from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan

@@ -310,18 +310,18 @@ class Server:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")
 
-    def scalar(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> Any:
+    def scalar(self, statement: sql.Composed) -> Any:
         """The first value of the first row, or None."""
         cursor = self.connection.cursor(row_factory=scalar_row)
-        return cursor.execute(statement, parameters).fetchone()
+        return cursor.execute(statement).fetchone()
 
-    def column(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+    def column(self, statement: sql.Composed) -> list[Any]:
         """The first value of every row."""
-        return self.connection.cursor(row_factory=scalar_row).execute(statement, parameters).fetchall()
+        return self.connection.cursor(row_factory=scalar_row).execute(statement).fetchall()
 
-    def rows(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[RawRow]:
+    def rows(self, statement: sql.Composed) -> list[RawRow]:
         """Every row, raw."""
-        return raw_rows(self.connection.execute(statement, parameters))
+        return raw_rows(self.connection.execute(statement))
 
     def lockers(self, oid: int) -> list[str]:
         """Sessions that lock a table, or a partition of it, against readers, in words."""

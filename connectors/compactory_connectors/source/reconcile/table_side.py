@@ -22,7 +22,7 @@ from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, stateme
 from ..record.record import KeyParts, RowError
 from .checker import Row
 
-__all__ = ["Expected", "Look", "TableSide"]
+__all__ = ["Expected", "Look", "look_at"]
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
@@ -151,23 +151,11 @@ class Look:
         return sql.SQL(" AND ").join(conditions)
 
 
-class TableSide:
-    """One table of a connector. Owned by one thread. Raises psycopg.Error and TableReplaced."""
-
-    def __init__(self, server: Server, plan: TablePlan) -> None:
-        self.plan = plan
-        self._server = server
-        self._positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
-
-    def parts(self, row: RawRow) -> KeyParts:
-        """The columns of a row's key."""
-        return tuple(row[position] for position in self._positions)
-
-    @contextmanager
-    def look(self, offset: SourceOffset | None) -> Iterator[Look]:
-        """A snapshot of now; ``offset`` is what the source has stored."""
-        with snapshot_of(self._server, self.plan, changed=True) as at:
-            yield Look(self._server, self.plan, offset, at)
+@contextmanager
+def look_at(server: Server, plan: TablePlan, offset: SourceOffset | None) -> Iterator[Look]:
+    """A snapshot of now; ``offset`` is what the source has stored. Raises psycopg.Error and TableReplaced."""
+    with snapshot_of(server, plan, changed=True) as at:
+        yield Look(server, plan, offset, at)
 
 
 def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> sql.Composable:
