@@ -127,7 +127,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         render=functions.record,
         render_key=functions.key,
         exact_key=dated is None and is_exact(key, config.key_converter.converter, table),
-        key_parts=key_reader(key, table, columns, key_columns, functions.key),
+        key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.key),
         render_deletion=functions.deletion,
         formatted=_formatted(config, case, table),
     )
