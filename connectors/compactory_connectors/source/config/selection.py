@@ -1,8 +1,8 @@
 """Which tables a connector polls, and by which columns: names, patterns and mappings, as the real connector reads them.
 
 Pure: the relations come from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
-connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; Python's are the same but
-for Unicode classes.
+connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there, which spells alike what
+Compactory takes of Java's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..javatext.java_regex import java_pattern
 from ..setting import names, nearest
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
 
 _IDENTIFIER_PART = re.compile(r'"(?:[^"]|"")+"|[^".]+')
 _IDENTIFIER = re.compile(rf"(?:{_IDENTIFIER_PART.pattern})(?:\.(?:{_IDENTIFIER_PART.pattern}))*")
-_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
 RELATIONS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 """What can be polled, by ``pg_class.relkind``."""
@@ -208,10 +208,9 @@ def split_identifier(text: str) -> list[str] | None:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    literal = _QUOTED.sub(lambda quoted: re.escape(quoted[1]), text)
     try:
-        return re.compile(literal.replace(r"\z", r"\Z"))
-    except re.error as error:
+        return java_pattern(text)
+    except ValueError as error:
         raise ValueError(f"must be regular expressions: {error}") from None
 
 
