@@ -13,7 +13,7 @@ from ..cursor.offset import SourceOffset
 from ..plan import row_order
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
-from ..poll.living_rows import snapshot_of, type_name
+from ..poll.living_rows import keys_joined, snapshot_of
 from ..poll.new_rows import NewRowsReader
 from ..poll.rendering import logged_columns
 from ..poll.written_rows import FIRST, WrittenRows
@@ -23,6 +23,8 @@ from ..record.record import KeyParts, RowError
 from .checker import Row
 
 __all__ = ["Expected", "Look", "look_at"]
+
+_KEYED = sql.SQL("EXISTS (SELECT FROM unnest({arrays}) AS d ({names}) WHERE {matches})")
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
@@ -81,7 +83,7 @@ class Look:
             due=self._due,
             optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
             relation=self.plan.relation(),
-            chosen=sql.SQL("true") if only is None else self._having(only),
+            chosen=sql.SQL("true") if only is None else _KEYED.format(**keys_joined(self.plan, only)),
             suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
         )
 
@@ -136,19 +138,6 @@ class Look:
             oid=sql.Literal(self.plan.oid),
             unseen=self._deletions,
         )
-
-    def _having(self, keys: Sequence[KeyParts]) -> sql.Composable:
-        """Rows whose key columns are among those of the keys, each by itself: of several columns more than the keys."""
-        columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
-        conditions: list[sql.Composable] = []
-        for name, declared, parts in columns:
-            texts = sorted({part.decode() for part in parts if part is not None})
-            equal = sql.SQL("{} IN (SELECT v::{} FROM unnest({}::text[]) AS v)").format(
-                sql.Identifier("t", name), type_name(declared), sql.Literal(texts)
-            )
-            nullable = sql.SQL("({} OR {} IS NULL)").format(equal, sql.Identifier("t", name))
-            conditions.append(nullable if None in parts else equal)
-        return sql.SQL(" AND ").join(conditions)
 
 
 @contextmanager
