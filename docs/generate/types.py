@@ -106,29 +106,29 @@ _DIFFERENCES = (
 _OTHERS = (
     (
         "integer[], text[] …",
-        Shape(type="_int4", schema="pg_catalog", kind="b", element=Shape(type="int4", schema="pg_catalog", kind="b")),
+        Shape(type="_int4", element=Shape(type="int4")),
         "{1,NULL}",
     ),
-    ("hstore", Shape(type="hstore", schema="public", kind="b"), '"a"=>"1", "b"=>NULL'),
+    ("hstore", Shape(type="hstore", type_schema="public"), '"a"=>"1", "b"=>NULL'),
     (
         "a composite",
         Shape(
             type="address",
-            schema="public",
-            kind="c",
+            type_schema="public",
+            type_kind="c",
             attributes=(
-                ("street", Shape(type="text", schema="pg_catalog", kind="b")),
-                ("number", Shape(type="int4", schema="pg_catalog", kind="b")),
+                ("street", Shape(type="text")),
+                ("number", Shape(type="int4")),
             ),
         ),
         '("High St",7)',
     ),
-    ("citext", Shape(type="citext", schema="public", kind="b"), "aB"),
-    ("interval", Shape(type="interval", schema="pg_catalog", kind="b"), "1 mon 03:04:05"),
-    ("inet, cidr, macaddr", Shape(type="inet", schema="pg_catalog", kind="b"), "10.0.0.1/8"),
-    ("ranges, multiranges", Shape(type="int4range", schema="pg_catalog", kind="r"), "[1,6)"),
-    ("varbit", Shape(type="varbit", schema="pg_catalog", kind="b"), "0101"),
-    ("point and other shapes, tsvector, xid8 …", Shape(type="point", schema="pg_catalog", kind="b"), "(1,2)"),
+    ("citext", Shape(type="citext", type_schema="public"), "aB"),
+    ("interval", Shape(type="interval"), "1 mon 03:04:05"),
+    ("inet, cidr, macaddr", Shape(type="inet"), "10.0.0.1/8"),
+    ("ranges, multiranges", Shape(type="int4range", type_kind="r"), "[1,6)"),
+    ("varbit", Shape(type="varbit"), "0101"),
+    ("point and other shapes, tsvector, xid8 …", Shape(type="point"), "(1,2)"),
 )
 
 _ALL = """\
@@ -194,7 +194,9 @@ def _supported() -> Iterator[list[str]]:
 def _others() -> Iterator[list[str]]:
     options = ColumnOptions(types=ColumnTypes.ALL)
     for name, shape, raw in _OTHERS:
-        column = Column(name="c", type=shape.type, type_schema=shape.schema, type_kind=shape.kind, shape=shape)
+        column = Column(name="c", type=shape.type, type_schema=shape.type_schema, type_kind=shape.type_kind).made_of(
+            shape
+        )
         yield _row(name, column, options, raw)
 
 

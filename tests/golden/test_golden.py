@@ -13,9 +13,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from compactory_connectors.database.watched_connection import connect
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.plan.catalog import describe_tables
 from compactory_connectors.source.plan.chain import compile_plan
 from compactory_connectors.source.postgres.server import raw_rows
+from tests.source.described import describe_tables
 
 GOLDEN = Path(__file__).parent
 

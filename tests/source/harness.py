@@ -17,6 +17,7 @@ from compactory_connectors.source.cursor.phase import Phase
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.plan.table_plan import TablePlan
 from compactory_connectors.source.poll.offset_builder import OffsetBuilder
+from compactory_connectors.source.poll.readers import open_reader
 from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.poll.table import TableReader
 from compactory_connectors.source.postgres.seen_ids import seen_ids
@@ -82,6 +83,9 @@ class PlainRows:
     def render_deletion(self, raw: Sequence[bytes | None]) -> tuple[bytes | None, None]:
         return self.render_key(raw), None
 
+    def key_columns_of(self, raw: Sequence[bytes | None]) -> tuple[bytes | None]:
+        return (raw[self._position],)
+
     def key_parts(self, key: bytes) -> tuple[bytes]:
         return (key,)
 
@@ -125,7 +129,9 @@ class Feed:
             adopted=self._adopted,
         )
         offset = SourceOffset.loads(self.stored) if self.stored else None
-        self.reader = TableReader(self.server, replace(plan, **self._changes), offset)
+        reader = open_reader(self.server, replace(plan, **self._changes), offset)
+        assert isinstance(reader, TableReader)
+        self.reader = reader
         self.comparison = holding(self.topic) if self.reader.offset.phase is Phase.COMPARING else None
 
     def poll(self, page_rows: int = 10_000, *, pages: int | None = None) -> list[tuple[bytes | None, bytes | None]]:

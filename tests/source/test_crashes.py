@@ -13,8 +13,7 @@ import pytest
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.phase import Phase
-from compactory_connectors.source.cursor.resend_reason import ResendReason
+from compactory_connectors.source.cursor.phase import Phase, ResendReason
 from compactory_connectors.source.publish.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected

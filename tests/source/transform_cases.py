@@ -76,7 +76,7 @@ def _of_json(cell: Cell, path: tuple[str, ...], decode: Callable[[Any], Any]) ->
             found = None if found is None else found[step]
         return None if found is None else decode(found)
 
-    return replace(cell, kind=Kind.VALUE, decode=read)
+    return replace(cell, kind=Kind.CONVERTED, decode=read)
 
 
 def raw_row(columns: Sequence[Described], row: Mapping[str, Any]) -> list[bytes | None]:

@@ -224,8 +224,8 @@ def test_all_problems_at_once() -> None:
         (
             {"table.include.list": "(", "table.whitelist": ...},
             (
-                "table.include.list: must be regular expressions, not '(': missing ), "
-                "unterminated subpattern at position 0"
+                "table.include.list: must be regular expressions, not '(': is not a regular expression that is"
+                " supported (missing ), unterminated subpattern at position 0)"
             ),
         ),
         (

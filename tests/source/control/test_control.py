@@ -15,9 +15,9 @@ from compactory_connectors.database import install
 from compactory_connectors.source.control.control import MOST_KEYS, Control, Halt, Target, TargetState
 from compactory_connectors.source.control.status import SourceState, StatusBoard
 from compactory_connectors.source.publish.stored_offsets import read_offsets
-from compactory_connectors.source.run import pausing
-from compactory_connectors.source.run.pausing import read_target_state, write_target_state
+from compactory_connectors.source.run import source
 from compactory_connectors.source.run.source import Source
+from compactory_connectors.source.run.target_state import read_target_state, write_target_state
 from compactory_connectors.source.run.worker import SourceWorker
 from tests.source.conftest import Bench, paused_within_a_load
 from tests.source.workload import wait_until
@@ -81,7 +81,7 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
 
 def test_a_pause_ends_when_somebody_else_has_stored_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source without a listener is resumed by way of the offsets topic."""
-    monkeypatch.setattr(pausing, "LOOK", 0.2)
+    monkeypatch.setattr(source, "PAUSED_LOOK", 0.2)
     write_target_state(bench.connector(), bench.kafka, TargetState(target=Target.PAUSED, since=1.0))
     running = bench.start()
     running.wait_for(SourceState.PAUSED)

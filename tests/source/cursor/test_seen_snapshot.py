@@ -15,8 +15,7 @@ from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SEEN_LIMIT, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.offset_keys import offset_key
-from compactory_connectors.source.cursor.phase import Phase
-from compactory_connectors.source.cursor.resend_reason import ResendReason
+from compactory_connectors.source.cursor.phase import Phase, ResendReason
 from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
 from tests.source.harness import seen_above, widen
 

@@ -16,10 +16,11 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.watched_connection import connect
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.plan.catalog import Table, describe_tables
+from compactory_connectors.source.plan.catalog import Table
 from compactory_connectors.source.plan.chain import RowPlan, compile_plan
 from compactory_connectors.source.postgres.server import raw_rows
 from compactory_connectors.source.record.column import Column
+from tests.source.described import describe_tables
 
 KAFKA = "org.apache.kafka.connect.transforms."
 KEY = {
@@ -80,7 +81,7 @@ def test_a_table_as_the_catalogue_describes_it(postgres: psycopg.Connection[Any]
         ("id", "b"),
         True,
     )
-    assert tuple(replace(column, shape=None) for column in table.columns) == (
+    assert tuple(replace(column, element=None, dimensions=1, attributes=()) for column in table.columns) == (
         Column(name="b", type="int2", not_null=True, declared="smallint"),
         Column(name="id", type="int4", not_null=True, declared="integer"),
         Column(name="updated", type="timestamptz", not_null=True, declared="timestamp with time zone"),

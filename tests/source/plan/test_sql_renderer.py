@@ -16,10 +16,10 @@ from psycopg.conninfo import conninfo_to_dict
 
 from compactory_connectors.database.watched_connection import connect
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.plan.catalog import describe_tables
 from compactory_connectors.source.plan.chain import RowPlan, compile_plan
 from compactory_connectors.source.plan.sql_renderer import respelt
 from compactory_connectors.source.postgres.server import RawRow, raw_rows
+from tests.source.described import describe_tables
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 APACHE = "org.apache.kafka.connect.transforms."

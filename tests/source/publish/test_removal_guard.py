@@ -6,19 +6,16 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from io import BytesIO
 from typing import Any
 
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from fastavro import parse_schema, schemaless_writer
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.removal import Copy, misplaced
-from compactory_connectors.source.plan.key_parts import key_reader
 from compactory_connectors.source.poll.living_rows import LivingRows
 from compactory_connectors.source.publish.partitioner import home_of
 from compactory_connectors.source.publish.stored_offsets import read_offsets
@@ -26,8 +23,6 @@ from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
 from compactory_connectors.source.reconcile import cleanup
 from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.reconcile.repair import repair
-from compactory_connectors.source.record.column import ColumnOptions
-from compactory_connectors.source.record.column_node import column_node
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, by_terminal, status
 from tests.source.poller import Poller
@@ -227,8 +222,10 @@ SCHEMALESS = {**JSON, "key__converter__schemas__enable": "false"}
 BY_NAME = {"transforms__key__fields": "name", "transforms__id__field": "name"}
 STRUCT = {"transforms": "key", "transforms__key__fields": "name,id,uid,amount",
           "transforms__id__type": None, "transforms__id__field": None}  # fmt: skip
+AVRO = {"key__converter": "io.confluent.connect.avro.AvroConverter",
+        "key__converter__schema__registry__url": "mock://keys"}  # fmt: skip
 CASES: Sequence[dict[str, Any]] = [STRING, JSON, LONG, SCHEMALESS, STRING | BY_NAME, JSON | BY_NAME, JSON | STRUCT,
-                                   SCHEMALESS | STRUCT]  # fmt: skip
+                                   SCHEMALESS | STRUCT, AVRO, AVRO | BY_NAME, AVRO | STRUCT]  # fmt: skip
 
 
 @pytest.mark.parametrize("changes", CASES, ids=[str(number) for number in range(len(CASES))])
@@ -269,33 +266,6 @@ def test_columns_are_read_out_of_keys(database: str, changes: dict[str, Any], mo
             assert len(rows.among(dict.fromkeys(found))) == len(names) - 3
         finally:
             poller.close()
-
-
-@pytest.mark.parametrize("text", ["T1", "", "12345678", "é"])
-@pytest.mark.parametrize("union", [b"", b"\2"])
-def test_a_text_is_read_out_of_an_avro_key(database: str, text: str, union: bytes) -> None:
-    frame = b"\0\0\0\0\7" + union
-    string = parse_schema("string")
-
-    def avro(text: bytes) -> bytes:
-        written = BytesIO()
-        schemaless_writer(written, string, text.decode())
-        return written.getvalue()
-
-    def render(row: Sequence[bytes | None]) -> bytes | None:
-        return None if row[0] is None else frame + avro(row[0])
-
-    with psycopg.connect(database, autocommit=True) as sql:
-        sql.execute("CREATE TABLE t (id text PRIMARY KEY, changed timestamp NOT NULL DEFAULT now())")
-    poller = Poller(database, "timestamp")
-    try:
-        table = poller.plan.rows.table
-        node = column_node(table.columns[0], ColumnOptions())
-        read_key = key_reader(node, table, ["id"], ["id"], render)
-        assert read_key(render([text.encode()]) or b"") == (text.encode(),)
-        assert read_key(b"something else") is None
-    finally:
-        poller.close()
 
 
 @pytest.mark.proof

@@ -121,7 +121,7 @@ def table(database: str) -> tuple[dict[str, Column], list[Any]]:
         shapes = shapes_of(declared, cursor.execute(query("shape/types"), types).fetchall())
         fields = ("name", "type", "type_schema", "type_kind", "typmod", "not_null", "declared")
         described = [
-            Column(**dict(zip(fields, row, strict=False)), shape=shapes[row[0]])
+            Column(**dict(zip(fields, row, strict=False))).made_of(shapes[row[0]])
             for row in cursor.execute(query("catalog/columns"), place).fetchall()
         ]
         return {column.name: column for column in described}, raw_rows(connection.execute("SELECT * FROM odd"))

@@ -16,7 +16,7 @@ from compactory.store_worker import HEARTBEATS_TOPIC
 from compactory_connectors.database import install
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.control.status import SourceState, StatusBoard
-from compactory_connectors.source.cursor.resend_reason import ResendReason
+from compactory_connectors.source.cursor.phase import ResendReason
 from compactory_connectors.source.poll.record_batch import RecordBatch
 from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
 from compactory_connectors.source.publish.stored_offsets import read_offsets

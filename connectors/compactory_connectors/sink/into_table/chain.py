@@ -86,7 +86,7 @@ def _compiled(topic: str, key: Schema | None, value: Schema | None, specs: Seque
             column += "'"
         places[column] = half, names
         decode = java_value(schema) or (lambda value: value)
-        return Cell(column=column, kind=Kind.VALUE, schema=schema, java=java_of(schema), decode=decode)
+        return Cell(column=column, kind=Kind.CONVERTED, schema=schema, java=java_of(schema), decode=decode)
 
     record = Record(
         topic=topic, key=None if key is None else node(key, 0), value=_NULL if value is None else node(value, 1)

@@ -102,14 +102,19 @@ class Placeholders:
 
     def _read(self, path: Path, source: str) -> dict[str, str]:
         try:
-            return parse_properties(path.read_text(encoding="utf-8"))
+            return parse_properties(self._text(path, source) or "")
+        except ValueError as error:
+            self.problems.append(f"{source}: {path}: {error}")
+            return {}
+
+    def _text(self, path: Path, source: str) -> str | None:
+        try:
+            return path.read_text(encoding="utf-8")
         except OSError as error:
             self.problems.append(f"{source}: can't read {path}: {error.strerror}")
         except UnicodeDecodeError:
             self.problems.append(f"{source}: {path} is not UTF-8 text")
-        except ValueError as error:
-            self.problems.append(f"{source}: {path}: {error}")
-        return {}
+        return None
 
     def _declared_providers(self, settings: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         """Kind and place of each provider that the connector declares."""
@@ -129,10 +134,4 @@ class Placeholders:
     def _content(self, folder: Path, key: str, source: str) -> str | None:
         """The text of the file ``key`` in a folder; None where there is none."""
         file = folder / key
-        if Path(key).name != key or not file.is_file():
-            return None
-        try:
-            return file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            self.problems.append(f"{source}: can't read {file} as UTF-8 text")
-            return None
+        return self._text(file, source) if Path(key).name == key and file.is_file() else None

@@ -1,8 +1,8 @@
 """Which tables a connector polls, and by which columns: names, patterns and mappings, as the real connector reads them.
 
 Pure: the relations come from the catalogue. Sources: ``TableMonitorThread`` and ``TableCollectionUtils`` of the
-connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there; Python's are the same but
-for Unicode classes.
+connector; ``getTables`` of pgjdbc for kinds and ``schema.pattern``. Patterns are RE2's there, which spells alike what
+Compactory takes of Java's.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..javatext.java_regex import java_pattern
 from ..setting import names, nearest
 
 __all__ = [
+    "RELATIONS",
     "ColumnMapping",
     "Relation",
     "TableName",
@@ -27,16 +29,12 @@ __all__ = [
 
 _IDENTIFIER_PART = re.compile(r'"(?:[^"]|"")+"|[^".]+')
 _IDENTIFIER = re.compile(rf"(?:{_IDENTIFIER_PART.pattern})(?:\.(?:{_IDENTIFIER_PART.pattern}))*")
-_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
 
-KINDS = {
-    "TABLE": "r",
-    "PARTITIONED TABLE": "p",
-    "VIEW": "v",
-    "MATERIALIZED VIEW": "m",
-    "FOREIGN TABLE": "f",
-}
-"""Types of JDBC that can be polled, and what ``pg_class.relkind`` calls them."""
+RELATIONS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
+"""What can be polled, by ``pg_class.relkind``."""
+
+_KINDS = {name.upper(): letter for letter, name in RELATIONS.items()}
+"""The same by its type of JDBC."""
 
 _NONE_OF_POSTGRES = {"GLOBAL TEMPORARY", "LOCAL TEMPORARY", "ALIAS", "SYNONYM"}
 _OF_THE_SYSTEM = {"SYSTEM TABLE", "SYSTEM VIEW", "SYSTEM TOAST TABLE", "TEMPORARY TABLE", "TEMPORARY VIEW"}
@@ -127,8 +125,8 @@ class TableSelection:
             elif not any(self._in_schemas(relation) for relation in found):
                 problems.append(f"table.whitelist: {name}: is not in a schema that schema.pattern {self.schemas} fits")
             elif not any(self._of_kind(relation) for relation in found):
-                kind = next(kind for kind, letter in KINDS.items() if letter == found[0].kind)
-                problems.append(f"table.whitelist: {name}: is a {kind.lower()}; add {kind} to table.types")
+                kind = RELATIONS[found[0].kind]
+                problems.append(f"table.whitelist: {name}: is a {kind}; add {kind.upper()} to table.types")
         return problems
 
     def clashes(self, chosen: Iterable[Relation]) -> list[str]:
@@ -169,11 +167,11 @@ def table_types(value: str) -> frozenset[str]:
         kind = item.upper()
         if kind in _OF_THE_SYSTEM:
             raise ValueError(f"must not name {kind}: the system's and temporary tables can't be polled")
-        if kind not in KINDS and kind not in _NONE_OF_POSTGRES:
-            raise ValueError(f"must be of {', '.join(KINDS)}")
-        letters.update(KINDS.get(kind, ""))
+        if kind not in _KINDS and kind not in _NONE_OF_POSTGRES:
+            raise ValueError(f"must be of {', '.join(_KINDS)}")
+        letters.update(_KINDS.get(kind, ""))
     if not letters:
-        raise ValueError(f"must name at least one of {', '.join(KINDS)}")
+        raise ValueError(f"must name at least one of {', '.join(_KINDS)}")
     return frozenset(letters)
 
 
@@ -210,10 +208,9 @@ def split_identifier(text: str) -> list[str] | None:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    literal = _QUOTED.sub(lambda quoted: re.escape(quoted[1]), text)
     try:
-        return re.compile(literal.replace(r"\z", r"\Z"))
-    except re.error as error:
+        return java_pattern(text)
+    except ValueError as error:
         raise ValueError(f"must be regular expressions: {error}") from None
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from compactory.worker import Metric
 
-from ..cursor.resend_reason import ResendReason
+from ..cursor.phase import ResendReason
 from .status import SourceState, SourceStatus, TableStatus
 
 __all__ = ["lag", "source_metrics"]

@@ -11,13 +11,13 @@ from typing import Any
 
 import structlog
 
-from ..cursor.resend_reason import ResendReason
+from ..cursor.phase import ResendReason
 from ..postgres.oldest_transaction import OpenTransaction
 from .control import TargetState
 from .load_progress import Load
 from .removal import HeldRemoval
 
-__all__ = ["MOVES", "BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
+__all__ = ["BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -27,8 +27,7 @@ _TELL_EVERY = 5.0  # seconds between two lines about a load
 class SourceState(Enum):
     """States of a connector and of its tables, named as in Kafka Connect if it has the state.
 
-    Legal moves of a connector are in `MOVES`. Only tables can be HELD; a table of a connector that does not run is
-    shown in the connector's state.
+    Only tables can be HELD; a table of a connector that does not run is shown in the connector's state.
     """
 
     STARTING = "STARTING"
@@ -41,22 +40,10 @@ class SourceState(Enum):
     STOPPED = "STOPPED"
 
     def may_become(self, state: SourceState) -> bool:
-        """Whether a connector may change from this state to the given one."""
-        return state in MOVES[self]
-
-
-_ALIVE = frozenset(SourceState) - {SourceState.HELD}
-
-MOVES: dict[SourceState, frozenset[SourceState]] = {
-    SourceState.STARTING: _ALIVE,
-    SourceState.RUNNING: _ALIVE,
-    SourceState.PAUSED: _ALIVE - {SourceState.RUNNING},  # a resumed connector opens a session first
-    SourceState.STANDBY: _ALIVE,
-    SourceState.WAITING: _ALIVE,
-    SourceState.FAILED: _ALIVE,
-    SourceState.HELD: frozenset(),
-    SourceState.STOPPED: frozenset(),
-}
+        """Whether a connector may change from this state to the given one; after a pause it opens a session first."""
+        if SourceState.HELD in {self, state} or self is SourceState.STOPPED:
+            return False
+        return (self, state) != (SourceState.PAUSED, SourceState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,7 @@ from compactory_connectors.database.snapshot import Snapshot
 from .cursor import Cursor
 from .id_ranges import IdRanges
 from .identity import STORED_FIELDS, Identity
-from .phase import Phase
-from .resend_reason import ResendReason
+from .phase import Phase, ResendReason
 from .seen_snapshot import SeenSnapshot
 
 __all__ = ["SEEN_LIMIT", "Edit", "PartialPoll", "SourceOffset"]

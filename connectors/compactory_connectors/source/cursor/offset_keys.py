@@ -7,9 +7,9 @@ import orjson
 __all__ = ["offset_key", "query_key"]
 
 
-def offset_key(connector: str, database: str, schema: str, table: str) -> bytes:
-    """The key of a table's offset record."""
-    return orjson.dumps([connector, {"protocol": "1", "table": f"{database}.{schema}.{table}"}])
+def offset_key(connector: str, *names: str) -> bytes:
+    """The key of a table's offset record; ours name its database, schema and table."""
+    return orjson.dumps([connector, {"protocol": "1", "table": ".".join(names)}])
 
 
 def query_key(connector: str) -> bytes:

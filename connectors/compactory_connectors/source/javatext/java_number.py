@@ -1,5 +1,6 @@
-"""``Double.toString`` and ``Float.toString`` of Java 19 and later: the shortest digits that read back the same.
+"""Java's numbers: how integers narrow, clamp and divide, and the text of doubles and floats.
 
+``Double.toString`` and ``Float.toString`` are those of Java 19 and later: the shortest digits that read back the same.
 Java 17 and earlier print a digit more for some numbers (JDK-4511638), none of them a decimal of up to 15 digits. The
 current images of Kafka and of Confluent run Java 21.
 """
@@ -10,11 +11,36 @@ import re
 import struct
 from collections.abc import Callable
 
-__all__ = ["double_text", "double_text_of", "float_text", "float_text_of"]
+__all__ = [
+    "clamped",
+    "divided",
+    "double_text",
+    "double_text_of",
+    "float32_of",
+    "float_text",
+    "float_text_of",
+    "wrapped",
+]
 
 _AS_IT_IS = re.compile(rb"-?(?:[1-9]\d{0,6}|0(?!\.000))\.\d+|NaN|-?Infinity")
 _WHOLE = re.compile(rb"-?(?:[1-9]\d{0,6}|0)")
 _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?")
+
+
+def wrapped(value: int, bits: int) -> int:
+    """``value`` in so many bits, as Java narrows an integer."""
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
+def clamped(value: int) -> int:
+    """The nearest number of 64 bits."""
+    return max(-(1 << 63), min((1 << 63) - 1, value))
+
+
+def divided(value: int, unit: int) -> int:
+    """``value / unit``, cut off toward zero."""
+    return value // unit if value >= 0 else -(-value // unit)
 
 
 def double_text(raw: bytes) -> bytes:
@@ -28,7 +54,7 @@ def double_text(raw: bytes) -> bytes:
 
 def float_text(raw: bytes) -> bytes:
     """Java's text of a float4 that Postgres wrote with its shortest digits."""
-    return _quick(raw) or _respelt(_shortest32(_float32(raw.decode())), _float32)
+    return _quick(raw) or _respelt(_shortest32(float32_of(raw.decode())), float32_of)
 
 
 def double_text_of(value: float) -> bytes:
@@ -42,7 +68,7 @@ def float_text_of(value: float) -> bytes:
 
 
 def _shortest32(value: float) -> str:
-    shortest = (text for text in (f"{value:.{digits}g}" for digits in range(1, 10)) if _float32(text) == value)
+    shortest = (text for text in (f"{value:.{digits}g}" for digits in range(1, 10)) if float32_of(text) == value)
     return next(shortest, repr(value))
 
 
@@ -59,7 +85,8 @@ def _quick(raw: bytes) -> bytes | None:
     return None
 
 
-def _float32(text: str) -> float:
+def float32_of(text: str) -> float:
+    """The float32 nearest to the double that the text means, as a Python float."""
     return float(struct.unpack("f", struct.pack("f", float(text)))[0])
 
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from uuid import uuid4
 
 import psycopg
 import structlog
 
 from compactory.errors import CompactoryError, LeaseLost
+from compactory.kafka.client import Kafka
+from compactory.records import Partition
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
 
 from ..config.connector import ConnectorConfig
 from ..control.status import LeaseStatus
+from ..publish.publisher import Publisher, PublishLease
+from ..publish.topics import OFFSETS_TOPIC
 from .claim import TTL, Claim, LeaseConnection, choose_claim, connect_lease
 
-__all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure"]
+__all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure", "end_abandoned"]
 
 log = structlog.get_logger("compactory.source")
 
@@ -179,3 +183,18 @@ class Lease:
         if self._connection is not None:
             self._connection.close()
         self._connection = self._claim = None
+
+
+def end_abandoned(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease) -> None:
+    """Abort a transaction that an earlier holder left open in the offsets topic: it would hide what comes after it.
+
+    Kafka would end it by itself, after its time-out and up to 10 s more, as that often brokers look
+    (``transaction.abort.timed.out.transaction.cleanup.interval.ms``). Taking the transactional id over ends it now.
+    To be called by the holder of the lease, before it reads offsets. Raises LeaseLost, Unreachable, ConfigError.
+    """
+    place = [Partition(OFFSETS_TOPIC, 0)]
+    if not connector.transactions or OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
+        return
+    if kafka.stable_offsets(place) != kafka.high_watermarks(place):
+        with closing(Publisher.of(connector, kafka, lease)) as publisher:
+            publisher.open()

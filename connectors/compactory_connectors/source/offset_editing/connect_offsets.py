@@ -12,17 +12,19 @@ Source: kafka-connect-jdbc's ``OffsetProtocols`` and ``TimestampIncrementingOffs
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from confluent_kafka import KafkaError, Message
 from confluent_kafka.admin import AdminClient
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
 
 from ..cursor.cursor import Cursor
+from ..cursor.offset_keys import offset_key, query_key
+from ..publish.publisher import Publisher
 from ..publish.stored_offsets import StoredOffset
 from ..publish.topics import read
 from ..setting import nearest
@@ -145,9 +147,8 @@ def connect_keys(connector: str, table: tuple[str, str, str] | None) -> list[byt
     connector on.
     """
     if table is None:
-        return [orjson.dumps([connector, {"query": "query"}])]
-    names = (".".join(table), ".".join(table[1:]))
-    return [orjson.dumps([connector, {"protocol": "1", "table": name}]) for name in names]
+        return [query_key(connector)]
+    return [offset_key(connector, *names) for names in (table, table[1:])]
 
 
 def connect_value(cursor: Cursor) -> bytes:
@@ -190,20 +191,8 @@ def write_offsets(kafka: Kafka, topic: str, offsets: Sequence[Exported]) -> None
     """Write them into the workers' topic. Raises ConfigError when it does not exist, and Unreachable."""
     if topic not in kafka.topics([topic]):
         raise ConfigError(f"topic {topic!r} does not exist; it is offset.storage.topic of the Connect workers")
-    failures: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            failures.append(error)
-
-    producer = kafka.producer({"acks": "all", "partitioner": "murmur2_random"}, {}, failures.append)
-    with kafka_errors(f"write to topic {topic!r}", kafka.bootstrap):
-        for item in offsets:
-            producer.produce(topic, item.value, item.key, on_delivery=delivered)
-        left = producer.flush(_DELIVERY)
-    if left:
-        why = f": {failures[0].str()}" if failures else ""
-        raise Unreachable("Kafka", f"topic {topic!r}: {left} offsets were not acknowledged{why}")
+    with closing(Publisher(kafka, "offsets", topic, transactions=False, timeout=_DELIVERY)) as publisher:
+        publisher.amend([(item.key, item.value, []) for item in offsets])
 
 
 def _known(kafka: Kafka, connector: str, topic: str | None) -> list[Any]:

@@ -80,7 +80,8 @@ class OffsetAdmin:
     @cached_property
     def plans(self) -> dict[str, TablePlan]:
         """The connector's tables, by ``db.schema.table``. Raises ConfigError with all problems."""
-        return {self._name(plan): plan for plan in plan_tables(self._server, self._connector)}
+        plans = plan_tables(self._server, self._connector)
+        return {plan.full_name(self._server.database): plan for plan in plans}
 
     def stored(self) -> dict[bytes, StoredOffset]:
         """The connector's offsets, by the keys of their records."""
@@ -160,9 +161,6 @@ class OffsetAdmin:
     def _server(self) -> Server:
         assert self._connected is not None
         return self._connected
-
-    def _name(self, plan: TablePlan) -> str:
-        return "query" if plan.query is not None else f"{self._server.database}.{plan.schema}.{plan.name}"
 
     def _now(self, plan: TablePlan) -> SourceOffset | None:
         reader = open_reader(self._server, plan, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -14,11 +14,10 @@ from psycopg.rows import class_row, dict_row, tuple_row
 from compactory.errors import ConfigError
 from compactory_sql import query
 
-from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..record.column import Column, Shape, shapes_of
 
-__all__ = ["Index", "Table", "describe", "describe_query", "describe_tables", "find_relations"]
+__all__ = ["Index", "Table", "describe", "describe_query", "find_relations"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
     primary_key, indexes = row
     shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
     found = connection.cursor(row_factory=class_row(Column)).execute(query("catalog/columns"), {"oid": relation.oid})
-    columns = [replace(column, shape=shapes.get(column.name)) for column in found]
+    columns = [column.made_of(shapes[column.name]) for column in found]
     stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
     return Table(
         schema=relation.schema,
@@ -131,21 +130,12 @@ def describe_query(connection: Connection[Any], text: str) -> Table:
     return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
 
 
-def describe_tables(connection: Connection[Any], config: ConnectorConfig) -> tuple[Table, ...]:
-    """The tables of ``config``, fit to be polled or not. Raises ConfigError when a listed one is missing."""
-    relations = find_relations(connection)
-    missing = config.selection.missing(relations, f"database {config.connection.server} has no such table")
-    if missing:
-        raise ConfigError(missing)
-    found = (describe(connection, relation) for relation in config.selection.choose(relations))
-    return tuple(table for table in found if table is not None)
-
-
 def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:
     place = {"type": kind, "typmod": typmod, "table": table, "number": number}
     row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), place).fetchone()
     assert row is not None
-    return Column(name=name, typmod=typmod, shape=_shapes(connection, [(name, kind, typmod, 1)])[name], **row)
+    shape = _shapes(connection, [(name, kind, typmod, 1)])[name]
+    return Column(name=name, typmod=typmod, **row).made_of(shape)
 
 
 def _refusal(message: str | bytes) -> str:

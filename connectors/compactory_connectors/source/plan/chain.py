@@ -17,6 +17,7 @@ from ..config.connector import ConnectorConfig
 from ..record.column_node import column_node, column_warnings
 from ..record.converters import Render
 from ..record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
+from ..record.row_value import picker
 from ..record.schema import Field, Schema, Type
 from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
 from .catalog import Table
@@ -52,6 +53,8 @@ class RowPlan:
     """Names of the columns to SELECT, in this order; ``raw`` below may have more behind them."""
     key_columns: tuple[str, ...]
     """The columns that decide the record's key, in table order; empty when records have no key."""
+    key_columns_of: Callable[[Row], KeyParts] = field(repr=False)
+    """Raw columns → those of the key."""
     case_columns: tuple[str, ...]
     """Columns that decide how the row is treated; functions of the key need them too."""
     warnings: tuple[str, ...]
@@ -116,6 +119,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         routed=routed,
         columns=columns,
         key_columns=key_columns,
+        key_columns_of=picker(columns, key_columns),
         case_columns=_columns(table, asked),
         warnings=tuple(
             dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
@@ -123,7 +127,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         render=functions.record,
         render_key=functions.key,
         exact_key=dated is None and is_exact(key, config.key_converter.converter, table),
-        key_parts=key_reader(key, table, columns, key_columns, functions.key),
+        key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.key),
         render_deletion=functions.deletion,
         formatted=_formatted(config, case, table),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from ..config.connector import ConnectorConfig, CursorColumns
-from ..config.selection import ColumnMapping
+from ..config.selection import RELATIONS, ColumnMapping
 from ..record.column import Column
 from ..setting import nearest
 from .catalog import Table
@@ -18,7 +18,6 @@ __all__ = ["CursorOf", "cursor_of", "reading_of"]
 _INTEGERS = ("int8", "int4", "int2", "numeric", "oid")
 _TIMESTAMPS = ("timestamp", "timestamptz")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
-_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "q": "a query"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +123,7 @@ def _warnings(
 ) -> Iterator[str]:
     reading = reading_of(config, table.kind)
     if reading is Reading.PLACE:
-        what = _KINDS.get(table.kind, "read with query.suffix")
+        what = "read with query.suffix" if table.kind in "rp" else f"a {RELATIONS.get(table.kind)}"
         subject = f"{table} is {what}: it" if table.name else "a query"
         rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
         yield (

@@ -1,29 +1,28 @@
 """From a record's key back to the columns that it is made of, so that an index may find its row. Pure.
 
-A key is read in every way that a converter may have written it; the reading that gives the same bytes again is right.
+A key is decoded as its converter writes it; the columns are right if they give the same bytes again.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from io import BytesIO
-from itertools import product
 from typing import Any
 from uuid import UUID
 
+from compactory.errors import CompactoryError
+
 from ..record.column import Column
-from ..record.converters import Converter, Render
+from ..record.converters import Converter, ConverterSpec, Render
 from ..record.converters.string_converter import StringConverter
-from ..record.record import Cell, Java, KeyParts, Kind, Node, StructNode
+from ..record.decoders import decoder_of
+from ..record.record import WHOLES, Cell, Java, KeyParts, Kind, Node, StructNode
 from .catalog import Table
 
 __all__ = ["is_exact", "key_reader", "key_type", "sample"]
 
-_WHOLE = {Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG}
 _EXACT = {Kind.BOOLEAN, Kind.INTEGER, Kind.TEXT, Kind.DATE}
 _UNEQUALLED = {"json", "xml", "point", "line", "lseg", "box", "path", "polygon", "circle"}
 """Types whose ``=`` does not exist, or asks for something else."""
@@ -74,24 +73,29 @@ def _exact(cell: Cell, table: Table) -> bool:
     column = table.column(cell.column)
     if column is None or column.type in _UNEQUALLED or not all(step.lossless for step in cell.steps):
         return False
-    return cell.kind in _EXACT or (column.type == "numeric" and (cell.java in _WHOLE or cell.java is Java.DECIMAL))
+    return cell.kind in _EXACT or (column.type == "numeric" and (cell.java in WHOLES or cell.java is Java.DECIMAL))
 
 
 def key_reader(
-    key: Node | None, table: Table, columns: Sequence[str], key_columns: Sequence[str], render: Render
+    key: Node | None,
+    converter: ConverterSpec,
+    table: Table,
+    columns: Sequence[str],
+    key_columns: Sequence[str],
+    render: Render,
 ) -> Callable[[bytes], KeyParts | None]:
     """A function from a record's key to the columns of the rows that have it; None where that is not known."""
     single, members = isinstance(key, Cell), list(_members(key))
     types = {column.name: column.type for column in table.columns}
+    decode = decoder_of(converter)
 
     def read(found: bytes) -> KeyParts | None:
-        for value in _readings(found):
-            if single == isinstance(value, dict):
-                continue
-            values = {node.column: value if single else value.get(name) for name, node in members}
-            texts = {name: _text(part, types[name]) for name, part in values.items()}
-            row = [texts.get(name) for name in columns]
-            with suppress(ValueError, TypeError, OverflowError, struct.error):
+        with suppress(ValueError, TypeError, OverflowError, struct.error, CompactoryError):
+            ((_, value),) = decode([found])
+            if single != isinstance(value, dict):
+                values = {node.column: value if single else value.get(name) for name, node in members}
+                texts = {name: _text(part, types[name]) for name, part in values.items()}
+                row = [texts.get(name) for name in columns]
                 if None not in texts.values() and render(row) == found:
                     return tuple(texts[name] for name in key_columns)
         return None
@@ -118,22 +122,3 @@ def _text(value: Any, kind: str) -> bytes | None:
     with suppress(UnicodeEncodeError):
         return text.encode() if kind in _TEXTS else None
     return None
-
-
-def _readings(key: bytes) -> Iterator[Any]:
-    """The values that a key may stand for, by converter."""
-    with suppress(ValueError):
-        yield key.decode()
-    with suppress(ValueError, RecursionError):
-        found = json.loads(key)
-        yield found.get("payload", found) if isinstance(found, dict) else found
-    if key[:1] == b"\0" and len(key) > 5:  # with the id of a schema in a registry, and of a union which of it
-        with suppress(ValueError, RecursionError):
-            yield json.loads(key[5:])
-        for body, kind in product((key[5:], key[6:]), ("long", "string")):
-            with suppress(ImportError, EOFError, ValueError):
-                from fastavro import schemaless_reader
-
-                yield schemaless_reader(BytesIO(body), kind, None)
-    if len(key) in {2, 4, 8}:
-        yield int.from_bytes(key, "big", signed=True)

@@ -11,10 +11,22 @@ from datetime import UTC, datetime, timedelta
 
 from psycopg import sql
 
+from ..cursor.offset import SourceOffset
 from ..javatext.java_zone import zone_info
 from .table_plan import TablePlan
 
-__all__ = ["beyond", "coalesced", "end_of_reading", "instant_of", "instant_text", "ordering", "since", "until"]
+__all__ = [
+    "behind",
+    "beyond",
+    "coalesced",
+    "end_of_reading",
+    "instant_of",
+    "instant_text",
+    "moment_text",
+    "ordering",
+    "since",
+    "until",
+]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -65,6 +77,13 @@ def since(plan: TablePlan, initial: str | None) -> sql.Composable | None:
     return beyond(plan, initial, None) if initial is not None and plan.timestamps else None
 
 
+def behind(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
+    """Rows behind the cursor of an offset; before it has one, from ``timestamp.initial`` on."""
+    if offset.timestamp is None:
+        return beyond(plan, offset.initial, offset.incrementing)
+    return beyond(plan, moment_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
+
+
 def until(plan: TablePlan, now: str) -> sql.Composable | None:
     """Rows whose timestamp has passed, ``timestamp.delay.interval.ms`` taken off; None where the mode has none."""
     moment = coalesced(plan)
@@ -75,7 +94,12 @@ def until(plan: TablePlan, now: str) -> sql.Composable | None:
 
 def end_of_reading(plan: TablePlan, now_ms: int) -> str:
     """Up to where rows may be read at this time of the server's clock, as a text to compare timestamps with."""
-    return instant_text(now_ms - plan.delay_ms, zone=None if plan.zoned else plan.zone)
+    return moment_text(plan, now_ms - plan.delay_ms)
+
+
+def moment_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:
+    """A moment as a text to compare the table's timestamps with."""
+    return instant_text(milliseconds, nanos, None if plan.zoned else plan.zone)
 
 
 def instant_of(text: str, zone: str = "UTC") -> tuple[int, int]:

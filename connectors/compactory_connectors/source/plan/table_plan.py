@@ -93,6 +93,10 @@ class TablePlan:
         """``schema.table`` for people; ``query`` for a query."""
         return "query" if self.query is not None else f"{self.schema}.{self.name}"
 
+    def full_name(self, database: str) -> str:
+        """``db.schema.table``, by which offsets and operators name it; ``query`` for a query."""
+        return "query" if self.query is not None else f"{database}.{self.schema}.{self.name}"
+
     @property
     def label(self) -> str:
         """The beginning of a message about it."""

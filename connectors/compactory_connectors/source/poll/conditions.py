@@ -10,8 +10,7 @@ from ..cursor.cursor import Cursor
 from ..cursor.offset import PartialPoll, SourceOffset
 from ..cursor.phase import Phase
 from ..cursor.seen_snapshot import SeenSnapshot
-from ..plan import row_order as place
-from ..plan.row_order import instant_text
+from ..plan import row_order
 from ..plan.table_plan import Reading, TablePlan
 
 __all__ = ["Conditions"]
@@ -52,11 +51,9 @@ class Conditions:
 
     def beyond(self, cursor: Cursor) -> sql.Composable:
         """Rows behind a place in the connector's own order, as the real connector's query has it."""
-        text = None
-        if cursor.timestamp is not None:
-            zone = None if self.plan.zoned else self.plan.zone
-            text = instant_text(cursor.timestamp, cursor.timestamp_nanos, zone)
-        return place.beyond(self.plan, text, cursor.incrementing)
+        plan, since = self.plan, cursor.timestamp
+        moment = None if since is None else row_order.moment_text(plan, since, cursor.timestamp_nanos)
+        return row_order.beyond(plan, moment, cursor.incrementing)
 
     def _since(self, base: SourceOffset) -> sql.Composable:
         """Row versions after the seen snapshot, and those that somebody asked to have sent again."""
@@ -66,7 +63,7 @@ class Conditions:
             return (
                 self._unseen(base.seen_snapshot)
                 if base.seen_snapshot
-                else place.since(self.plan, base.initial) or sql.SQL("true")
+                else row_order.since(self.plan, base.initial) or sql.SQL("true")
             )
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.seen_snapshot), beyond) if base.seen_snapshot else beyond
@@ -79,7 +76,7 @@ class Conditions:
     def _up_to(self, phase: int, *places: str | None) -> sql.Composable:
         """Rows up to this place in the order of emission, in which NULL comes last."""
         within: sql.Composable = sql.SQL("true")
-        for expression, value in reversed(list(zip(place.ordering(self.plan), places, strict=True))):
+        for expression, value in reversed(list(zip(row_order.ordering(self.plan), places, strict=True))):
             before, at = _before_and_at(expression, value)
             within = sql.SQL("({} OR {} AND {})").format(before, at, within)
         parts = {"phase": self.phase(), "at": sql.Literal(phase), "within": within}

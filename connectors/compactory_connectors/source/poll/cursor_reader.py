@@ -14,9 +14,9 @@ from psycopg import sql
 from compactory.errors import ConfigError
 
 from ..cursor.offset import SourceOffset
-from ..plan import row_order as place
+from ..plan import row_order
 from ..plan.catalog import describe_query
-from ..plan.row_order import end_of_reading, instant_of, instant_text
+from ..plan.row_order import end_of_reading, instant_of
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
@@ -33,17 +33,10 @@ _Place = tuple[bytes | None, ...]
 class PlaceReader(Reader):
     """Reads a relation by its place in the order of timestamp and id, or whole. Owned by one thread."""
 
-    def __init__(
-        self,
-        server: Server,
-        plan: TablePlan,
-        offset: SourceOffset | None,
-        topic: tuple[str, str | None] | None = None,
-    ) -> None:
-        begun = offset or SourceOffset(identity=server.identity(plan.oid), topic=topic, initial=plan.since)
-        super().__init__(server, plan, begun)
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
+        super().__init__(server, plan, offset)
         self._order = (
-            [] if plan.reading is Reading.WHOLE else place.ordering(replace(plan, tie_breakers=()), total=False)
+            [] if plan.reading is Reading.WHOLE else row_order.ordering(replace(plan, tie_breakers=()), total=False)
         )
 
     def batches(
@@ -51,12 +44,12 @@ class PlaceReader(Reader):
     ) -> Generator[RecordBatch]:
         """Poll once; nothing is expected, for such a relation is not compared with its topic."""
         del expect
-        with self._server.reading(serializable=self.plan.serializable) as at:
+        with self._server.reading(serializable=self.plan.serializable) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
             offset = self.offset.polled(self.offset.seen_snapshot)
             base = replace(offset, identity=identity, shape=self.plan.shape)
-            query = self._query(base, end_of_reading(self.plan, at.now_ms))
+            query = self._query(base, end_of_reading(self.plan, now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None
             rows = reader.page()
@@ -73,8 +66,8 @@ class PlaceReader(Reader):
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""
-        with self._server.reading(serializable=self.plan.serializable) as at:
-            query = self._query(self.offset, end_of_reading(self.plan, at.now_ms))
+        with self._server.reading(serializable=self.plan.serializable) as now_ms:
+            query = self._query(self.offset, end_of_reading(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
 
     def query_text(self) -> str:
@@ -102,8 +95,8 @@ class PlaceReader(Reader):
         }
         if self.plan.reading is Reading.WHOLE:
             return statement("source/whole", **parts)
-        until = place.until(self.plan, now)
-        bounds = [place.beyond(self.plan, *self._begin(base)), *([] if until is None else [until])]
+        until = row_order.until(self.plan, now)
+        bounds = [row_order.behind(self.plan, base), *([] if until is None else [until])]
         return statement(
             "source/behind",
             **parts,
@@ -111,13 +104,6 @@ class PlaceReader(Reader):
             order=sql.SQL(", ").join(self._order),
             behind=sql.SQL(" AND ").join(bounds),
         )
-
-    def _begin(self, base: SourceOffset) -> tuple[str | None, int | None]:
-        """The place of the offset, else that of ``timestamp.initial``."""
-        if base.timestamp is None:
-            return base.initial, base.incrementing
-        zone = None if self.plan.zoned else self.plan.zone
-        return instant_text(base.timestamp, base.timestamp_nanos, zone), base.incrementing
 
     def _place(self, row: RawRow) -> _Place:
         first = self._render.phase + 1

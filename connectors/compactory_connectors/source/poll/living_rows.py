@@ -11,11 +11,11 @@ from psycopg import sql
 
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, PollSnapshot, Server, TableReplaced, statement
+from ..postgres.server import ChunkReader, PollSnapshot, Server, statement
 from ..record.record import KeyParts, RowError
 from .conditions import Conditions
 
-__all__ = ["LivingRows", "columns_of_keys", "snapshot_of", "type_name"]
+__all__ = ["LivingRows", "columns_of_keys", "keys_joined", "snapshot_of", "type_name"]
 
 _ALL = sql.SQL("true")
 _ROWS = 10_000  # keys of the table that are looked at in one go
@@ -33,10 +33,8 @@ def snapshot_of(
         with server.reading(serializable=plan.serializable):
             yield None
         return
-    table = sql.Identifier(plan.schema, plan.name)
-    with server.poll(table, plan.oid, indexed=indexed, serializable=plan.serializable) as at:
-        if at.shape != plan.shape and not changed:
-            raise TableReplaced(f"table {plan.qualified}: its columns or triggers have changed")
+    table, shape = sql.Identifier(plan.schema, plan.name), None if changed else plan.shape
+    with server.poll(table, plan.oid, shape=shape, indexed=indexed, serializable=plan.serializable) as at:
         yield at
 
 
@@ -85,7 +83,10 @@ class LivingRows:
         What is equal for Postgres (1.0 and 1.00, citext) may be two keys in the topic, so that rendered keys decide.
         """
         found: set[bytes] = set()
-        for row in self._server.rows(self._rows_under(keys, alive)) if keys else ():
+        if not keys:
+            return found
+        parts = {"columns": self._columns, "table": self._plan.relation(), "alive": alive}
+        for row in self._server.rows(statement("source/living", **parts, **keys_joined(self._plan, keys))):
             with suppress(RowError):  # no row with these columns has a key then
                 found.add(self._plan.rows.render_key(row) or b"")
         return found
@@ -99,26 +100,24 @@ class LivingRows:
             found.update(key for key in map(render_key, rows) if key is not None and key in wanted)
         return found
 
-    def _rows_under(self, keys: Iterable[KeyParts], alive: sql.Composable) -> sql.Composed:
-        names: list[sql.Composable] = []
-        arrays: list[sql.Composable] = []
-        matches: list[sql.Composable] = []
-        columns = zip(self._plan.rows.key_columns, self._plan.key_types, zip(*keys, strict=True), strict=True)
-        for number, (column, kind, parts) in enumerate(columns):
-            name = sql.Identifier(f"k{number}")
-            names.append(name)
-            texts = [None if part is None else part.decode() for part in parts]
-            arrays.append(sql.SQL("{}::text[]").format(sql.Literal(texts)))
-            matches.append(_match(column, name, kind, None in parts))
-        return statement(
-            "source/living",
-            columns=self._columns,
-            names=sql.SQL(", ").join(names),
-            arrays=sql.SQL(", ").join(arrays),
-            table=self._plan.relation(),
-            matches=sql.SQL(" AND ").join(matches),
-            alive=alive,
-        )
+
+def keys_joined(plan: TablePlan, keys: Iterable[KeyParts]) -> dict[str, sql.Composable]:
+    """The parts of a query that joins rows ``t`` to these keys, as ``arrays`` of a relation ``d`` with ``names``."""
+    names: list[sql.Composable] = []
+    arrays: list[sql.Composable] = []
+    matches: list[sql.Composable] = []
+    columns = zip(plan.rows.key_columns, plan.key_types, zip(*keys, strict=True), strict=True)
+    for number, (column, kind, parts) in enumerate(columns):
+        name = sql.Identifier(f"k{number}")
+        names.append(name)
+        texts = [None if part is None else part.decode() for part in parts]
+        arrays.append(sql.SQL("{}::text[]").format(sql.Literal(texts)))
+        matches.append(_match(column, name, kind, None in parts))
+    return {
+        "names": sql.SQL(", ").join(names),
+        "arrays": sql.SQL(", ").join(arrays),
+        "matches": sql.SQL(" AND ").join(matches),
+    }
 
 
 def _match(column: str, name: sql.Identifier, kind: str, nullable: bool) -> sql.Composable:

@@ -19,7 +19,7 @@ from ..cursor.offset import SourceOffset
 from ..cursor.phase import Phase
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
-from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, TableReplaced, statement
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
 from .offset_builder import not_whole
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
@@ -35,15 +35,9 @@ _MOST_PENDING = MOST_GAPS // 2
 class NewRowsReader(Reader):
     """Reads the new rows of one table. Owned by one thread."""
 
-    def __init__(
-        self,
-        server: Server,
-        plan: TablePlan,
-        offset: SourceOffset | None,
-        topic: tuple[str, str | None] | None = None,
-    ) -> None:
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         assert plan.incrementing is not None
-        super().__init__(server, plan, offset or SourceOffset(identity=server.identity(plan.oid), topic=topic))
+        super().__init__(server, plan, offset)
         self._id = sql.Identifier("t", plan.incrementing)
         self._polled: Snapshot | None = None
         self._unsafe: deque[tuple[int, tuple[Span, ...]]] = deque()
@@ -54,10 +48,7 @@ class NewRowsReader(Reader):
     ) -> Generator[RecordBatch]:
         """Poll once: every row whose id was not sent, by id; nothing is expected, for each row is sent by itself."""
         del expect
-        streaming, serializable = self.offset.ids is None, self.plan.serializable
-        with self._server.poll(self._table, self.plan.oid, streaming=streaming, serializable=serializable) as at:
-            if at.shape != self.plan.shape:
-                raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
+        with self._snapshot(streaming=self.offset.ids is None) as at:
             base = self._adapted(at)
             reader = ChunkReader(self._server.connection, "rows", self._query(base), PageFill(page_rows, page_bytes))
             rows = reader.page()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeAlias
 
 from psycopg import sql
@@ -13,7 +14,7 @@ from compactory_connectors.database.snapshot import Snapshot
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes
-from ..postgres.server import Server
+from ..postgres.server import ChunkReader, PollSnapshot, Server
 from .conditions import Conditions
 from .record_batch import Record, RecordBatch
 from .rendering import Renderer
@@ -57,6 +58,20 @@ class Reader(ABC):
     @abstractmethod
     def query_text(self) -> str:
         """The query of a poll, for people."""
+
+    def _snapshot(
+        self, *, indexed: bool = False, streaming: bool = False, ahead: Sequence[ChunkReader] = ()
+    ) -> AbstractContextManager[PollSnapshot]:
+        """The transaction of a poll; see `Server.poll`."""
+        return self._server.poll(
+            self._table,
+            self.plan.oid,
+            shape=self.plan.shape,
+            indexed=indexed,
+            streaming=streaming,
+            serializable=self.plan.serializable,
+            ahead=ahead,
+        )
 
     def acknowledge(self, batch: RecordBatch) -> None:
         """Kafka has the batch: go on from its offset."""

@@ -20,8 +20,11 @@ def open_reader(
     topic: tuple[str, str | None] | None = None,
 ) -> Reader:
     """A reader that goes on from ``offset``, or begins. ``topic`` is the name and id of where its records go."""
+    begun = offset or SourceOffset(
+        identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
+    )
     if plan.reading is Reading.NEW_ROWS:
-        return NewRowsReader(server, plan, offset, topic)
+        return NewRowsReader(server, plan, begun)
     if plan.reading is Reading.PLACE or plan.kind not in "rp" or plan.suffix:
-        return PlaceReader(server, plan, offset, topic)
-    return TableReader(server, plan, offset, topic)
+        return PlaceReader(server, plan, begun)
+    return TableReader(server, plan, begun)

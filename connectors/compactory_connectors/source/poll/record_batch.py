@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..control.load_progress import Load
 from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
-from ..cursor.resend_reason import ResendReason
+from ..cursor.phase import ResendReason
 from ..plan.row_function import Written
 from ..record.record import RowFailed
 

@@ -48,13 +48,11 @@ class Renderer:
 
     def __init__(self, server: Server, plan: TablePlan) -> None:
         self._plan = plan
-        columns = plan.rows.columns
-        self.phase = len(columns)
+        self.phase = len(plan.rows.columns)
         """Where a row's phase stands; its place begins behind it."""
         self.key_columns = columns_of_keys(plan)
         self._living_rows = LivingRows(server, plan)
         self.logged_names, self.logged_columns = logged_columns(plan)
-        self._key_positions = [columns.index(name) for name in plan.rows.key_columns]
         self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
 
@@ -84,7 +82,7 @@ class Renderer:
                 continue
             found.records.append(record)
             if row[at] != b"0" and record[0] is not None:
-                found.removals.append(Removal(record[0], record[1], self._parts(row)))
+                found.removals.append(Removal(record[0], record[1], self._plan.rows.key_columns_of(row)))
         return found
 
     def name(self, row: RawRow) -> str:
@@ -116,8 +114,8 @@ class Renderer:
             if row[self.phase] in _GONE or (row[self.phase] == b"1" and not self._id_is_key):
                 with suppress(RowError):  # there is no record to be kept from it
                     if (key := self._plan.rows.render_key(row)) is not None:
-                        keys[key] = self._parts(row)
-        if not keys or not self._key_positions:
+                        keys[key] = self._plan.rows.key_columns_of(row)
+        if not keys or not self._plan.rows.key_columns:
             return set()
         try:
             return self._living_rows.among(keys)
@@ -127,9 +125,6 @@ class Renderer:
             if self._plan.sweeps and any(row[self.phase] in _GONE for row in rows):
                 raise LogUnreadable(refusal(error)) from error  # the key's type takes the deleted row's value no more
             raise
-
-    def _parts(self, row: RawRow) -> KeyParts:
-        return tuple(row[position] for position in self._key_positions)
 
 
 def logged_columns(plan: TablePlan) -> tuple[list[str], sql.Composable]:

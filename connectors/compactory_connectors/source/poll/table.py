@@ -19,14 +19,13 @@ from compactory_connectors.database.snapshot import Snapshot
 
 from ..control.load_progress import Load
 from ..cursor.offset import SourceOffset
-from ..cursor.phase import Phase
-from ..cursor.resend_reason import ResendReason
+from ..cursor.phase import Phase, ResendReason
 from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan.row_order import ordering
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.seen_ids import recent, seen_ids
-from ..postgres.server import PollSnapshot, Server, TableReplaced, statement
+from ..postgres.server import PollSnapshot, Server, statement
 from ..record.record import LogUnreadable
 from .offset_builder import OffsetBuilder
 from .poll_rows import PollRows
@@ -51,18 +50,10 @@ class TableReader(Reader):
     where that is more, and goes on in another one: a snapshot keeps the server from tidying up.
     """
 
-    def __init__(
-        self,
-        server: Server,
-        plan: TablePlan,
-        offset: SourceOffset | None,
-        topic: tuple[str, str | None] | None = None,
-    ) -> None:
-        self._stored = offset or SourceOffset(
-            identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
-        )
-        super().__init__(server, plan, self._stored)
-        self.offset = self._here(self._stored)
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
+        super().__init__(server, plan, offset)
+        self._stored = offset
+        self.offset = self._here(offset)
         self._unsettled = _not_durable(self.offset)
         self._rows = PollRows(server, plan, self._render)
         self._offset_builder = OffsetBuilder(plan)
@@ -110,16 +101,8 @@ class TableReader(Reader):
         supposed = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(supposed)
         ahead = self._rows.readers(supposed, fill()) if indexed else {}
-        with self._server.poll(
-            self._table,
-            self.plan.oid,
-            indexed=indexed,
-            streaming=supposed.seen_snapshot is None,
-            serializable=self.plan.serializable,
-            ahead=[*ahead.values()],
-        ) as at:
-            if at.shape != self.plan.shape:
-                raise TableReplaced(f"table {self.plan.qualified}: its columns or triggers have changed")
+        streaming = supposed.seen_snapshot is None
+        with self._snapshot(indexed=indexed, streaming=streaming, ahead=[*ahead.values()]) as at:
             base = self._adapted(supposed, at, indexed)
             resend_reason = base.resend_reason or (
                 ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None

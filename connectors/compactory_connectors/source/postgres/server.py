@@ -33,7 +33,6 @@ __all__ = [
     "ChunkReader",
     "PollSnapshot",
     "RawRow",
-    "ReadingAt",
     "Server",
     "TableReplaced",
     "connected",
@@ -79,13 +78,6 @@ class PollSnapshot:
     flushed: int
     shape: str
     partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingAt:
-    """A transaction on something without row versions. ``now_ms``: when it began, in milliseconds since 1970."""
-
-    now_ms: int
 
 
 def connector_lock(connector: str) -> int:
@@ -233,6 +225,7 @@ class Server:
         table: sql.Identifier,
         table_oid: int,
         *,
+        shape: str | None = None,
         indexed: bool = False,
         streaming: bool = False,
         serializable: bool = False,
@@ -242,7 +235,7 @@ class Server:
 
         ``indexed``: an index leads to the rows that are wanted. ``streaming``: first rows soon rather than all rows.
         ``ahead``: cursors whose first rows come along, in the same round trip.
-        Raises TableReplaced when the table's name no longer belongs to ``table_oid``.
+        Raises TableReplaced when the table's name no longer belongs to ``table_oid``, or its shape is not this one.
         """
         begin = statement(
             "source/begin",
@@ -256,6 +249,8 @@ class Server:
             row = self._begin(begin, ahead)
             if row[3] != table_oid:
                 raise TableReplaced(f"table {table.as_string()} was dropped or replaced since this session began")
+            if shape not in {None, row[4]}:
+                raise TableReplaced(f"table {table.as_string()}: its columns or triggers have changed")
             yield PollSnapshot(Snapshot.parse(row[0]), int(row[1]), int(row[2]), row[4], tuple(row[5]))
         except psycopg.errors.UndefinedTable as error:
             raise TableReplaced(f"table {table.as_string()} was dropped since this session began") from error
@@ -298,8 +293,11 @@ class Server:
         return known
 
     @contextmanager
-    def reading(self, *, serializable: bool = False) -> Iterator[ReadingAt]:
-        """A read-only transaction on one snapshot, for relations without row versions; always rolled back."""
+    def reading(self, *, serializable: bool = False) -> Iterator[int]:
+        """A read-only transaction on one snapshot, for relations without row versions; always rolled back.
+
+        Gives the time at which it began, in milliseconds since 1970.
+        """
         level = sql.SQL("SERIALIZABLE" if serializable else "REPEATABLE READ")
         try:
             cursor = self.connection.execute(statement("source/read", isolation=level))
@@ -307,23 +305,23 @@ class Server:
                 pass
             row = cursor.fetchone()
             assert row is not None
-            yield ReadingAt(*(int(part) for part in row))
+            yield int(row[0])
         finally:
             if not self.connection.closed:
                 self.connection.execute("ROLLBACK")
 
-    def scalar(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> Any:
+    def scalar(self, statement: sql.Composed) -> Any:
         """The first value of the first row, or None."""
         cursor = self.connection.cursor(row_factory=scalar_row)
-        return cursor.execute(statement, parameters).fetchone()
+        return cursor.execute(statement).fetchone()
 
-    def column(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+    def column(self, statement: sql.Composed) -> list[Any]:
         """The first value of every row."""
-        return self.connection.cursor(row_factory=scalar_row).execute(statement, parameters).fetchall()
+        return self.connection.cursor(row_factory=scalar_row).execute(statement).fetchall()
 
-    def rows(self, statement: sql.Composed, parameters: Mapping[str, Any] | None = None) -> list[RawRow]:
+    def rows(self, statement: sql.Composed) -> list[RawRow]:
         """Every row, raw."""
-        return raw_rows(self.connection.execute(statement, parameters))
+        return raw_rows(self.connection.execute(statement))
 
     def lockers(self, oid: int) -> list[str]:
         """Sessions that lock a table, or a partition of it, against readers, in words."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from typing import Literal, Self
 
@@ -10,10 +11,11 @@ import structlog
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, kafka_errors
+from compactory.records import Topic
 
 from ..config.topic_rules import TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "TopicReader", "ensure", "length", "newest_records", "read", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "TopicEnds", "TopicReader", "ensure", "length", "newest_records", "read", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
@@ -144,6 +146,29 @@ class TopicReader:
             raise KafkaException(error)
         self._positions[part] = offset + (error is None)
         return error is None
+
+
+class TopicEnds:
+    """Of each topic the least sum of its partitions' end offsets. Owned by the session's thread.
+
+    A topic that ends before that is an older copy, which somebody put back.
+    Ends only grow: by other writers, markers of transactions and aborted records as well. Compaction leaves them.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self.passed: defaultdict[str, int] = defaultdict(int)
+        """By topic; add the records that were published to it."""
+
+    def look(self, topics: Mapping[str, Topic]) -> list[str]:
+        """Ask where these topics end now; those that end before what is known of them. Raises Unreachable."""
+        partitions = [part for topic in topics.values() for part in topic.all()]
+        found = dict.fromkeys(topics, 0)
+        for part, end in (self._kafka.high_watermarks(partitions) if partitions else {}).items():
+            found[part.topic] += end
+        behind = [name for name, end in found.items() if end < self.passed[name]]
+        self.passed |= found
+        return behind
 
 
 def read(

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from hashlib import sha256
 from struct import Struct
 from types import MappingProxyType
@@ -101,7 +102,6 @@ class Comparison:
         self._records = Spool(fingerprint.record.size)
         self._partitions: set[int] = set()
         self._same = fingerprint.same
-        self._newest: dict[int, object] | None = None
         self._final: dict[int, int | None] = {}
         self.left_out = 0
         """Records that a load need not send."""
@@ -189,8 +189,7 @@ class Comparison:
 
         They count as sent from now on. What partitions have with different values is lacking.
         """
-        newest = self._newest = self._marks() if self._newest is None else self._newest
-        found: list[R] = []
+        newest, found = self._newest, list[R]()
         for record in records:
             if record[0] is not None:
                 number, mark = hash(record[0]), _mark(record[1])
@@ -213,10 +212,10 @@ class Comparison:
 
     def living(self) -> set[int]:
         """Numbers of the keys that any partition had with a value, before records were sent."""
-        newest = self._newest = self._marks() if self._newest is None else self._newest
-        return {number for number, mark in newest.items() if mark is not None}
+        return {number for number, mark in self._newest.items() if mark is not None}
 
-    def _marks(self) -> dict[int, object]:
+    @cached_property
+    def _newest(self) -> dict[int, object]:
         """What stands for each key's value in the topic; None for a tombstone."""
         found: dict[int, object] = {}
         unpack = self._fingerprint.record.unpack

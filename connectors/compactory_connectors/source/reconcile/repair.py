@@ -36,7 +36,7 @@ from ..record.record import RowError
 from .checker import Finding, Row
 from .outcome import Outcome
 from .sweeper import stamps
-from .table_side import TableSide
+from .table_side import look_at
 
 __all__ = ["MOST_REPAIRS", "ResentRows", "refuse_repair", "refuse_resend", "repair", "resend_rows"]
 
@@ -98,7 +98,7 @@ def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[
     """The records of these keys in a snapshot of now, and keys whose row can't be converted."""
     values: dict[bytes, bytes | None] = {}
     doubtful: set[bytes] = set()
-    with TableSide(server, plan).look(None) as look:
+    with look_at(server, plan, None) as look:
         for rows in look.records(plan.topic):
             for key, value, flags, _ in rows:
                 if key not in wanted:

@@ -13,7 +13,7 @@ from ..cursor.offset import SourceOffset
 from ..plan import row_order
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
-from ..poll.living_rows import snapshot_of, type_name
+from ..poll.living_rows import keys_joined, snapshot_of
 from ..poll.new_rows import NewRowsReader
 from ..poll.rendering import logged_columns
 from ..poll.written_rows import FIRST, WrittenRows
@@ -22,7 +22,9 @@ from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, stateme
 from ..record.record import KeyParts, RowError
 from .checker import Row
 
-__all__ = ["Expected", "Look", "TableSide"]
+__all__ = ["Expected", "Look", "look_at"]
+
+_KEYED = sql.SQL("EXISTS (SELECT FROM unnest({arrays}) AS d ({names}) WHERE {matches})")
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
 """A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
@@ -81,7 +83,7 @@ class Look:
             due=self._due,
             optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
             relation=self.plan.relation(),
-            chosen=sql.SQL("true") if only is None else self._having(only),
+            chosen=sql.SQL("true") if only is None else _KEYED.format(**keys_joined(self.plan, only)),
             suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
         )
 
@@ -137,37 +139,12 @@ class Look:
             unseen=self._deletions,
         )
 
-    def _having(self, keys: Sequence[KeyParts]) -> sql.Composable:
-        """Rows whose key columns are among those of the keys, each by itself: of several columns more than the keys."""
-        columns = zip(self.plan.rows.key_columns, self.plan.key_types, zip(*keys, strict=True), strict=True)
-        conditions: list[sql.Composable] = []
-        for name, declared, parts in columns:
-            texts = sorted({part.decode() for part in parts if part is not None})
-            equal = sql.SQL("{} IN (SELECT v::{} FROM unnest({}::text[]) AS v)").format(
-                sql.Identifier("t", name), type_name(declared), sql.Literal(texts)
-            )
-            nullable = sql.SQL("({} OR {} IS NULL)").format(equal, sql.Identifier("t", name))
-            conditions.append(nullable if None in parts else equal)
-        return sql.SQL(" AND ").join(conditions)
 
-
-class TableSide:
-    """One table of a connector. Owned by one thread. Raises psycopg.Error and TableReplaced."""
-
-    def __init__(self, server: Server, plan: TablePlan) -> None:
-        self.plan = plan
-        self._server = server
-        self._positions = [plan.rows.columns.index(name) for name in plan.rows.key_columns]
-
-    def parts(self, row: RawRow) -> KeyParts:
-        """The columns of a row's key."""
-        return tuple(row[position] for position in self._positions)
-
-    @contextmanager
-    def look(self, offset: SourceOffset | None) -> Iterator[Look]:
-        """A snapshot of now; ``offset`` is what the source has stored."""
-        with snapshot_of(self._server, self.plan, changed=True) as at:
-            yield Look(self._server, self.plan, offset, at)
+@contextmanager
+def look_at(server: Server, plan: TablePlan, offset: SourceOffset | None) -> Iterator[Look]:
+    """A snapshot of now; ``offset`` is what the source has stored. Raises psycopg.Error and TableReplaced."""
+    with snapshot_of(server, plan, changed=True) as at:
+        yield Look(server, plan, offset, at)
 
 
 def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> sql.Composable:
@@ -177,8 +154,7 @@ def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: 
     if plan.reading is Reading.NEW_ROWS and at is not None:
         return NewRowsReader(server, plan, offset).unsent(at)
     if plan.reading is Reading.PLACE:
-        begun = offset.timestamp is not None or offset.incrementing is not None
-        return Conditions(plan).beyond(offset.cursor) if begun else row_order.beyond(plan, offset.initial, None)
+        return row_order.behind(plan, offset)
     if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
         return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
     versions = replace(plan, reading=Reading.VERSIONS)

@@ -42,7 +42,7 @@ def verify(
 
 def chosen_plans(plans: Sequence[TablePlan], database: str, tables: Sequence[str]) -> list[TablePlan]:
     """The plans of the tables that are meant; all where none is named. Raises ConfigError for a name that fits none."""
-    named = {_name(plan, database): plan for plan in plans}
+    named = {plan.full_name(database): plan for plan in plans}
     return [named[name] for name in matching(list(named), tables)]
 
 
@@ -71,7 +71,3 @@ def _refuse(plans: Sequence[TablePlan]) -> None:
     ]
     if problems:
         raise ConfigError(problems)
-
-
-def _name(plan: TablePlan, database: str) -> str:
-    return "query" if plan.query is not None else f"{database}.{plan.schema}.{plan.name}"

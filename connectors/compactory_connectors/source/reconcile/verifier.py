@@ -23,7 +23,7 @@ from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .outcome import Difference, Outcome
 from .progress import Progress, untold
 from .suspects import Suspects
-from .table_side import Look, TableSide
+from .table_side import Look, look_at
 
 __all__ = ["Options", "Verifier"]
 
@@ -70,7 +70,6 @@ class Verifier:
         self._kafka = kafka
         self._server = server
         self._plans = plans
-        self._sides = [TableSide(server, plan) for plan in plans]
         self._options = options
         self._progress = progress
         self._unreadable: list[str] = []
@@ -86,7 +85,8 @@ class Verifier:
             while tally.untracked and self._sources() and time.monotonic() < deadline:
                 time.sleep(_LONGEST_PAUSE)  # a load is under way: too many keys to look at one by one
                 tally = self._first(side, fingerprint, whole)
-            suspects = Suspects(self._worth_a_look(tally), fingerprint.key, [side.parts for side in self._sides])
+            parts_of = [plan.rows.key_columns_of for plan in self._plans]
+            suspects = Suspects(self._worth_a_look(tally), fingerprint.key, parts_of)
             rounds = self._follow(side, suspects, whole, deadline)
         return self._outcome(side, tally, suspects, rounds, time.monotonic() - began)
 
@@ -140,8 +140,8 @@ class Verifier:
 
     def _looks(self, topic_state: _TopicState) -> Iterator[tuple[int, Look]]:
         """One table after the other, each in a snapshot of its own."""
-        for number, (table, offset) in enumerate(zip(self._sides, topic_state.offsets, strict=True)):
-            with table.look(offset) as look:
+        for number, (plan, offset) in enumerate(zip(self._plans, topic_state.offsets, strict=True)):
+            with look_at(self._server, plan, offset) as look:
                 yield number, look
                 self._unreadable = look.unreadable[:_MOST_REASONS] or self._unreadable
 

@@ -7,7 +7,7 @@ and ``DateCalendarSystem`` of the connector 10.9.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -28,9 +28,9 @@ class Shape:
     """One type: an array when it has an ``element``, a composite when it has ``attributes``, else a plain one."""
 
     type: str
-    """Name in ``pg_type``."""
-    schema: str
-    kind: str
+    """Name in ``pg_type``, such as ``int8``."""
+    type_schema: str = "pg_catalog"
+    type_kind: str = "b"
     """``pg_type.typtype``: b base, c composite, e enum, m multirange, p pseudo, r range."""
     typmod: int = -1
     element: Shape | None = None
@@ -40,29 +40,20 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One column. A domain shows as its base type, as in a result's row description."""
+class Column(Shape):
+    """One column and its type. A domain shows as its base type, as in a result's row description."""
 
     name: str
-    type: str
-    """Name in ``pg_type``, such as ``int8``."""
-    type_schema: str = "pg_catalog"
-    type_kind: str = "b"
-    """``pg_type.typtype``: b base, c composite, e enum, m multirange, p pseudo, r range."""
-    typmod: int = -1
     not_null: bool = False
     """The column's own NOT NULL, or its domain's."""
     declared: str = ""
     """The type as SQL writes it, domains as such: ``character varying(20)``."""
     numbers_itself: bool = False
     """An identity column, or one whose default is ``nextval``."""
-    shape: Shape | None = None
-    """The parts of the type; None where the catalogue was not asked."""
 
-    @property
-    def whole_shape(self) -> Shape:
-        """Its shape, as a plain type where that is not known."""
-        return self.shape or Shape(type=self.type, schema=self.type_schema, kind=self.type_kind, typmod=self.typmod)
+    def made_of(self, shape: Shape) -> Column:
+        """With the parts of its type."""
+        return replace(self, element=shape.element, dimensions=shape.dimensions, attributes=shape.attributes)
 
 
 class NumericMapping(Enum):
@@ -138,8 +129,8 @@ def _shape(known: Mapping[int, _Type], oid: int, typmod: int, dimensions: int) -
         kind = known[kind.base]
     return Shape(
         type=kind.name,
-        schema=kind.schema,
-        kind=kind.kind,
+        type_schema=kind.schema,
+        type_kind=kind.kind,
         typmod=typmod,
         element=None if kind.element is None else _shape(known, kind.element, typmod, 1),
         dimensions=max(1, dimensions),

@@ -29,8 +29,8 @@ def column_node(column: Column, options: ColumnOptions) -> Node | None:
     cell = column_cell(column, options)
     if cell is not None or options.types is ColumnTypes.CONNECTOR:
         return cell
-    make = _struct if column.whole_shape.attributes else _cell
-    return make(column.name, column.whole_shape, options, _as_it_is, optional=not column.not_null)
+    make = _struct if column.attributes else _cell
+    return make(column.name, column, options, _as_it_is, optional=not column.not_null)
 
 
 def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
@@ -78,10 +78,10 @@ def _cell(
     column: str, shape: Shape, options: ColumnOptions, pick: Callable[[bytes], bytes | None], *, optional: bool
 ) -> Cell:
     """A value that is no struct, of what ``pick`` finds in the column."""
-    kind, java, schema, decode = _mapped(shape, options)
+    kind, schema, decode = _mapped(shape, options)
     if pick is not _as_it_is:
         kind, decode = Kind.CONVERTED, _through(pick, decode)
-    return Cell(column=column, kind=kind, schema=schema.as_optional(optional), java=java, decode=decode)
+    return Cell(column=column, kind=kind, schema=schema.as_optional(optional), java=java_of(schema), decode=decode)
 
 
 def _through(pick: Callable[[bytes], bytes | None], decode: _Decode) -> _Decode:
@@ -104,7 +104,7 @@ def _mapped(shape: Shape, options: ColumnOptions) -> Mapped:
         schema, decode = _HSTORE, _hstore
     else:
         return STRING
-    return Kind.CONVERTED, java_of(schema), schema, decode
+    return Kind.CONVERTED, schema, decode
 
 
 def _value(shape: Shape, options: ColumnOptions) -> tuple[Schema, _Decode]:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..javatext.java_calendar import civil_date, proleptic_date, proleptic_day_number
+from ..javatext.java_number import clamped, divided, wrapped
 from ..javatext.java_zone import JavaZone, java_zone
 from .column import Calendar, ColumnOptions, Granularity
 from .column_value import INFINITIES, decode_date, decode_time, decode_timestamp
-from .record import Java, RowError
+from .record import RowError
 from .schema import Schema, Type
 
 __all__ = ["date_decoder", "granular", "time_decoder", "timestamp_decoder"]
@@ -23,7 +24,6 @@ __all__ = ["date_decoder", "granular", "time_decoder", "timestamp_decoder"]
 _DAY = 86_400
 _MICROS = 1_000_000
 _NANOS = 1_000_000_000
-_INT64 = 1 << 63
 
 
 def date_decoder(options: ColumnOptions) -> Callable[[bytes], int]:
@@ -76,42 +76,24 @@ def _modern(micros: int, zone: JavaZone | None) -> int:
     return moment * _MICROS + fraction // 1000 * 1000
 
 
-def granular(options: ColumnOptions) -> tuple[Schema, Java, Callable[[int], Any]]:
-    """Schema, class and value that microseconds since the epoch become under ``timestamp.granularity``."""
+def granular(options: ColumnOptions) -> tuple[Schema, Callable[[int], Any]]:
+    """Schema and value that microseconds since the epoch become under a ``timestamp.granularity`` of one's own."""
     granularity = options.granularity
-    if granularity is Granularity.CONNECT_LOGICAL:
-        return Schema.timestamp(), Java.SQL_TIMESTAMP, int
     if granularity in _NUMBERS:
         number = _NUMBERS[granularity]
         if granularity.value.endswith("long"):
-            return Schema(type=Type.INT64), Java.LONG, number
-        return Schema(type=Type.STRING), Java.STRING, lambda micros: str(number(micros))
+            return Schema(type=Type.INT64), number
+        return Schema(type=Type.STRING), lambda micros: str(number(micros))
     digits = 6 if granularity is Granularity.MICROS_ISO_DATETIME_STRING else 9
-    return Schema(type=Type.STRING), Java.STRING, _iso(java_zone(options.zone), digits)
-
-
-def _towards_1970(micros: int) -> int:
-    """Whole seconds as Java divides milliseconds."""
-    millis = micros // 1000
-    return millis // 1000 if millis >= 0 else -(-millis // 1000)
-
-
-def _bounded(value: int) -> int:
-    """As ``TimeUnit`` converts: the nearest int64."""
-    return max(-_INT64, min(_INT64 - 1, value))
-
-
-def _wrapped(value: int) -> int:
-    """As Java adds longs."""
-    return (value + _INT64) % (2 * _INT64) - _INT64
+    return Schema(type=Type.STRING), _iso(java_zone(options.zone), digits)
 
 
 def _counted(unit: int, *, bounded: bool = True) -> Callable[[int], int]:
-    """Units of so many in a second."""
+    """Units of so many in a second; ``bounded``: as ``TimeUnit`` converts and Java adds longs."""
 
     def count(micros: int) -> int:
-        whole, fraction = _towards_1970(micros) * unit, micros % _MICROS * (unit // _MICROS)
-        return _wrapped(_bounded(whole) + fraction) if bounded else whole + fraction
+        whole, fraction = divided(micros // 1000, 1000) * unit, micros % _MICROS * (unit // _MICROS)
+        return wrapped(clamped(whole) + fraction, 64) if bounded else whole + fraction
 
     return count
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .column import Column, ColumnOptions, NumericMapping, Shape
+from .column import Column, ColumnOptions, Granularity, NumericMapping, Shape
 from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
 from .column_value import (
     decode_byte_of_bits,
@@ -24,12 +24,13 @@ from .column_value import (
     integer_decoder,
     numeric_decoder,
 )
-from .record import Cell, Java, Kind
+from .record import Cell, Kind
+from .row_value import java_of
 from .schema import Schema, Type
 
 __all__ = ["STRING", "Mapped", "column_cell", "connect_type", "numeric_scale", "truncates"]
 
-Mapped = tuple[Kind, Java, Schema, Callable[[bytes], Any]]
+Mapped = tuple[Kind, Schema, Callable[[bytes], Any]]
 
 _DEFAULT = ColumnOptions()
 _UNSET_SCALE = 127
@@ -43,23 +44,23 @@ def _text(raw: bytes) -> str:
 
 
 _TYPES: Mapping[str, Mapped] = {
-    "bool": (Kind.BOOLEAN, Java.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"t"),
-    "int2": (Kind.INTEGER, Java.SHORT, Schema(type=Type.INT16), int),
-    "int4": (Kind.INTEGER, Java.INTEGER, Schema(type=Type.INT32), int),
-    "int8": (Kind.INTEGER, Java.LONG, Schema(type=Type.INT64), int),
-    "oid": (Kind.INTEGER, Java.LONG, Schema(type=Type.INT64), int),
-    "float4": (Kind.FLOAT32, Java.FLOAT, Schema(type=Type.FLOAT32), decode_float32),
-    "float8": (Kind.FLOAT64, Java.DOUBLE, Schema(type=Type.FLOAT64), float),
-    "money": (Kind.MONEY, Java.DOUBLE, Schema(type=Type.FLOAT64), decode_money),
-    "bytea": (Kind.BYTEA, Java.BYTES, Schema(type=Type.BYTES), decode_bytea),
-    "date": (Kind.DATE, Java.SQL_DATE, Schema.date(), decode_date),
-    "time": (Kind.TIME, Java.SQL_TIME, Schema.time(), decode_time),
-    "timetz": (Kind.TIMETZ, Java.SQL_TIME, Schema.time(), decode_timetz),
-    "timestamp": (Kind.TIMESTAMP, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
-    "timestamptz": (Kind.TIMESTAMPTZ, Java.SQL_TIMESTAMP, Schema.timestamp(), decode_timestamp),
+    "bool": (Kind.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"t"),
+    "int2": (Kind.INTEGER, Schema(type=Type.INT16), int),
+    "int4": (Kind.INTEGER, Schema(type=Type.INT32), int),
+    "int8": (Kind.INTEGER, Schema(type=Type.INT64), int),
+    "oid": (Kind.INTEGER, Schema(type=Type.INT64), int),
+    "float4": (Kind.FLOAT32, Schema(type=Type.FLOAT32), decode_float32),
+    "float8": (Kind.FLOAT64, Schema(type=Type.FLOAT64), float),
+    "money": (Kind.CONVERTED, Schema(type=Type.FLOAT64), decode_money),
+    "bytea": (Kind.BYTEA, Schema(type=Type.BYTES), decode_bytea),
+    "date": (Kind.DATE, Schema.date(), decode_date),
+    "time": (Kind.TIME, Schema.time(), decode_time),
+    "timetz": (Kind.CONVERTED, Schema.time(), decode_timetz),
+    "timestamp": (Kind.TIMESTAMP, Schema.timestamp(), decode_timestamp),
+    "timestamptz": (Kind.TIMESTAMPTZ, Schema.timestamp(), decode_timestamp),
 }
 
-STRING: Mapped = (Kind.TEXT, Java.STRING, Schema(type=Type.STRING), _text)
+STRING: Mapped = (Kind.TEXT, Schema(type=Type.STRING), _text)
 """Text as Postgres writes it."""
 
 _STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"}
@@ -67,18 +68,19 @@ _STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb"
 
 def column_cell(column: Column, options: ColumnOptions = _DEFAULT) -> Cell | None:
     """The value of ``column`` as the connector reads it, or None for a type that it leaves out."""
-    mapped = connect_type(column.whole_shape, options)
+    mapped = connect_type(column, options)
     if mapped is None:
         return None
-    kind, java, schema, decode = mapped
-    return Cell(column=column.name, kind=kind, schema=schema.as_optional(not column.not_null), java=java, decode=decode)
+    kind, schema, decode = mapped
+    optional = schema.as_optional(not column.not_null)
+    return Cell(column=column.name, kind=kind, schema=optional, java=java_of(schema), decode=decode)
 
 
 def connect_type(shape: Shape, options: ColumnOptions) -> Mapped | None:
     """The value of a type as the connector reads it, or None for a type that it leaves out."""
-    if shape.kind == "e":
+    if shape.type_kind == "e":
         return STRING
-    if shape.schema != "pg_catalog":
+    if shape.type_schema != "pg_catalog":
         return None
     if shape.type in _STRINGS:
         return STRING
@@ -115,43 +117,42 @@ def _numeric(typmod: int, mapping: NumericMapping) -> Mapped:
             return _integer(precision)
         eager = mapping is NumericMapping.BEST_FIT_EAGER_DOUBLE
         if declared > 0 and (eager or (small and mapping is NumericMapping.BEST_FIT)):
-            return Kind.CONVERTED, Java.DOUBLE, Schema(type=Type.FLOAT64), float
-    return Kind.NUMERIC, Java.DECIMAL, Schema.decimal(scale, precision), numeric_decoder(scale)
+            return Kind.CONVERTED, Schema(type=Type.FLOAT64), float
+    return Kind.NUMERIC, Schema.decimal(scale, precision), numeric_decoder(scale)
 
 
-_INTEGERS = ((9, Java.LONG, Type.INT64, 64), (4, Java.INTEGER, Type.INT32, 32), (2, Java.SHORT, Type.INT16, 16))
+_INTEGERS = ((9, Type.INT64, 64), (4, Type.INT32, 32), (2, Type.INT16, 16))
 
 
 def _integer(precision: int) -> Mapped:
     """``integerSchema``: the smallest integer that holds every number of so many digits."""
-    for digits, java, kind, bits in _INTEGERS:
+    for digits, kind, bits in _INTEGERS:
         if precision > digits:
-            return Kind.CONVERTED, java, Schema(type=kind), integer_decoder(bits)
-    return Kind.CONVERTED, Java.BYTE, Schema(type=Type.INT8), integer_decoder(8)
+            return Kind.CONVERTED, Schema(type=kind), integer_decoder(bits)
+    return Kind.CONVERTED, Schema(type=Type.INT8), integer_decoder(8)
 
 
 def _with_options(name: str, mapped: Mapped, options: ColumnOptions) -> Mapped:
     """Times as the options have them; the short cuts of a kind hold only while they change nothing."""
-    _, java, schema, decode = mapped
+    _, schema, decode = mapped
     if name == "date":
         read = date_decoder(options)
     elif name == "time":
         read = time_decoder(options)
     elif name in {"timestamp", "timestamptz"}:
-        moment, (schema, java, convert) = timestamp_decoder(options, zoned=name == "timestamptz"), granular(options)
-        if java is Java.SQL_TIMESTAMP:
-            read = moment
-        else:
-            return Kind.CONVERTED, java, schema, lambda raw: convert(moment(raw))
+        read = timestamp_decoder(options, zoned=name == "timestamptz")
+        if options.granularity is not Granularity.CONNECT_LOGICAL:
+            schema, convert = granular(options)
+            return Kind.CONVERTED, schema, lambda raw: convert(read(raw))
     else:
         return mapped
-    return mapped if read is decode else (Kind.CONVERTED, java, schema, read)
+    return mapped if read is decode else (Kind.CONVERTED, schema, read)
 
 
 def _bits(length: int) -> Mapped:
     """``bit(n)``: a boolean, a byte, or the text as bytes (pgjdbc's ``getBytes``), by its length."""
     if length <= 1:
-        return Kind.BITS, Java.BOOLEAN, Schema(type=Type.BOOLEAN), lambda raw: raw == b"1"
+        return Kind.CONVERTED, Schema(type=Type.BOOLEAN), lambda raw: raw == b"1"
     if length <= 8:
-        return Kind.BITS, Java.BYTE, Schema(type=Type.INT8), decode_byte_of_bits
-    return Kind.BITS, Java.BYTES, Schema(type=Type.BYTES), bytes
+        return Kind.CONVERTED, Schema(type=Type.INT8), decode_byte_of_bits
+    return Kind.CONVERTED, Schema(type=Type.BYTES), bytes

@@ -8,13 +8,13 @@ of their own types, None is NULL.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Context, Decimal, Inexact
 from typing import TypeAlias
 
 from ..javatext.java_calendar import MILLIS_PER_DAY, day_number
+from ..javatext.java_number import float32_of
 from .record import RowError
 
 __all__ = [
@@ -78,8 +78,8 @@ def decode_bytea(raw: bytes) -> bytes:
 
 
 def decode_float32(raw: bytes) -> float:
-    """The float32 nearest to the text, as a Python float."""
-    return float(struct.unpack("f", struct.pack("f", float(raw)))[0])
+    """The float32 nearest to the text."""
+    return float32_of(raw.decode())
 
 
 def decode_money(raw: bytes) -> float:

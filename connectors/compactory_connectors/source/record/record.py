@@ -16,6 +16,7 @@ from .schema import Schema
 
 __all__ = [
     "TIMES",
+    "WHOLES",
     "Cell",
     "Constant",
     "Java",
@@ -39,23 +40,18 @@ class Kind(Enum):
     """How Postgres writes a column in text format; decides which direct conversions of raw bytes exist."""
 
     BOOLEAN = auto()
-    BITS = auto()
     INTEGER = auto()
     FLOAT32 = auto()
     FLOAT64 = auto()
-    MONEY = auto()
     NUMERIC = auto()
     TEXT = auto()
     BYTEA = auto()
     DATE = auto()
     TIME = auto()
-    TIMETZ = auto()
     TIMESTAMP = auto()
     TIMESTAMPTZ = auto()
     CONVERTED = auto()
-    """A column whose value hangs on the connector's options, or that has parts: no short cuts."""
-    VALUE = auto()
-    """No column: the value is there already and has no text of Postgres'."""
+    """No short cuts: a value that hangs on the connector's options, a part of one, or one that is no column's text."""
 
 
 class Java(Enum):
@@ -79,6 +75,9 @@ class Java(Enum):
     SQL_TIMESTAMP = "java.sql.Timestamp"  # int, microseconds since 1970-01-01T00:00Z
     DATE = "java.util.Date"  # int, milliseconds since 1970-01-01T00:00Z
 
+
+WHOLES = (Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG)
+"""The classes of integers, by width."""
 
 TIMES = frozenset({Java.SQL_DATE, Java.SQL_TIME, Java.SQL_TIMESTAMP, Java.DATE})
 """The classes of dates and times."""

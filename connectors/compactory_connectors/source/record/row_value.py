@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar
 
 from ..javatext.java_calendar import MILLIS_PER_DAY
+from ..javatext.java_number import wrapped
 from .record import TIMES, Cell, Constant, Java, Node, RowError, StructNode
 from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
@@ -14,6 +15,7 @@ __all__ = [
     "Row",
     "java_of",
     "null_test",
+    "picker",
     "plain_value",
     "refuse_misfit",
     "row_reader",
@@ -28,8 +30,6 @@ N = TypeVar("N")
 
 Row: TypeAlias = Sequence[bytes | None]
 """Raw columns in Postgres' text format."""
-
-_INT32 = 1 << 31
 
 
 def row_reader(
@@ -68,6 +68,12 @@ def value_reader(node: Node, positions: Mapping[str, int]) -> Callable[[Row], An
 def _dictionary(node: StructNode) -> Callable[[Sequence[Any]], Any]:
     names = [field.name for field in node.schema.fields]
     return lambda members: dict(zip(names, members, strict=True))
+
+
+def picker(columns: Sequence[str], chosen: Sequence[str]) -> Callable[[Row], tuple[bytes | None, ...]]:
+    """The function from a row with these columns to the values of the chosen ones."""
+    positions = [columns.index(name) for name in chosen]
+    return lambda row: tuple(row[position] for position in positions)
 
 
 def writer_of(cell: Cell, write: Callable[[Any], T], null: N) -> Callable[[bytes], T | N]:
@@ -166,7 +172,7 @@ def _days(millis: int) -> int:
     days, rest = divmod(millis, MILLIS_PER_DAY)
     if rest:
         raise RowError("Connect's Date takes whole days only")
-    return (days + _INT32) % (2 * _INT32) - _INT32
+    return wrapped(days, 32)
 
 
 def _clock(millis: int) -> int:

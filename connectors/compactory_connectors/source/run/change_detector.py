@@ -7,7 +7,7 @@ is every change of the catalogue. What it suspects may be unchanged all the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psycopg import Error, sql
 
@@ -74,8 +74,7 @@ class ChangeDetector:
             if self._server.connection.closed:
                 raise
             self._forget()
-            observation = self.observation()
-            return Observation(observation.snapshot, observation.listening, observation.queue, _oids(asked))
+            return replace(self.observation(), suspects=_oids(asked))
         assert row is not None
         snapshot, listening, queue, catalogue, suspects = row
         known = catalogue == self._catalogue or not catalogue

@@ -21,7 +21,7 @@ from ..control.control import TargetState
 from ..leadership.claim import TTL
 from ..postgres.server import connected, connector_lock
 from ..publish.stored_offsets import StoredOffset, read_offsets
-from .pausing import read_target_state, write_target_state
+from .target_state import read_target_state, write_target_state
 
 __all__ = ["Overview", "running_sources", "sight", "target_state_from_outside"]
 

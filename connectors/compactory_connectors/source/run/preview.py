@@ -10,6 +10,7 @@ from psycopg import sql
 from compactory.errors import CompactoryError
 
 from ..config.connector import ConnectorConfig
+from ..config.selection import RELATIONS
 from ..plan.planning import find_plans, plan_tables
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
@@ -18,15 +19,6 @@ from ..postgres.server import Server, connected, statement
 from ..record.record import RowFailed
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]
-
-_KINDS = {
-    "r": "table",
-    "p": "partitioned table",
-    "v": "view",
-    "m": "materialized view",
-    "f": "foreign table",
-    "q": "query",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +101,7 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         pages.close()
     return TablePreview(
         table=plan.qualified,
-        kind=_KINDS.get(plan.kind, plan.kind),
+        kind=RELATIONS.get(plan.kind, "query"),
         topic=plan.topic,
         mode=connector.mode.value,
         cursor=() if plan.reading is Reading.WHOLE else plan.order,

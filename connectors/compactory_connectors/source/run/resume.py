@@ -14,8 +14,7 @@ from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan, key_of
 from ..postgres.server import Server
 from ..publish.stored_offsets import StoredOffset
-from ..publish.topic_ends import TopicEnds
-from ..publish.topics import OFFSETS_TOPIC
+from ..publish.topics import OFFSETS_TOPIC, TopicEnds
 
 __all__ = ["LeftBehind", "refuse_left_behind", "stored_offset", "usable"]
 

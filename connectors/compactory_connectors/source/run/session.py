@@ -30,6 +30,7 @@ from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
 from ..publish.publisher import Publisher, PublishLease, TopicRefused
+from ..publish.topics import TopicEnds
 from ..reconcile.repair import resend_rows
 from ..record.record import RowFailed
 from .heartbeat import Heartbeat
@@ -91,6 +92,7 @@ class Session:
                 create_topics=create_topics and connector.topics.create,
                 control=control or Control(),
                 page_bytes=page_bytes or PageBytes(),
+                ends=TopicEnds(kafka),
             )
             session = cls(context, server)
             opened.callback(session._scheduler.close)

@@ -5,30 +5,36 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
-from compactory.errors import CompactoryError, LeaseLost, Unreachable
+from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
 
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
-from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure
-from ..leadership.standby import Standby, end_abandoned
+from ..leadership.claim import TTL
+from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, end_abandoned
+from ..plan.planning import find_plans
 from ..postgres.page_size import PageBytes
+from ..postgres.server import connected
 from ..publish.publisher import TransactionTimedOut
-from .pausing import Pausing
 from .session import Session
+from .target_state import read_target_state, write_target_state
 
-__all__ = ["Source"]
+__all__ = ["PAUSED_LOOK", "Source"]
 
 log = structlog.get_logger("compactory.source")
 
+PAUSED_LOOK: Final = 10.0
+"""Seconds after which a paused source looks whether the offsets topic says otherwise by now."""
+
+_STANDBY_LOOK = 0.25  # seconds between two looks at the lease
 _FENCED_PAUSE = 2.0  # seconds
 _FENCED_MOST = 3
 _FENCED_WITHIN = 600.0  # seconds
@@ -51,10 +57,9 @@ class Source:
         self._board = StatusBoard(connector.name)
         self.control = Control()
         """Takes the orders of operators."""
-        self._pausing = Pausing(connector, self._kafka, self.control, self._board, create=create_topics)
-        self._standby = Standby(connector, self.control, self._board)
         self._page_bytes = PageBytes()
         self._fenced: list[float] = []  # when, by others than holders of the lease
+        self._stands_by_since: float | None = None
         self._opened = False  # nor was it paused: from then on it waits for as long as it takes
         self._log = log.bind(connector=connector.name)
 
@@ -107,9 +112,16 @@ class Source:
             backoff.reset()
             return False
         lost = Halt(stop.is_set, lambda: not lease.held)
-        self._opened |= self._pausing.wait(lost)  # ordered just now: that counts whether or not Kafka can be asked
+        self._wait_paused(lost)  # ordered just now: that counts whether or not Kafka can be asked
         end_abandoned(self._connector, self._kafka, lease)
-        self._opened |= self._pausing.before_session(lost, once=once)
+        self.control.keep(read_target_state(self._kafka, self._connector.name))
+        if once and self.control.paused:
+            raise CompactoryError(
+                f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
+            )
+        self._wait_paused(lost)
+        if not lost.is_set():
+            self._store_target()
         return self._live(Halt(lost.is_set, lambda: self.control.interrupts), lease, once, backoff)
 
     def _take(self, lease: Lease, stop: Stop, once: bool) -> bool:
@@ -118,11 +130,11 @@ class Source:
             lease.take()
         except LeaseTaken as taken:
             self.control.forget()
-            self._standby.wait(taken, stop, once=once, strict=once or not self._opened)
+            self._stand_by(taken, stop, once)
             self._opened = True
             self._fenced.clear()
             return False
-        self._standby.end()
+        self._stands_by_since = None
         if len(self._fenced) >= _FENCED_MOST:
             raise LeaseContested(
                 f"the transactional id of connector {self._connector.name!r} was taken over {_FENCED_MOST} times,"
@@ -130,6 +142,60 @@ class Source:
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
         return True
+
+    def _stand_by(self, taken: LeaseTaken, stop: Stop, once: bool) -> None:
+        """Wait a little for the lease, with ``once`` not for longer than a holder that has died keeps it.
+
+        Tables that can't be polled are an error here as they would be for a session.
+        """
+        if self._stands_by_since is None:
+            self._show_tables(strict=once or not self._opened)
+            self._stands_by_since = time.monotonic()
+            self._log.info("source stands by", detail=str(taken))
+        if once and time.monotonic() - self._stands_by_since > TTL + _STANDBY_LOOK:
+            raise taken
+        self._board.stands_by(str(taken))
+        self.control.wait(stop, _STANDBY_LOOK)
+
+    def _show_tables(self, *, strict: bool) -> None:
+        with connected(self._connector.connection) as server:
+            found = find_plans(server, self._connector)
+        if strict and (problems := found.all_problems):
+            raise ConfigError(problems)
+        self._board.only([plan.qualified for plan in found.plans])
+        for plan in found.plans:
+            how = plan.reading
+            self._board.table(plan.qualified, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
+
+    def _wait_paused(self, stop: Stop) -> None:
+        """Return when it is not paused any more, or ``stop`` is set. The pause is kept while Kafka is away.
+
+        It has the lease meanwhile, but no session, and so no snapshot in Postgres.
+        """
+        detail, waited = "an operator paused it; compactory source resume ends that", False
+        while self.control.paused and not stop.is_set():
+            self._board.connector(SourceState.PAUSED, detail)
+            try:
+                self._store_target()
+            except Unreachable as error:
+                later = f"{detail}; not stored yet, so that a restart of the process would end it: {error}"
+                self._board.connector(SourceState.PAUSED, later)
+            self.control.wait(stop, PAUSED_LOOK)
+            with suppress(Unreachable):  # somebody may have resumed it from elsewhere
+                self.control.keep(read_target_state(self._kafka, self._connector.name))
+            waited = True
+        if waited and not stop.is_set():
+            self._board.connector(SourceState.STARTING)
+            self._log.info("source resumed")
+        self._opened |= waited
+
+    def _store_target(self) -> None:
+        """Store a target that was ordered and is not stored yet."""
+        target_state = self.control.target_state
+        if not self.control.stored:
+            write_target_state(self._connector, self._kafka, target_state, create=self._create_topics)
+            self.control.keep(target_state)
+            self._log.info("target stored", target=target_state.target.value)
 
     def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
         """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""

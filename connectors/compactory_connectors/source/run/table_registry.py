@@ -50,8 +50,7 @@ class TableRegistry:
         self._server = server
         self._tables: dict[str, TableTask] = {}
         self._unfit: dict[str, tuple[str, ...]] = {}
-        self._topic_ids: dict[str, str | None] = {}
-        self._spread: dict[str, int] = {}  # partitions of each topic
+        self._topics: dict[str, Topic] = {}  # as they were when a table was opened
         self._look_at_topics = 0.0
         self._look_at_tables = 0.0
 
@@ -99,13 +98,13 @@ class TableRegistry:
         if time.monotonic() < self._look_at_topics:
             return
         self._look_at_topics = time.monotonic() + TOPICS_EVERY
-        found = self._context.kafka.topics(self._topic_ids) if self._topic_ids else {}
-        for name, topic_id in self._topic_ids.items():
-            if name not in found or found[name].topic_id != topic_id:
+        found = self._context.kafka.topics(self._topics) if self._topics else {}
+        for name, known in self._topics.items():
+            if name not in found or found[name].topic_id != known.topic_id:
                 raise TopicReplaced(
                     f"topic {name!r} was deleted, or deleted and created again, since this session began"
                 )
-        grown = [name for name, topic in found.items() if len(topic.partitions) != self._spread.get(name)]
+        grown = [name for name, known in self._topics.items() if len(found[name].partitions) != len(known.partitions)]
         self._check_ends(found)
         if grown:  # the producer must not go on with the old number
             raise TopicReplaced(f"topic {grown[0]!r} has {len(found[grown[0]].partitions)} partitions now")
@@ -163,8 +162,7 @@ class TableRegistry:
 
     def forget_unsent(self, table: TableTask) -> None:
         """Rows of the last poll were not published: read on from the last one that was."""
-        topic = (table.plan.topic, self._topic_ids.get(table.plan.topic))
-        table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, topic))
+        table.go_on_with(open_reader(self._server, table.plan, table.reader.offset, self._topic_of(table.plan)))
 
     def _nothing(self) -> str:
         interval = self._connector.table_poll_interval_ms / 1000
@@ -205,11 +203,10 @@ class TableRegistry:
         stored = self._stored() if stored is None else stored
         topics = self._context.kafka.topics({topic for plan in plans for topic in plan.rows.topics})
         self._check_ends(topics)
-        self._topic_ids |= {name: found.topic_id for name, found in topics.items()}
-        self._spread |= {name: len(found.partitions) for name, found in topics.items()}
+        self._topics |= topics
         for plan in plans:
             key = key_of(self._connector.name, self._server.database, plan)
-            topic = (plan.topic, self._topic_ids.get(plan.topic))
+            topic = self._topic_of(plan)
             try:
                 known = stored_offset(stored.get(key), plan)
             except CompactoryError as error:
@@ -221,6 +218,10 @@ class TableRegistry:
             others = sharing(plan.topic, name, stored.values()) if plan.query is None else []
             self._open(plan, key, usable(known, topic, plan, self._context.ends), topic, others)
         self._note_neighbours()
+
+    def _topic_of(self, plan: TablePlan) -> tuple[str, str | None]:
+        """Name and id of a plan's topic."""
+        return plan.topic, self._topics[plan.topic].topic_id if plan.topic in self._topics else None
 
     def _stored(self) -> dict[bytes, StoredOffset]:
         """The offsets of all connectors, by the keys of their records."""
@@ -248,7 +249,7 @@ class TableRegistry:
         reader = open_reader(self._server, plan, offset, topic)
         if (former := self._tables.get(plan.qualified)) is not None:
             former.cleanup.close()
-        spread = sum(self._spread.get(name, 0) for name in plan.rows.topics)
+        spread = sum(len(self._topics[name].partitions) for name in plan.rows.topics if name in self._topics)
         self._tables[plan.qualified] = TableTask(
             context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )

@@ -17,8 +17,7 @@ from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
-from ..cursor.phase import Phase
-from ..cursor.resend_reason import ResendReason
+from ..cursor.phase import Phase, ResendReason
 from ..plan.table_plan import TablePlan
 from ..poll.cursor_reader import PlaceReader
 from ..poll.reader import Reader
@@ -28,8 +27,7 @@ from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
-from ..publish.topic_ends import TopicEnds
-from ..publish.topics import ensure, length
+from ..publish.topics import TopicEnds, ensure, length
 from ..reconcile.cleanup import TopicCleanup
 from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
@@ -60,13 +58,10 @@ class SessionContext:
     kafka: Kafka
     publisher: Publisher
     board: StatusBoard
-    create_topics: bool = True
-    control: Control = field(default_factory=Control)
-    page_bytes: PageBytes = field(default_factory=PageBytes)
-    ends: TopicEnds = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ends", TopicEnds(self.kafka))
+    create_topics: bool
+    control: Control
+    page_bytes: PageBytes
+    ends: TopicEnds
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from ...javatext.java_number import double_text_of, float_text_of
-from ..record import Java, RowError
+from ..record import WHOLES, Java, RowError
 from ..row_value import java_of, refuse_misfit, time_number
 from ..schema import DECIMAL, Schema, Type
 
@@ -162,16 +162,9 @@ def _struct(schema: Schema, *, numeric: bool) -> _Write:
     return lambda values: b"{" + b",".join(b"%b:%b" % (name, write(values[key])) for key, name, write in parts) + b"}"
 
 
-def _whole(value: int) -> bytes:
-    return b"%d" % value
-
-
 _PLAIN: Mapping[Java, _Write] = {
     Java.BOOLEAN: lambda value: b"true" if value else b"false",
-    Java.BYTE: _whole,
-    Java.SHORT: _whole,
-    Java.INTEGER: _whole,
-    Java.LONG: _whole,
+    **dict.fromkeys(WHOLES, b"%d".__mod__),
     Java.FLOAT: lambda value: finite(float_text_of(value)),
     Java.DOUBLE: lambda value: finite(double_text_of(value)),
     Java.STRING: json_string,

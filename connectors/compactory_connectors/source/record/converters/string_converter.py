@@ -10,7 +10,7 @@ from ...javatext.date_format import java_util_date_text
 from ...javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ...javatext.java_number import double_text, double_text_of, float_text, float_text_of
 from ...setting import Setting, honoured, one_of
-from ..record import Cell, Constant, Java, Kind, Node, Step, StructNode, converted
+from ..record import WHOLES, Cell, Constant, Java, Kind, Node, Step, StructNode, converted
 from ..row_value import java_of, row_reader, short_cut, writer_of
 from ..schema import Schema, Type
 from ..transforms.cast import caster
@@ -121,10 +121,7 @@ def _sql_timestamp(micros: int) -> bytes:
 
 _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
     Java.BOOLEAN: lambda value: b"true" if value else b"false",
-    Java.BYTE: lambda value: b"%d" % value,
-    Java.SHORT: lambda value: b"%d" % value,
-    Java.INTEGER: lambda value: b"%d" % value,
-    Java.LONG: lambda value: b"%d" % value,
+    **dict.fromkeys(WHOLES, b"%d".__mod__),
     Java.FLOAT: float_text_of,
     Java.DOUBLE: double_text_of,
     Java.STRING: lambda value: str(value).encode(),

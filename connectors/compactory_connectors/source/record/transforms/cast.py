@@ -15,28 +15,27 @@ from typing import Any
 
 from ...javatext.date_format import DateFormat
 from ...javatext.java_calendar import MILLIS_PER_DAY
-from ...javatext.java_number import double_text_of, float_text_of
+from ...javatext.java_number import double_text_of, float_text_of, wrapped
 from ...setting import nearest, non_empty_names, option
-from ..record import TIMES, Java, Node, Record, RowError, Step, StructNode, converted
+from ..record import TIMES, WHOLES, Java, Node, Record, RowError, Step, StructNode, converted
 from ..row_value import java_of, time_number
 from ..schema import Schema, Type
 from .transform import Sided, TransformError, absent, no_defaults, null_of, struct_of, warned
 
-__all__ = ["Cast", "caster", "float32", "wrapped"]
+__all__ = ["Cast", "caster", "float32"]
 
 _TARGETS = {
     kind.name.lower(): kind
     for kind in (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64, Type.BOOLEAN, Type.STRING)
 }
 
-_WHOLES = (Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG)
-_LOSSLESS = {(small, wide) for number, small in enumerate(_WHOLES) for wide in (*_WHOLES[number:], Java.STRING)}
-_LOSSLESS |= {(java, java) for java in Java} | {(Java.BOOLEAN, wide) for wide in (*_WHOLES, Java.STRING)}
+_LOSSLESS = {(small, wide) for number, small in enumerate(WHOLES) for wide in (*WHOLES[number:], Java.STRING)}
+_LOSSLESS |= {(java, java) for java in Java} | {(Java.BOOLEAN, wide) for wide in (*WHOLES, Java.STRING)}
 _LOSSLESS |= {(java, Java.STRING) for java in (Java.FLOAT, Java.DOUBLE, Java.DECIMAL, Java.BYTES)}
 
 _FLOATS = {Java.FLOAT, Java.DOUBLE}
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-_SOURCES = {Java.BOOLEAN, Java.STRING, Java.DECIMAL, Java.BYTES, *_WHOLES, *_FLOATS, *TIMES}
+_SOURCES = {Java.BOOLEAN, Java.STRING, Java.DECIMAL, Java.BYTES, *WHOLES, *_FLOATS, *TIMES}
 
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?|NaN|Infinity)", re.ASCII)
@@ -127,7 +126,7 @@ def caster(java: Java, schema: Schema, target: Type) -> Callable[[Any], Any]:
             raise ValueError(f"is of class {java.value} without its logical type, which can't be cast to a number")
         narrow = _narrow(int, target)
         return lambda value: narrow(number(value))
-    kind = int if java in _WHOLES or java is Java.BOOLEAN else float if java in _FLOATS else Decimal
+    kind = int if java in WHOLES or java is Java.BOOLEAN else float if java in _FLOATS else Decimal
     return _narrow(kind, target)
 
 
@@ -143,12 +142,6 @@ def _narrow(kind: type, target: Type) -> Callable[[Any], Any]:
     if kind is float:
         return lambda value: wrapped(_saturated(value, max(bits, 32)), bits)
     return lambda value: wrapped(int(value), bits)
-
-
-def wrapped(value: int, bits: int) -> int:
-    """``value`` in so many bits, as Java narrows an integer."""
-    half = 1 << (bits - 1)
-    return (value + half) % (2 * half) - half
 
 
 def _saturated(value: float, bits: int) -> int:

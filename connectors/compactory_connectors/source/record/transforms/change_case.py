@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
 
 from ...setting import one_of, option
 from ..record import Cell, Node, Record, StructNode
@@ -19,18 +20,21 @@ from .transform import Sided, TransformError, is_null_struct, null_of
 __all__ = ["CaseFormat", "ChangeCase", "change_case"]
 
 
+def _upper(word: str) -> str:
+    """ASCII only, as Guava's ``Ascii.toUpperCase``."""
+    return word.translate(_UPPER)
+
+
+def _lower(word: str) -> str:
+    return word.translate(_LOWER)
+
+
 def _first_upper(word: str) -> str:
     return _upper(word[:1]) + _lower(word[1:])
 
 
-def _upper(word: str) -> str:
-    """ASCII only, as Guava's ``Ascii.toUpperCase``."""
-    return "".join(chr(ord(c) - 32) if "a" <= c <= "z" else c for c in word)
-
-
-def _lower(word: str) -> str:
-    """ASCII only, as Guava's ``Ascii.toLowerCase``."""
-    return "".join(chr(ord(c) + 32) if "A" <= c <= "Z" else c for c in word)
+_UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 class CaseFormat(Enum):

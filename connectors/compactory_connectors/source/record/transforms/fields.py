@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 from ...setting import names, non_empty_names, one_of, option, required_text
-from ..record import Cell, Constant, Java, Node, Record, Step, StructNode, converted
+from ..record import WHOLES, Cell, Constant, Java, Node, Record, Step, StructNode, converted
 from ..schema import Schema, Type
 from .cast import caster
 from .transform import Sided, Transform, TransformError, absent, member_of, no_defaults, struct_of, warned
@@ -134,7 +134,7 @@ def _constant(field: _Inserted, schema: Schema, java: Java, value: str | None) -
 
 _NOTHING: Mapping[Java, Any] = {
     Java.BOOLEAN: False,
-    **dict.fromkeys((Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG, Java.DATE), 0),
+    **dict.fromkeys((*WHOLES, Java.DATE), 0),
     **dict.fromkeys((Java.FLOAT, Java.DOUBLE), 0.0),
     Java.DECIMAL: Decimal(0),
     Java.STRING: "",
@@ -142,7 +142,7 @@ _NOTHING: Mapping[Java, Any] = {
 """The value that means "no value", by class; java.sql's dates are not among them, as in the class."""
 
 
-_NUMBERS = {Java.BYTE, Java.SHORT, Java.INTEGER, Java.LONG, Java.FLOAT, Java.DOUBLE, Java.DECIMAL}
+_NUMBERS = {*WHOLES, Java.FLOAT, Java.DOUBLE, Java.DECIMAL}
 
 
 @dataclass(frozen=True, slots=True)

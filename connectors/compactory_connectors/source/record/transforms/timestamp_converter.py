@@ -12,6 +12,7 @@ from typing import Any
 
 from ...javatext.date_format import DateFormat
 from ...javatext.java_calendar import MILLIS_PER_DAY
+from ...javatext.java_number import clamped, divided
 from ...setting import one_of, option
 from ..record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
 from ..schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
@@ -29,8 +30,6 @@ _SCHEMAS = {
     "Time": Schema.time(),
     "Timestamp": Schema.timestamp(),
 }
-
-_INT64 = (-(1 << 63), (1 << 63) - 1)
 
 
 def _pattern(written: str) -> DateFormat | None:
@@ -113,8 +112,8 @@ class TimestampConverter(Transform):
 
     def _unix_to_millis(self, value: int) -> int:
         if self.unix_precision > 0:
-            return max(_INT64[0], min(_INT64[1], value * self.unix_precision))
-        return _toward_zero(value, -self.unix_precision)
+            return clamped(value * self.unix_precision)
+        return divided(value, -self.unix_precision)
 
     def _from_millis(self) -> Callable[[int], Any]:
         if self.target_type == "string":
@@ -128,8 +127,8 @@ class TimestampConverter(Transform):
 
     def _millis_to_unix(self, millis: int) -> int:
         if self.unix_precision > 0:
-            return _toward_zero(millis, self.unix_precision)
-        return max(_INT64[0], min(_INT64[1], millis * -self.unix_precision))
+            return divided(millis, self.unix_precision)
+        return clamped(millis * -self.unix_precision)
 
 
 def _text_reader(date_format: DateFormat) -> Callable[[str], int]:
@@ -144,18 +143,13 @@ def _text_reader(date_format: DateFormat) -> Callable[[str], int]:
 
 def _midnight(millis: int) -> int:
     day = millis - millis % MILLIS_PER_DAY
-    if day < _INT64[0]:
+    if day != clamped(day):
         raise RowError("TimestampConverter: -infinity has no day")
     return day
 
 
 def _micros_to_millis(micros: int) -> int:
     return micros // 1000
-
-
-def _toward_zero(value: int, unit: int) -> int:
-    """``value / unit`` as Java divides."""
-    return value // unit if value >= 0 else -(-value // unit)
 
 
 _PLACES = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
