@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compactory.clock import boot, clock
 from compactory.directory import Directory, Index
 from compactory.entries.batch import Run
 from compactory.entries.table import Table
-from compactory.storage.backend import TopicStorage
+from compactory.ingest.options import Options
+from compactory.ingest.resumption import dated
+from compactory.storage.backend import Cut, TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.saving import Cut
 
 __all__ = ["TopicTables"]
 
@@ -20,8 +23,9 @@ class TopicTables:
     """One generation of a topic's tables. Written by the reader's thread."""
 
     def __init__(
-        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, *, validate: bool, strict: bool
+        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, options: Options
     ) -> None:
+        validate, strict = options.validate == "apply", options.on_bad_record == "fail"
         self.topic = topic
         self.storage = storage
         self.tables = tuple(
@@ -67,6 +71,11 @@ class TopicTables:
         checkpoint = self.storage.checkpoint
         return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
 
+    def kept(self) -> Checkpoint | None:
+        """Return how far the topic storage was read when it was opened, with marks as the clock of now has them."""
+        found = self.storage.checkpoint
+        return found and dated(found, wall=time.time(), clock=clock(), boot=boot())
+
     def apply(self, run: Run, *, loading: bool) -> None:
         """Apply a run to every directory of the topic."""
         for table in self.tables:
@@ -80,7 +89,7 @@ class TopicTables:
         """Apply every bad record once more."""
         for table in self.tables:
             for error in table.quarantine:
-                table.retry((error.partition, error.offset))
+                table.retry(error)
 
     def spread_over(self, partitions: int) -> None:
         """Tell the tables over how many partitions their keys are spread."""

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
+from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
@@ -25,7 +26,7 @@ __all__ = ["RocksDB"]
 log = logging.getLogger("compactory.store")
 
 
-class RocksDB:
+class RocksDB(Backend):
     """Keeps entries on disk: ``GlobalStore(…, backend=RocksDB("/var/lib/directories"))``.
 
     ``path``               a folder for this store alone; created if it is missing
@@ -75,10 +76,6 @@ class RocksDB:
 
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
-
-    def available(self, _topics: Iterable[str]) -> bool:
-        """It always is: there is nobody to wait for."""
-        return True
 
     def open(self, topic: str) -> RocksTopicStorage:
         """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""

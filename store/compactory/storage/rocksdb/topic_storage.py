@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from compactory.errors import BackendFailed, CompactoryError
+from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.rocksdb.contents import Contents, State
 from compactory.storage.rocksdb.database import Database
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.saving import Cut
 
 __all__ = ["RocksTopicStorage"]
 
@@ -25,7 +25,7 @@ _GATHERED_BYTES = 24 << 20  # or so many bytes
 _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
 
 
-class RocksTopicStorage:
+class RocksTopicStorage(TopicStorage):
     """A topic's generation in one database. Belongs to one writing thread.
 
     Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
@@ -83,9 +83,6 @@ class RocksTopicStorage:
             self.database.flush()
             self._written = False
             self._flushed_at = time.monotonic()
-
-    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
-        """Nothing to do: `flush` has brought it to disk."""
 
     def figures(self) -> Mapping[str, float]:
         """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.

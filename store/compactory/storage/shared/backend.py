@@ -10,6 +10,7 @@ from typing import Any
 
 from compactory.cleanup import in_forked_children
 from compactory.errors import BackendCorrupt, BackendLocked, CompactoryError, ConfigError
+from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
@@ -37,7 +38,7 @@ class SharedTopicStorage(RocksTopicStorage):
         self.database.flush()
 
 
-class Shared:
+class Shared(Backend):
     """One copy for all processes of a machine: ``GlobalStore(…, backend=Shared("/dev/shm/directories"))`` in each.
 
     ``path``       a folder on a local file system or in memory (``/dev/shm``), the same in each process
