@@ -222,9 +222,8 @@ class Engine:
         def cut() -> tuple[Checkpoint, list[Cut]]:
             topic_tables = self._known(topic)
             self.reader.commit(topic)
-            checkpoint, cuts = topic_tables.cuts()
-            assert checkpoint is not None
-            return checkpoint, cuts
+            assert topic_tables.committed is not None
+            return topic_tables.committed, topic_tables.cuts()
 
         return stored(address, topic, *self.reader.run(cut, timeout))
 
@@ -276,28 +275,21 @@ class Engine:
         """Add to a time-out which partitions block, and why."""
         spare = min(2.0, max(0.5, (self.options.start_timeout or 8.0) / 4))  # seconds
         blocking = self.blocking()
-        places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
+        places = [(item, Partition(item["topic"], item["partition"])) for item in blocking if "reason" not in item]
+        reached = {place: item["position"] for item, place in places if item["partition"] is not None}
+        held, unknown = {}, self.reader.last_error or "nothing comes from the broker"
         try:
-            stable = self.kafka.stable_offsets(places, timeout=spare)
+            stable = self.kafka.stable_offsets(reached, timeout=spare)
+            held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
         except CompactoryError as unreachable:
-            stable = {}
             unknown = str(unreachable)
-        else:
-            unknown = self.reader.last_error or "nothing comes from the broker"
-        reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
-        held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
         holders = open_transactions(self.kafka, held, spare) if held else {}
-        for item in blocking:
-            place = Partition(item["topic"], item["partition"])
-            if "reason" in item:
-                continue
-            if item["partition"] is None:
-                item["reason"] = "the topic does not exist"
-            elif place in held:
+        for item, place in places:
+            if place in held:
                 holder = holders.get(place, "an open transaction")
                 item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
             else:
-                item["reason"] = unknown
+                item["reason"] = unknown if place in reached else "the topic does not exist"
         return StartTimeout(f"{error}: {'; '.join(map(_line, blocking))}", blocking)
 
 

@@ -163,11 +163,11 @@ class Reader:
         consumer = self._kafka.consumer("load" if loads else "follow", self._note)
         self._assigned.clear()
         try:
-            self._assign(consumer, self._progress.take_all())
+            self._assign(consumer)
             if not loads:
                 give_back()  # what the loading consumer's prefetch took
             while not self._stopping.is_set() and not self._progress.demanded():
-                self._assign(consumer, self._progress.take_new())
+                self._assign(consumer)
                 self._step(consumer)
                 self._run_commands()
                 self._tidy()
@@ -247,8 +247,11 @@ class Reader:
         if reading.rebuild is not None:
             passed("rebuild", took, topic=topic, cause=reading.rebuild.cause.value)
 
-    def _assign(self, consumer: Consumer, positions: Mapping[Partition, int]) -> None:
-        new = {part: offset for part, offset in positions.items() if part not in self._assigned}
+    def _assign(self, consumer: Consumer) -> None:
+        """Have the consumer read the partitions that became known, from their positions on."""
+        if sum(len(topic.positions) for topic in self._progress.topics.values()) == len(self._assigned):
+            return
+        new = {part: offset for part, offset in self._progress.reached().items() if part not in self._assigned}
         if not new:
             return
         self._assigned.update(new)

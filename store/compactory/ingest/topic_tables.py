@@ -48,7 +48,7 @@ class TopicTables:
         self.last_record_epochs = (
             dict(storage.checkpoint.last_record_epochs) if storage.checkpoint else {}
         )  # see Checkpoint
-        self._committed = storage.checkpoint  # the newest that was
+        self.committed = storage.checkpoint  # the newest that was
 
     def serve(self, topic_id: str | None, positions: Mapping[int, int]) -> None:
         """Views are answered from it now; ``topic_id`` is that of the topic that was read, to these positions."""
@@ -96,14 +96,15 @@ class TopicTables:
         for table in self.tables:
             table.multi_partition = partitions > 1
 
-    def cuts(self) -> tuple[Checkpoint | None, list[Cut]]:
-        """Return what was committed last, and the tables as they are: to be saved in a file."""
-        return self._committed, [table.cut() for table in self.tables]
+    def cuts(self) -> list[Cut]:
+        """Return the tables as they are, to be saved in a file."""
+        return [table.cut() for table in self.tables]
 
     def flush(self) -> None:
         """Bring to disk what was committed, where the backend keeps it there."""
         self.storage.flush()
-        self.storage.save(lambda: self.cuts()[1])
+        if self.committed is not None:
+            self.storage.save(self.committed, self.cuts)
 
     def commit(
         self,
@@ -115,7 +116,7 @@ class TopicTables:
         complete: bool,
     ) -> None:
         """Make what was applied visible, together with how far it goes."""
-        self._committed = Checkpoint(
+        self.committed = Checkpoint(
             topic_id=topic_id,
             cluster_id=cluster_id,
             definition=self.definition,
@@ -128,9 +129,9 @@ class TopicTables:
 
     def commit_again(self) -> None:
         """Make what was changed without reading on visible; what was committed of positions stays true."""
-        if self._committed is None:
+        if self.committed is None:
             return
-        self.storage.commit(self._committed)
+        self.storage.commit(self.committed)
         for table in self.tables:
             table.version = object()
 

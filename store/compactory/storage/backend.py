@@ -174,14 +174,13 @@ class TopicStorage(ABC):
     def directory_storage(self, directory: str) -> DirectoryStorage:
         """Return the place of a directory, empty if it is new."""
 
-    @abstractmethod
-    def commit(self, checkpoint: Checkpoint) -> None:
+    def commit(self, _checkpoint: Checkpoint, /) -> None:  # noqa: B027 (in memory all is visible already)
         """Make all that was written since the last commit visible together with how far it goes, all or nothing."""
 
     def flush(self) -> None:  # noqa: B027 (memory has nothing to do)
         """Bring to disk what was committed."""
 
-    def save(self, _cuts: Callable[[], Sequence[Cut]], /) -> None:  # noqa: B027 (nor has a disk)
+    def save(self, _committed: Checkpoint, _cuts: Callable[[], Sequence[Cut]], /) -> None:  # noqa: B027 (nor has a disk)
         """Begin to write what was committed last into a file, where the backend does that and it is time to."""
 
     def figures(self) -> Mapping[str, float]:

@@ -74,7 +74,6 @@ class MemoryTopicStorage(TopicStorage):
         self.checkpoint = None if saved is None else saved.checkpoint
         self._saving = saving
         self._saved = {} if saved is None else saved.directories
-        self._committed = self.checkpoint
         self._directories: dict[str, MemoryDirectoryStorage] = {}
 
     def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
@@ -83,14 +82,10 @@ class MemoryTopicStorage(TopicStorage):
             self._directories[directory] = MemoryDirectoryStorage(self._saved.get(directory))
         return self._directories[directory]
 
-    def commit(self, checkpoint: Checkpoint) -> None:
-        """Readers saw it all; note how far that goes."""
-        self._committed = checkpoint
-
-    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
+    def save(self, committed: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
         """Begin to write the file where it is time to."""
-        if self._saving is not None and self._committed is not None:
-            self._saving.begin(self._committed, cuts)
+        if self._saving is not None:
+            self._saving.begin(committed, cuts)
 
     def close(self) -> None:
         """Free the entries, also where a view still refers to them, once the file that is being written is there."""

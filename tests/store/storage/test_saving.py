@@ -154,8 +154,7 @@ def child(folder: str, shape: str, seed: int) -> None:
     while True:
         end = min(len(rows), at + 50)
         apply(table, rows, at, end)
-        storage.commit(read_to(end))
-        storage.save(lambda: [table.cut()])
+        storage.save(read_to(end), lambda: [table.cut()])
         at = end
 
 

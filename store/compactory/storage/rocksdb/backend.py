@@ -14,15 +14,16 @@ from typing import Any
 from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
-from compactory.storage.rocksdb.contents import State
-from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
-from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
-from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
+from compactory.storage.ordered.contents import State
+from compactory.storage.ordered.folder import Lock, TopicFolder, remove
+from compactory.storage.ordered.keys import STATE
+from compactory.storage.ordered.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
 
+RocksTopicStorage = OrderedTopicStorage[RocksDatabase]
 log = logging.getLogger("compactory.store")
 
 
@@ -70,7 +71,7 @@ class RocksDB(Backend):
         self._resources: Resources | None = None
         self._serving: dict[str, RocksTopicStorage] = {}  # topic -> what the pointer names
         self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
-        self._former: list[weakref.finalize[Any, Database]] = []  # generations that may still have readers
+        self._former: list[weakref.finalize[Any, RocksDatabase]] = []  # generations that may still have readers
         self._disposing: list[Thread] = []  # removing generations without readers
         in_forked_children(self.abandon)
 
@@ -152,7 +153,7 @@ class RocksDB(Backend):
             folder.set_aside(generation, "it was found damaged while it was read")
             return None
         try:
-            database = Database(generation, self._shared(), bulk=False)
+            database = RocksDatabase(generation, self._shared(), bulk=False)
         except BackendCorrupt as error:
             folder.set_aside(generation, error)
             return None
@@ -178,7 +179,7 @@ class RocksDB(Backend):
     def _new(self, folder: TopicFolder, topic: str) -> RocksTopicStorage:
         generation = folder.next()
         try:
-            return RocksTopicStorage(Database(generation, self._shared(), bulk=True), State(topic))
+            return RocksTopicStorage(RocksDatabase(generation, self._shared(), bulk=True), State(topic))
         except BackendFailed as error:
             remove(generation)
             if isinstance(error, Unexplained) and "Invalid argument" in str(error):

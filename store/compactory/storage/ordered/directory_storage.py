@@ -8,15 +8,15 @@ from typing import Any
 from compactory.codec.decoding import Term
 from compactory.storage.backend import DirectoryStorage, Frozen
 from compactory.storage.by_get import ByGet
-from compactory.storage.rocksdb.contents import Contents
-from compactory.storage.rocksdb.database import Database, Snapshot
-from compactory.storage.rocksdb.key_space import RocksPostings
-from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
+from compactory.storage.ordered.contents import Contents
+from compactory.storage.ordered.database import Database, Snapshot
+from compactory.storage.ordered.key_space import OrderedPostings
+from compactory.storage.ordered.keys import after, posting_term, term_of, term_prefix
 
-__all__ = ["Entries", "RocksDirectoryStorage"]
+__all__ = ["Entries", "OrderedDirectoryStorage"]
 
 
-class RocksDirectoryStorage(DirectoryStorage):
+class OrderedDirectoryStorage(DirectoryStorage):
     """The place of one directory."""
 
     def __init__(self, contents: Contents, directory: str) -> None:
@@ -29,18 +29,18 @@ class RocksDirectoryStorage(DirectoryStorage):
         """Return a mapping for the writing thread."""
         return self._contents.part(self._directory, part)
 
-    def postings(self, index: str) -> RocksPostings:
+    def postings(self, index: str) -> OrderedPostings:
         """Return the writing side of an index."""
         return self._contents.postings(self._directory, index)
 
-    def reading(self) -> RocksReading:
+    def reading(self) -> OrderedReading:
         """Return the committed state of this moment."""
-        return RocksReading(self._contents, self._directory, self._part.prefix, self.sizes())
+        return OrderedReading(self._contents, self._directory, self._part.prefix, self.sizes())
 
-    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReading:
+    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> OrderedReading:
         """Return a mapping as it was committed last."""
         space = self._contents.part(self._directory, part)
-        return RocksReading(self._contents, self._directory, space.prefix, dict(space.sizes))
+        return OrderedReading(self._contents, self._directory, space.prefix, dict(space.sizes))
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
@@ -70,7 +70,7 @@ class Entries(ByGet):
         return _keys(self._source.snapshot(), self._prefix)
 
 
-class RocksReading(Frozen):
+class OrderedReading(Frozen):
     """A directory as it was committed at one moment. For any thread."""
 
     def __init__(self, contents: Contents, directory: str, prefix: bytes, sizes: dict[int, int]) -> None:

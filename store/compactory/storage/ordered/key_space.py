@@ -12,10 +12,10 @@ from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
 from compactory.storage.backend import Postings
 from compactory.storage.by_get import ByGet
-from compactory.storage.rocksdb.database import Database
-from compactory.storage.rocksdb.keys import after, term_prefix
+from compactory.storage.ordered.database import Database
+from compactory.storage.ordered.keys import after, term_prefix
 
-__all__ = ["KeySpace", "Names", "RocksPostings", "Seen", "Source"]
+__all__ = ["KeySpace", "Names", "OrderedPostings", "Seen", "Source"]
 
 _ABSENT = object()
 _EXACT = 1_000_000  # names that are kept as they are, 100 bytes each; from then on there is only the filter
@@ -203,7 +203,7 @@ class Names(KeysView[bytes]):
         return self._mapping.lacks_all([name for name in other if name is not None])
 
 
-class RocksPostings(Postings):
+class OrderedPostings(Postings):
     """The writing side of an index: changes are written blindly, as filing twice is once."""
 
     def __init__(self, prefix: bytes) -> None:
