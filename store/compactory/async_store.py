@@ -15,7 +15,6 @@ from compactory.base_store import BaseStore
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
-from compactory.ingest.waiting import Waiting
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.records import Partition
@@ -23,6 +22,7 @@ from compactory.store import GlobalStore
 from compactory.token import Cursor, Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
+from compactory.waiting import Waiting
 
 __all__ = ["AsyncGlobalStore"]
 

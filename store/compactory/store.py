@@ -190,7 +190,7 @@ class GlobalStore(BaseStore):
         record. Raises WaitTimeout, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
-        return self._engine.resolve(errors, lambda table, place: table.quarantine.skip(place), timeout)
+        return self._engine.resolve(errors, lambda table, bad: table.quarantine.skip(bad), timeout)
 
     @overload
     def snapshot(self) -> StoreSnapshot: ...

@@ -190,7 +190,7 @@ class _Cluster(Kafka):
     def topic_names(self, timeout: float = 0) -> list[str]:  # noqa: ARG002
         return sorted(self._records)
 
-    def cluster_id(self, timeout: float = 0) -> str | None:  # noqa: ARG002
+    def cluster_id(self, timeout: float = 0) -> str:  # noqa: ARG002
         return "in-process"
 
     def high_watermarks(self, partitions: Iterable[Partition], timeout: float = 0) -> dict[Partition, int]:  # noqa: ARG002

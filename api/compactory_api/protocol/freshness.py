@@ -1,6 +1,6 @@
 """Reading one's own writes over HTTP: ``Compactory-Min-Offset`` names the position, ``Prefer`` limits the wait.
 
-The waiting itself is the store's (`compactory.ingest.waiting`).
+The waiting itself is the store's (`compactory.waiting`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 
 from compactory.errors import ConfigError, NotReady
-from compactory.ingest.waiting import Waiting
 from compactory.records import Partition, StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
+from compactory.waiting import Waiting
 
 from .http_errors import BadRequest, Stopping
 

@@ -7,7 +7,8 @@ import traceback
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, MutableMapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import orjson
 
@@ -15,27 +16,27 @@ from compactory.codec.packed_record import Origin
 from compactory.errors import BadRecord
 from compactory.records import Partition, QuarantinedRecord
 
-__all__ = ["Place", "Quarantine"]
+__all__ = ["Quarantine"]
 
 log = logging.getLogger("compactory.store")
 
 _KEEP_RECORDS = 1000
 _KEEP_BYTES = 64 << 20
 
-Place = tuple[int, int]  # partition and offset
+Number = bytes | tuple[int, int]
+"""What a bad record is kept under: its topic key, or partition and offset where it has none."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """One bad record as it is kept. ``name`` is its lookup key, where that much could be read."""
 
     error: QuarantinedRecord
     name: bytes | None
-    whole: bool = True  # else only its key and its place are kept
 
     @property
-    def place(self) -> Place:
-        return self.error.partition, self.error.offset
+    def whole(self) -> bool:
+        """Whether it is kept whole; else only its key and its place are."""
+        return bool(self.error.stacktrace)
 
 
 class Quarantine:
@@ -53,10 +54,10 @@ class Quarantine:
         self.total = 0  # bad records seen since the start, superseded ones included
         self.names: dict[bytes, int] = {}  # lookup key -> how many topic keys under it have a bad newest record
         self._kept = kept
-        self._records: dict[Place, _Held] = {}
-        self._by_key: dict[bytes, _Held] = {}
-        self._bytes = 0
-        self._keyless = 0  # outstanding ones without a key: none of them is ever superseded
+        self._held: dict[Number, _Held] = {}
+        self._whole: dict[Number, _Held] = {}  # those that are kept whole, the oldest first
+        self._bytes = 0  # of those
+        self._dropped = 0  # outstanding ones without a key that are not kept any more: none is ever superseded
         for packed in list(kept.values()):
             self._remember(self._unpacked(packed))
 
@@ -67,31 +68,28 @@ class Quarantine:
         return found
 
     def __bool__(self) -> bool:
-        return bool(self._by_key)
+        return bool(self._held)
 
     def concerns(self, keys: Collection[bytes | None]) -> bool:
         """Say whether the newest record of one of the topic keys is bad."""
-        return bool(self._by_key) and not self._by_key.keys().isdisjoint(keys)
+        return bool(self._held) and not self._held.keys().isdisjoint(keys)
 
     def __iter__(self) -> Iterator[QuarantinedRecord]:
-        return iter([held.error for held in list(self._records.values())])
+        return iter([held.error for held in list(self._whole.values())])
 
-    def __contains__(self, place: Place) -> bool:
-        return place in self._records
+    def __contains__(self, error: QuarantinedRecord) -> bool:
+        """Whether this very record is kept whole, and not replaced by a newer one."""
+        held = self._whole.get(_number(error))
+        return held is not None and _place(held.error) == _place(error)
 
     @property
     def outstanding(self) -> int:
         """How many there are, those included that are not kept whole. After a restart without keyless ones."""
-        return len(self._by_key) + self._keyless
+        return len(self._held) + self._dropped
 
     def bad_keys(self) -> frozenset[bytes]:
         """Return the topic keys whose newest record is bad. For the writing thread."""
-        return frozenset(self._by_key)
-
-    def error_at(self, place: Place) -> QuarantinedRecord | None:
-        """Return the record at a place, if it is kept."""
-        held = self._records.get(place)
-        return held.error if held is not None else None
+        return frozenset(number for number in self._held if isinstance(number, bytes))
 
     def add(
         self,
@@ -119,88 +117,73 @@ class Quarantine:
             error=f"{kind}: {error}",
             stacktrace="".join(traceback.format_exception(error)),
         )
-        held = _Held(error=found, name=name)
-        again = held.place in self._records  # it was tried once more
-        self._kept[_under(held)] = _packed(held)
-        self._remember(held)
+        again = found in self  # it was tried once more
+        self._keep(_Held(found, name))
         if not again:
             self._report(partition, offset, kind)
 
     def outlives(self, key: bytes, good: Origin) -> bool:
         """Say whether the bad record of a topic key is of another partition, and newer than this good one."""
-        held = self._by_key.get(key)
+        held = self._held.get(key)
         if held is None or held.error.partition == good.partition:
             return False
         bad = held.error
         return (bad.timestamp_ms, bad.partition, bad.offset) > (good.timestamp_ms, good.partition, good.offset)
 
-    def clear(self, key: bytes) -> None:
-        """A newer record of the topic key is good or a tombstone: the bad one no longer counts."""
-        held = self._by_key.pop(key, None)
+    def clear(self, number: Number) -> None:
+        """Let go of a record. That of a topic key no longer counts if a newer one is good or a tombstone."""
+        held = self._held.pop(number, None)
         if held is not None:
-            self._kept.pop(_under(held), None)
-            self._forget(held)
-            self._release(held.name)
+            self._kept.pop(_under(number), None)
+            self._shorten(number)
+            self._count(held.name, -1)
 
-    def skip(self, place: Place) -> bool:
-        """Let go of the record at a place, as if it had never come; False where it is not kept."""
-        held = self._records.get(place)
-        if held is None:
+    def skip(self, error: QuarantinedRecord) -> bool:
+        """Let go of a record, as if it had never come; False where it is not kept."""
+        if error not in self:
             return False
-        if held.error.key is None:
-            self._keyless -= 1
-        elif self._by_key.get(held.error.key) is held:
-            del self._by_key[held.error.key]
-            self._release(held.name)
-        self._kept.pop(_under(held), None)
-        self._forget(held)
+        self.clear(_number(error))
         return True
 
+    def _keep(self, held: _Held) -> None:
+        self._kept[_under(_number(held.error))] = _packed(held)
+        self._remember(held)
+
     def _remember(self, held: _Held) -> None:
-        key = held.error.key
-        before = self._records.pop(held.place, None)
-        self._bytes -= 0 if before is None else _size(before)
+        number = _number(held.error)
+        former, self._held[number] = self._held.get(number), held
+        self._count(held.name, 1)
+        if former is not None:
+            self._count(former.name, -1)
+        self._shorten(number)
         if held.whole:
-            self._records[held.place] = held
+            self._whole[number] = held
             self._bytes += _size(held)
-        if key is None:
-            self._keyless += before is None
+        while len(self._whole) > 1 and (len(self._whole) > _KEEP_RECORDS or self._bytes > _KEEP_BYTES):
+            self._trim(next(iter(self._whole)))
+
+    def _trim(self, number: Number) -> None:
+        """Keep no more of a record than which key is bad."""
+        held = self._held[number]
+        if held.error.key is None:
+            self.clear(number)
+            self._dropped += 1
         else:
-            former = self._by_key.get(key)
-            self._by_key[key] = held
-            if held.name is not None:
-                self.names[held.name] = self.names.get(held.name, 0) + 1
-            if former is not None:
-                self._release(former.name)
-                if former.place != held.place:
-                    self._forget(former)
-        self._trim()
+            self._keep(_Held(replace(held.error, value=None, error="", stacktrace=""), held.name))
 
-    def _forget(self, held: _Held) -> None:
-        if self._records.pop(held.place, None) is not None:
-            self._bytes -= _size(held)
+    def _shorten(self, number: Number) -> None:
+        held = self._whole.pop(number, None)
+        self._bytes -= 0 if held is None else _size(held)
 
-    def _release(self, name: bytes | None) -> None:
-        """One topic key less under a lookup key has a bad newest record."""
+    def _count(self, name: bytes | None, change: int) -> None:
+        """One topic key more or less under a lookup key has a bad newest record."""
         if name is None:
             return
-        left = self.names[name] - 1
+        left = self.names.get(name, 0) + change
         if left:
             self.names[name] = left
         else:
             del self.names[name]
-
-    def _trim(self) -> None:
-        while len(self._records) > 1 and (len(self._records) > _KEEP_RECORDS or self._bytes > _KEEP_BYTES):
-            held = self._records.pop(next(iter(self._records)))
-            self._bytes -= _size(held)
-            key = held.error.key
-            if key is None:
-                self._kept.pop(_under(held), None)
-            elif self._by_key.get(key) is held:
-                short = replace(held.error, value=None, error="", stacktrace="")
-                self._by_key[key] = rest = _Held(error=short, name=held.name, whole=False)
-                self._kept[_under(rest)] = _packed(rest)
 
     def _report(self, partition: Partition, offset: int, kind: str) -> None:
         """Log the 1st, 10th, 100th …: a topic full of bad records must not fill the log. Never the value."""
@@ -224,13 +207,20 @@ class Quarantine:
             error=found["error"],
             stacktrace=found["stacktrace"],
         )
-        return _Held(error=error, name=_bytes(found["name"]), whole=found.get("whole", True))
+        return _Held(error, _bytes(found["name"]))
 
 
-def _under(held: _Held) -> bytes:
-    """Return the key of a record in the storage: its topic key, or its place where it has none."""
-    key = held.error.key
-    return b"place %d %d" % held.place if key is None else b"key " + key
+def _place(error: QuarantinedRecord) -> tuple[int, int]:
+    return error.partition, error.offset
+
+
+def _number(error: QuarantinedRecord) -> Number:
+    return _place(error) if error.key is None else error.key
+
+
+def _under(number: Number) -> bytes:
+    """Return the key of a record in the storage."""
+    return b"key " + number if isinstance(number, bytes) else b"place %d %d" % number
 
 
 def _packed(held: _Held) -> bytes:

@@ -20,14 +20,14 @@ from compactory.entries.bulk import Bulk
 from compactory.entries.change import changes_of
 from compactory.entries.change_log import ChangeLog
 from compactory.entries.key_owners import KeyOwners, Swap
-from compactory.entries.quarantine import Place, Quarantine
+from compactory.entries.quarantine import Quarantine
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
-from compactory.records import Contested, Entry, Partition
-from compactory.storage.backend import DirectoryStorage, Frozen
+from compactory.records import Contested, Entry, Partition, QuarantinedRecord
+from compactory.storage.backend import Cut, DirectoryStorage, Frozen
 from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
-from compactory.storage.saving import SMALL_PARTS, Cut
+from compactory.storage.saving import SMALL_PARTS
 
 __all__ = ["Table", "name_reader"]
 
@@ -84,7 +84,6 @@ class Table:
         self._entries = directory_storage.mapping("entries")
         self._owners = directory_storage.mapping("owners") if directory.key else self._entries
         self._filling: Filling | None = None  # what a file has, and is not taken over yet
-        self._when_filled: Callable[[], None] = lambda: None
         # topic key → metadata of its tombstone, while ``multi_partition``
         self._tombstones = directory_storage.mapping("graves")
         self._document = document(directory.envelope)
@@ -128,17 +127,16 @@ class Table:
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
             self._apply_one(run.partition, key, value, pack(place + offset, stamp))
 
-    def retry(self, place: Place) -> bool:
-        """Apply the bad record at a place once more; say whether it is good now. False where it is not kept."""
-        error = self.quarantine.error_at(place)
-        if error is None:
+    def retry(self, error: QuarantinedRecord) -> bool:
+        """Apply a bad record once more; say whether it is good now. False where it is not kept."""
+        if error not in self.quarantine:
             return False
         partition = Partition(error.topic, error.partition)
         metadata = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
         with self._alone((error.key,)):
             self._apply_one(partition, error.key, error.value, metadata)
         self.version = object()
-        return place not in self.quarantine
+        return error not in self.quarantine
 
     @property
     def unusable(self) -> bool:
@@ -163,12 +161,6 @@ class Table:
         if (filling := self._filling) is not None:
             apart("fill", filling.fill_all)
 
-    def when_filled(self, told: Callable[[], None]) -> None:
-        """Have ``told`` called once nothing is left to take over; only the last one is."""
-        with self._alone(()):
-            if self._filling is not None:
-                self._when_filled = told
-
     def frozen(self) -> Table:
         """Return the table as it is now, for readers alone; called while nothing is applied."""
         found = object.__new__(Table)
@@ -187,7 +179,7 @@ class Table:
             directory=self.directory.name,
             keyed=self._key_of is not None,
             indexes=len(self.indexes),
-            records=cast("Any", self.snapshot()),
+            records=self.snapshot(),
             shared=frozenset(mapping("rivals")),
             parts={part: dict(mapping(part)) for part in SMALL_PARTS},
             columns=self._columns,
@@ -216,9 +208,7 @@ class Table:
             self._leave(name, moves)
 
     def _filled(self) -> None:
-        told, self._when_filled = self._when_filled, lambda: None
         self._filling = None
-        told()
 
     @contextmanager
     def _alone(self, keys: Iterable[bytes | None]) -> Iterator[None]:

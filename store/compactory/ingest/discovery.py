@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from threading import Event, Lock
 from typing import Literal
@@ -14,40 +14,37 @@ from compactory.ingest.progress import Progress, clock
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
 from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_config import Policies
+from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
-from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Discovery", "Start"]
+__all__ = ["Discovery"]
 
 log = logging.getLogger("compactory.store")
 
 _INTERVAL = 2.0  # seconds; a new partition is found within two of them
-
-Start = tuple[Checkpoint | None, str]  # where the present generation of a topic begins, and the definition it is under
 
 
 class Discovery:
     """Keeps `Progress` informed of partitions and ends, and demands a rebuild where a topic is not what was read.
 
     ``look`` may be called by any thread; a thread of its own calls it every two seconds between start and stop. An
-    unreachable broker changes nothing. ``start_of`` tells where the reading of a topic's present generation begins.
+    unreachable broker changes nothing. ``tables_by_topic`` has the tables that a topic is read into.
     """
 
     def __init__(
         self,
         kafka: Kafka,
-        topics: Iterable[str],
+        tables_by_topic: Mapping[str, TopicTables],
         progress: Progress,
-        start_of: Callable[[str], Start],
         missing_topic: Literal["fail", "wait"] = "fail",
     ) -> None:
         self.topics: dict[str, Topic] = {}
         self.cluster_id: str | None = None
         self._kafka = kafka
-        self._names = sorted(set(topics))
+        self._tables_by_topic = tables_by_topic
+        self._names = sorted(progress.topics)
         self._progress = progress
-        self._start_of = start_of
         self._waits = missing_topic == "wait"
         self._policies = Policies(kafka)
         self._missing_since: dict[str, float] = {}
@@ -209,12 +206,13 @@ class Discovery:
         for name in {partition.topic for partition in new}:
             if not self._progress.awaits(name):
                 continue
-            checkpoint, definition = self._start_of(name)
+            tables = self._tables_by_topic[name]
+            checkpoint = tables.kept()
             if checkpoint is None:
                 continue
             hindrance = obstacle(
-                checkpoint, found[name], cluster_id=self.cluster_id, definition=definition, starts=starts, ends=ends,
-                retention=self.retention(name), now=time.time(),
+                checkpoint, found[name], cluster_id=self.cluster_id, definition=tables.definition, starts=starts,
+                ends=ends, retention=self.retention(name), now=time.time(),
             )  # fmt: skip
             if hindrance is not None:
                 self._progress.demand(name, hindrance)

@@ -10,19 +10,17 @@ from functools import partial
 from threading import RLock
 from typing import Any
 
-from compactory.clock import boot, clock
+from compactory.clock import clock
 from compactory.directory import Directory
-from compactory.entries.quarantine import Place
 from compactory.entries.table import Table
 from compactory.entries.unusable import why_unusable
 from compactory.errors import CompactoryError, NotReady, StartTimeout
-from compactory.ingest.discovery import Discovery, Start
+from compactory.ingest.discovery import Discovery
 from compactory.ingest.loading import Loading
 from compactory.ingest.memory_guard import MemoryGuard
 from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
-from compactory.ingest.resumption import dated
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
@@ -31,9 +29,9 @@ from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot, frozen_view
 from compactory.lookup.view import View
 from compactory.records import Partition, QuarantinedRecord, StoreState
-from compactory.storage.backend import Backend, TopicStorage
+from compactory.storage.backend import Backend, Cut
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.saving import Cut, stored
+from compactory.storage.saving import stored
 
 __all__ = ["Engine"]
 
@@ -65,13 +63,10 @@ class Engine:
         }
         self.serving: dict[str, TopicTables] = {}
         tables_by_topic: dict[str, TopicTables] = {}
-        self.discovery = Discovery(
-            kafka, by_topic, progress, partial(_start_of, tables_by_topic), options.missing_topic
-        )
+        self.discovery = Discovery(kafka, tables_by_topic, progress, options.missing_topic)
         self.reader = Reader(
-            kafka, backend, partial(_topic_tables, by_topic, options), tables_by_topic, progress, self.discovery,
+            kafka, backend, by_topic, options, tables_by_topic, progress, self.discovery,
             partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
-            serves_unusable=options.unusable_directory == "serve",
         )  # fmt: skip
         self._watched = False  # whether changes of a directory were ever asked for
         self._closing = RLock()  # guards close against what load opens; a signal's handler may close during a close
@@ -179,13 +174,13 @@ class Engine:
         return self.progress.blocking() + ([] if self.progress.serves else unusable)
 
     def resolve(
-        self, records: Iterable[QuarantinedRecord], resolve: Callable[[Table, Place], bool], timeout: float
+        self, records: Iterable[QuarantinedRecord], resolve: Callable[[Table, QuarantinedRecord], bool], timeout: float
     ) -> list[QuarantinedRecord]:
         """Resolve bad records in the reader's thread; return those where that did not help."""
 
         def resolved() -> list[QuarantinedRecord]:
             tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
-            left = [bad for bad in records if not resolve(tables[bad.directory], (bad.partition, bad.offset))]
+            left = [bad for bad in records if not resolve(tables[bad.directory], bad)]
             for topic, topic_tables in self.serving.items():
                 if (
                     topic_tables is not self.reader.tables_by_topic[topic]
@@ -227,9 +222,8 @@ class Engine:
         def cut() -> tuple[Checkpoint, list[Cut]]:
             topic_tables = self._known(topic)
             self.reader.commit(topic)
-            checkpoint, cuts = topic_tables.cuts()
-            assert checkpoint is not None
-            return checkpoint, cuts
+            assert topic_tables.committed is not None
+            return topic_tables.committed, topic_tables.cuts()
 
         return stored(address, topic, *self.reader.run(cut, timeout))
 
@@ -269,7 +263,7 @@ class Engine:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
             return False
         for topic_tables in tables_by_topic:
-            checkpoint = _checkpoint(topic_tables)
+            checkpoint = topic_tables.kept()
             assert checkpoint is not None
             topic_tables.serve(checkpoint.topic_id, checkpoint.positions)
             self.progress.keep(topic_tables.topic, checkpoint)
@@ -281,28 +275,21 @@ class Engine:
         """Add to a time-out which partitions block, and why."""
         spare = min(2.0, max(0.5, (self.options.start_timeout or 8.0) / 4))  # seconds
         blocking = self.blocking()
-        places = [Partition(item["topic"], item["partition"]) for item in blocking if item["partition"] is not None]
+        places = [(item, Partition(item["topic"], item["partition"])) for item in blocking if "reason" not in item]
+        reached = {place: item["position"] for item, place in places if item["partition"] is not None}
+        held, unknown = {}, self.reader.last_error or "nothing comes from the broker"
         try:
-            stable = self.kafka.stable_offsets(places, timeout=spare)
+            stable = self.kafka.stable_offsets(reached, timeout=spare)
+            held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
         except CompactoryError as unreachable:
-            stable = {}
             unknown = str(unreachable)
-        else:
-            unknown = self.reader.last_error or "nothing comes from the broker"
-        reached = {Partition(item["topic"], item["partition"]): item["position"] for item in blocking}
-        held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
         holders = open_transactions(self.kafka, held, spare) if held else {}
-        for item in blocking:
-            place = Partition(item["topic"], item["partition"])
-            if "reason" in item:
-                continue
-            if item["partition"] is None:
-                item["reason"] = "the topic does not exist"
-            elif place in held:
+        for item, place in places:
+            if place in held:
                 holder = holders.get(place, "an open transaction")
                 item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
             else:
-                item["reason"] = unknown
+                item["reason"] = unknown if place in reached else "the topic does not exist"
         return StartTimeout(f"{error}: {'; '.join(map(_line, blocking))}", blocking)
 
 
@@ -331,29 +318,6 @@ class _Teller:
             except Exception:
                 log.exception("on_progress raised; it is not called again")
                 self._on_progress = None
-
-
-def _start_of(tables_by_topic: Mapping[str, TopicTables], topic: str) -> Start:
-    topic_tables = tables_by_topic[topic]
-    return _checkpoint(topic_tables), topic_tables.definition
-
-
-def _checkpoint(topic_tables: TopicTables) -> Checkpoint | None:
-    """Return the checkpoint of the topic storage, with its marks as the clock of now has them."""
-    checkpoint = topic_tables.storage.checkpoint
-    return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
-
-
-def _topic_tables(
-    directories: Mapping[str, list[Directory[Any]]], options: Options, topic: str, storage: TopicStorage
-) -> TopicTables:
-    return TopicTables(
-        topic,
-        directories[topic],
-        storage,
-        validate=options.validate == "apply",
-        strict=options.on_bad_record == "fail",
-    )
 
 
 def _swap(served: Mapping[str, Served], serving: dict[str, TopicTables], topic_tables: TopicTables) -> None:

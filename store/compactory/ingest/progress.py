@@ -40,7 +40,6 @@ class Progress:
         self.rebuilds: Counter[tuple[str, str]] = Counter()  # (topic, cause) -> how often since the start
         self._began = self._moved_at = clock()
         self.topics = {name: TopicProgress(self._began) for name in topics}
-        self._new: list[Partition] = []  # seen, and not yet taken by the reader
         self._asked_at = 0.0  # when ends were asked for
         self._changed = Condition()  # guards all of the above
         self._listeners: tuple[Contained, ...] = ()
@@ -166,7 +165,6 @@ class Progress:
             self._began = clock()
             rebuild = self.topics[topic].restart(self._began, store_loads=self.state is StoreState.LOADING)
             self.rebuilds[topic, rebuild.cause.value] += 1
-            self._new = [partition for partition in self._new if partition.topic != topic]
         return rebuild
 
     def add(
@@ -186,7 +184,6 @@ class Progress:
                 if not topic.positions:
                     topic.identity = identities.get(partition.topic)
                 topic.begin(partition, start, targets[partition], clock())
-                self._new.append(partition)
                 if not topic.generation:  # only the first time: reading anew over and over is no progress
                     self._moved_at = clock()
             self._changed.notify_all()
@@ -220,20 +217,6 @@ class Progress:
         """Return the next offset to read of every partition, of generations that are not served yet as well."""
         with self._changed:
             return self._joined(topic.positions for topic in self.topics.values())
-
-    def take_all(self) -> dict[Partition, int]:
-        """Return every partition with its position: for a reader that begins with a new consumer."""
-        with self._changed:
-            self._new = []
-            return self.reached()
-
-    def take_new(self) -> dict[Partition, int]:
-        """Return the partitions (and their positions) that the reader has not taken yet. For the reader."""
-        if not self._new:
-            return {}
-        with self._changed:
-            taken, self._new = self._new, []
-            return {partition: self.topics[partition.topic].positions[partition] for partition in taken}
 
     def advance(self, positions: Iterable[tuple[Partition, int]]) -> None:
         """Move positions on, never back. For the reader, after what lies before them is visible."""

@@ -7,7 +7,7 @@ import math
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,11 +15,13 @@ from threading import RLock
 from typing import Any, TypeVar
 
 from compactory.clock import boot, clock
+from compactory.directory import Directory
 from compactory.entries.batch import Run, split
 from compactory.entries.unusable import absent_fields, why_unusable
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
+from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
 from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_progress import Phase
@@ -58,14 +60,13 @@ class Reader:
         self,
         kafka: Kafka,
         backend: Backend,
-        make_tables: Callable[[str, TopicStorage], TopicTables],
+        directories: Mapping[str, Sequence[Directory[Any]]],
+        options: Options,
         tables_by_topic: dict[str, TopicTables],
         progress: Progress,
         discovery: Discovery,
         on_served: Callable[[TopicTables], None],
         on_ready: Callable[[], None],
-        *,
-        serves_unusable: bool = False,
     ) -> None:
         self.tables_by_topic = tables_by_topic  # topic -> what it is read into
         self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
@@ -74,12 +75,13 @@ class Reader:
         self.between_batches = RLock()  # guards that tables, positions and what is served belong together
         self._kafka = kafka
         self._backend = backend
-        self._make_tables = make_tables
+        self._directories = directories
+        self._options = options
         self._progress = progress
         self._discovery = discovery
         self._on_served = on_served
         self._on_ready = on_ready
-        self._serves_unusable = serves_unusable
+        self._serves_unusable = options.unusable_directory == "serve"
         self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._thread = StoppableThread("reader")
         self._stopping = self._thread.stopping
@@ -98,6 +100,9 @@ class Reader:
             return self._make_tables(topic, storage)
         storage.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
         return self._make_tables(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
+
+    def _make_tables(self, topic: str, storage: TopicStorage) -> TopicTables:
+        return TopicTables(topic, self._directories[topic], storage, self._options)
 
     @property
     def running(self) -> bool:
@@ -158,11 +163,11 @@ class Reader:
         consumer = self._kafka.consumer("load" if loads else "follow", self._note)
         self._assigned.clear()
         try:
-            self._assign(consumer, self._progress.take_all())
+            self._assign(consumer)
             if not loads:
                 give_back()  # what the loading consumer's prefetch took
             while not self._stopping.is_set() and not self._progress.demanded():
-                self._assign(consumer, self._progress.take_new())
+                self._assign(consumer)
                 self._step(consumer)
                 self._run_commands()
                 self._tidy()
@@ -242,8 +247,11 @@ class Reader:
         if reading.rebuild is not None:
             passed("rebuild", took, topic=topic, cause=reading.rebuild.cause.value)
 
-    def _assign(self, consumer: Consumer, positions: Mapping[Partition, int]) -> None:
-        new = {part: offset for part, offset in positions.items() if part not in self._assigned}
+    def _assign(self, consumer: Consumer) -> None:
+        """Have the consumer read the partitions that became known, from their positions on."""
+        if sum(len(topic.positions) for topic in self._progress.topics.values()) == len(self._assigned):
+            return
+        new = {part: offset for part, offset in self._progress.reached().items() if part not in self._assigned}
         if not new:
             return
         self._assigned.update(new)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compactory.clock import boot, clock
 from compactory.directory import Directory, Index
 from compactory.entries.batch import Run
 from compactory.entries.table import Table
-from compactory.storage.backend import TopicStorage
+from compactory.ingest.options import Options
+from compactory.ingest.resumption import dated
+from compactory.storage.backend import Cut, TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.saving import Cut
 
 __all__ = ["TopicTables"]
 
@@ -20,8 +23,9 @@ class TopicTables:
     """One generation of a topic's tables. Written by the reader's thread."""
 
     def __init__(
-        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, *, validate: bool, strict: bool
+        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, options: Options
     ) -> None:
+        validate, strict = options.validate == "apply", options.on_bad_record == "fail"
         self.topic = topic
         self.storage = storage
         self.tables = tuple(
@@ -44,7 +48,7 @@ class TopicTables:
         self.last_record_epochs = (
             dict(storage.checkpoint.last_record_epochs) if storage.checkpoint else {}
         )  # see Checkpoint
-        self._committed = storage.checkpoint  # the newest that was
+        self.committed = storage.checkpoint  # the newest that was
 
     def serve(self, topic_id: str | None, positions: Mapping[int, int]) -> None:
         """Views are answered from it now; ``topic_id`` is that of the topic that was read, to these positions."""
@@ -67,6 +71,11 @@ class TopicTables:
         checkpoint = self.storage.checkpoint
         return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
 
+    def kept(self) -> Checkpoint | None:
+        """Return how far the topic storage was read when it was opened, with marks as the clock of now has them."""
+        found = self.storage.checkpoint
+        return found and dated(found, wall=time.time(), clock=clock(), boot=boot())
+
     def apply(self, run: Run, *, loading: bool) -> None:
         """Apply a run to every directory of the topic."""
         for table in self.tables:
@@ -80,21 +89,22 @@ class TopicTables:
         """Apply every bad record once more."""
         for table in self.tables:
             for error in table.quarantine:
-                table.retry((error.partition, error.offset))
+                table.retry(error)
 
     def spread_over(self, partitions: int) -> None:
         """Tell the tables over how many partitions their keys are spread."""
         for table in self.tables:
             table.multi_partition = partitions > 1
 
-    def cuts(self) -> tuple[Checkpoint | None, list[Cut]]:
-        """Return what was committed last, and the tables as they are: to be saved in a file."""
-        return self._committed, [table.cut() for table in self.tables]
+    def cuts(self) -> list[Cut]:
+        """Return the tables as they are, to be saved in a file."""
+        return [table.cut() for table in self.tables]
 
     def flush(self) -> None:
         """Bring to disk what was committed, where the backend keeps it there."""
         self.storage.flush()
-        self.storage.save(lambda: self.cuts()[1])
+        if self.committed is not None:
+            self.storage.save(self.committed, self.cuts)
 
     def commit(
         self,
@@ -106,7 +116,7 @@ class TopicTables:
         complete: bool,
     ) -> None:
         """Make what was applied visible, together with how far it goes."""
-        self._committed = Checkpoint(
+        self.committed = Checkpoint(
             topic_id=topic_id,
             cluster_id=cluster_id,
             definition=self.definition,
@@ -119,9 +129,9 @@ class TopicTables:
 
     def commit_again(self) -> None:
         """Make what was changed without reading on visible; what was committed of positions stays true."""
-        if self._committed is None:
+        if self.committed is None:
             return
-        self.storage.commit(self._committed)
+        self.storage.commit(self.committed)
         for table in self.tables:
             table.version = object()
 

@@ -9,7 +9,8 @@ Apache Kafka 4.1.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from confluent_kafka import (
@@ -57,6 +58,8 @@ __all__ = [
 
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+
+_OWN = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}  # of each consumer
 
 # A deep prefetch while loading, small buffers afterwards so that memory falls again. Deeper is slower: a million queued
 # messages of 110 bytes took 30 % longer than 50,000, in page faults. A control record behind the last value is only
@@ -138,15 +141,13 @@ class Kafka:
             metadata = self._admin.insist(timeout, lambda limit: self._admin.client().list_topics(timeout=limit))
         return sorted(name for name in metadata.topics if not name.startswith("__"))
 
-    def cluster_id(self, timeout: float = 10.0) -> str | None:
+    def cluster_id(self, timeout: float = 10.0) -> str:
         """Return the cluster's id. Raises Unreachable."""
-        cluster = self._cluster(timeout)
-        return str(cluster.cluster_id) if cluster is not None else None
+        return str(self._cluster(timeout).cluster_id)
 
     def brokers(self, timeout: float = 10.0) -> list[str]:
         """Return host:port of every broker, as the cluster names them. Raises Unreachable."""
-        cluster = self._cluster(timeout)
-        return [_address(node) for node in cluster.nodes] if cluster is not None else []
+        return [_address(node) for node in self._cluster(timeout).nodes]
 
     def leaders(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, str]:
         """Return host:port of each partition's leader; without partitions that have none. Raises Unreachable."""
@@ -237,10 +238,9 @@ class Kafka:
         the thread that uses it. ``on_error`` hears client-wide errors during ``consume``, before the user's
         ``error_cb``; ``group`` is whose committed offsets are asked for.
         """
-        own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
+        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(on_error), **_OWN}
         if not committed:
-            own["isolation.level"] = "read_uncommitted"
-        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(on_error), **own}
+            settings["isolation.level"] = "read_uncommitted"
         if group is not None:
             settings["group.id"] = group
         return Consumer(settings, logger=self._admin.log)
@@ -251,13 +251,9 @@ class Kafka:
         The user's properties win over ``settings`` but for the group's id. Raises ConfigError for what the client
         library refuses.
         """
-        own = {**OWNED, "enable.auto.offset.store": False, "enable.partition.eof": True}
-        chosen = {**settings, **self._admin.given(None), "group.id": settings["group.id"], **own}
-        try:
+        chosen = {**settings, **self._admin.given(None), "group.id": settings["group.id"], **_OWN}
+        with _refused("consumer", chosen):
             return Consumer(chosen, logger=self._admin.log)
-        except KafkaException as error:
-            reason = without_secrets(error.args[0].str(), chosen)
-            raise ConfigError(f"the consumer's properties (librdkafka's names) are refused: {reason}") from error
 
     def producer(
         self, defaults: Mapping[str, Any], overrides: Mapping[str, Any], on_error: Callable[[KafkaError], None]
@@ -268,11 +264,8 @@ class Kafka:
         Raises ConfigError for a property that the client library refuses.
         """
         settings = {**defaults, **self._admin.given(on_error), **overrides}
-        try:
+        with _refused("producer", settings):
             return Producer(settings, logger=self._admin.log)
-        except KafkaException as error:
-            reason = without_secrets(error.args[0].str(), settings)
-            raise ConfigError(f"the producer's properties (librdkafka's names) are refused: {reason}") from error
 
     def interrupt(self) -> None:
         """End what is asked of the cluster, and all that will be, with StoreClosed. For any thread."""
@@ -346,6 +339,16 @@ def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | No
             producer.poll(0.02)
         else:
             return
+
+
+@contextmanager
+def _refused(kind: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Say that the client library refuses properties, without quoting secrets."""
+    try:
+        yield
+    except KafkaException as error:
+        reason = without_secrets(error.args[0].str(), settings)
+        raise ConfigError(f"the {kind}'s properties (librdkafka's names) are refused: {reason}") from error
 
 
 def _address(node: Any) -> str:

@@ -7,19 +7,18 @@ list of login mechanisms is sent (SaslHandshake, KIP-43, before any login). No s
 from __future__ import annotations
 
 import re
-import socket
 import ssl
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from socket import create_connection, socket
 from typing import Any
 
-__all__ = ["Listener", "look", "mismatch", "trust"]
+from compactory.kafka.wire import SASL_HANDSHAKE, exchange, trust
+
+__all__ = ["Listener", "look", "mismatch"]
 
 _ADDRESS = re.compile(r"(?:\w+://)?(\[[^\]]+\]|[^\s/:\[\]]+):(\d+)")
-_CORRELATION = 0x434F4D50
-_SASL_HANDSHAKE = 17  # the request's number in Kafka's protocol
 _EXPIRED, _NOT_YET, _OTHER_NAME = {10}, {9}, {62, 64}  # OpenSSL's X509_V_ERR_…
 
 
@@ -69,29 +68,16 @@ def mismatch(properties: Mapping[str, Any], listener: Listener) -> str | None:
     return listener.distrust
 
 
-def trust(properties: Mapping[str, Any]) -> ssl.SSLContext:
-    """Return what checks certificates as client properties say. Raises OSError, ValueError for bad ones."""
-    place, text = properties.get("ssl.ca.location"), properties.get("ssl.ca.pem")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if place:
-        path = Path(str(place))
-        context.load_verify_locations(capath=path) if path.is_dir() else context.load_verify_locations(cafile=path)
-    elif text:
-        context.load_verify_locations(cadata=str(text))
-    else:
-        context.load_default_certs()
-    algorithm = str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower()
-    context.check_hostname = algorithm != "none"
-    return context
-
-
 def _encrypted(properties: Mapping[str, Any], host: str, port: int, timeout: float) -> Listener | None:
     """The listener, if it speaks TLS."""
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname = False
     anyone.verify_mode = ssl.CERT_NONE  # only to see whether TLS is spoken; nothing secret is sent
     try:
-        with _connect(host, port, timeout) as raw, anyone.wrap_socket(raw, server_hostname=host) as connection:
+        with (
+            create_connection((host, port), timeout) as raw,
+            anyone.wrap_socket(raw, server_hostname=host) as connection,
+        ):
             mechanisms = _mechanisms(connection)
     except OSError:
         return None
@@ -102,7 +88,7 @@ def _encrypted(properties: Mapping[str, Any], host: str, port: int, timeout: flo
 def _plain(host: str, port: int, timeout: float) -> Listener | None:
     """The listener, if it answers as Kafka does without TLS."""
     try:
-        with _connect(host, port, timeout) as connection:
+        with create_connection((host, port), timeout) as connection:
             mechanisms = _mechanisms(connection)
     except OSError:
         return None
@@ -111,42 +97,21 @@ def _plain(host: str, port: int, timeout: float) -> Listener | None:
     return Listener(address=f"{host}:{port}", encrypted=False, mechanisms=mechanisms)
 
 
-def _connect(host: str, port: int, timeout: float) -> socket.socket:
-    return socket.create_connection((host, port), timeout)
-
-
-def _mechanisms(connection: socket.socket) -> tuple[str, ...] | None:
+def _mechanisms(connection: socket) -> tuple[str, ...] | None:
     """Ask which logins there are; none where the listener takes no login, None when it does not answer as Kafka."""
-    body = struct.pack(">hhih", _SASL_HANDSHAKE, 1, _CORRELATION, -1) + struct.pack(">h", 0)  # a mechanism called ""
     try:
-        connection.sendall(struct.pack(">i", len(body)) + body)
-        with connection.makefile("rb") as answers:
-            size, correlation = struct.unpack(">ii", answers.read(8))
-            if correlation != _CORRELATION or not 10 <= size <= 10_000:
-                return None
-            return tuple(_texts(answers.read(size - 4)[2:]))
+        answer = exchange(connection, SASL_HANDSHAKE, 1, struct.pack(">h", 0))  # for a mechanism called ""
+        answer.read("h")  # an error: there is none of that name, or no login
+        return tuple(answer.take(answer.read("h")).decode() for _ in range(answer.read("i")))
     except (OSError, struct.error, UnicodeDecodeError):
         return None
 
 
-def _texts(data: bytes) -> list[str]:
-    """An array of strings in Kafka's protocol."""
-    (count,) = struct.unpack_from(">i", data)
-    found, place = [], 4
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", data, place)
-        found.append(data[place + 2 : place + 2 + length].decode())
-        place += 2 + length
-    return found
-
-
 def _distrust(properties: Mapping[str, Any], host: str, port: int, timeout: float) -> str | None:
     """Why the certificate is refused with the user's own trust; None when it is trusted, or that can't be told."""
-    if str(properties.get("enable.ssl.certificate.verification", "true")).lower() == "false":
-        return None
     try:
         context = trust(properties)
-        with _connect(host, port, timeout) as raw, context.wrap_socket(raw, server_hostname=host):
+        with create_connection((host, port), timeout) as raw, context.wrap_socket(raw, server_hostname=host):
             return None
     except ssl.SSLCertVerificationError as error:
         return _reason(error, properties, host, port)

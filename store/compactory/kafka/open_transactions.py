@@ -10,11 +10,11 @@ import struct
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import partial
+from socket import socket
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
-from compactory.kafka.wire import Connection, array, text
+from compactory.kafka.wire import array, ask, connect, text
 from compactory.records import Partition
 
 __all__ = ["OpenTransaction", "open_transactions"]
@@ -22,6 +22,13 @@ __all__ = ["OpenTransaction", "open_transactions"]
 log = logging.getLogger("compactory.store")
 
 _DESCRIBE_PRODUCERS, _DESCRIBE_TRANSACTIONS, _LIST_TRANSACTIONS = 61, 65, 66
+# time throttled, topics with their partitions: number, error, its text, producers: id, epoch, last sequence, last
+# timestamp, epoch of the coordinator, first offset of the open transaction
+_PRODUCERS = ("i", [("s", [("i", "h", "s", [("q", "i", "i", "q", "i", "q")])])])
+# time throttled, error, states that it does not know, transactions: name, producer, state
+_LISTED = ("i", "h", ["s"], [("s", "q", "s")])
+# time throttled, transactions: error, name, state, time-out, begin, producer, its epoch, topics with partitions
+_DESCRIBED = ("i", [("h", "s", "s", "i", "q", "q", "h", [("s", ["i"])])])
 _FAILURES = (OSError, ValueError, struct.error, CompactoryError)
 
 
@@ -53,89 +60,49 @@ def open_transactions(
     properties = kafka.properties()
     first: dict[Partition, int] = {}
     known: dict[int, OpenTransaction] = {}
+
+    def left() -> float:
+        return max(0.1, deadline - time.monotonic())
+
     try:
         leaders = kafka.leaders(partitions, timeout / 2)
         for leader in set(leaders.values()):
-            with Connection(leader, properties, deadline) as connection:
+            with connect(leader, properties, left()) as connection:
                 first |= _producers(connection, [part for part in partitions if leaders.get(part) == leader])
-        for broker in kafka.brokers(max(0.1, deadline - time.monotonic())) if first else ():
+        for broker in kafka.brokers(left()) if first else ():
             if set(first.values()) <= known.keys():
                 break
-            with Connection(broker, properties, deadline) as connection:
+            with connect(broker, properties, left()) as connection:
                 known |= _named(connection, set(first.values()) - known.keys())
     except _FAILURES as error:
         log.debug("the open transactions could not be told: %s", error)
     return {part: known.get(number, OpenTransaction(producer_id=number)) for part, number in first.items()}
 
 
-def _producers(connection: Connection, partitions: Collection[Partition]) -> dict[Partition, int]:
+def _producers(connection: socket, partitions: Collection[Partition]) -> dict[Partition, int]:
     """Ask a leader for the producer whose open transaction begins first, by partition."""
     topics = {part.topic: [each.partition for each in partitions if each.topic == part.topic] for part in partitions}
     asked = array(text(name) + array(struct.pack(">i", each) for each in of) + b"\0" for name, of in topics.items())
-    answer = connection.ask(_DESCRIBE_PRODUCERS, 0, asked)
-
-    def producer() -> tuple[int, int]:
-        number = answer.number("q")
-        for kind in "iiqi":  # epoch, last sequence, last timestamp, coordinator's epoch
-            answer.number(kind)
-        start = answer.number("q")
-        answer.tags()
-        return start, number
-
-    def partition() -> tuple[int, list[tuple[int, int]]]:
-        number = answer.number("i")
-        answer.number("h")  # with an error there are no producers
-        answer.text()
-        found = answer.array(producer)
-        answer.tags()
-        return number, sorted(each for each in found if each[0] >= 0)
-
-    def topic() -> dict[Partition, int]:
-        name = answer.text()
-        found = {Partition(name, number): each[0][1] for number, each in answer.array(partition) if each}
-        answer.tags()
-        return found
-
-    answer.number("i")
-    return {part: number for found in answer.array(topic) for part, number in found.items()}
+    _, answered = ask(connection, _DESCRIBE_PRODUCERS, 0, asked, _PRODUCERS)
+    found: dict[Partition, int] = {}
+    for topic, numbers in answered:
+        for number, _, _, producers in numbers:  # with an error there are no producers
+            begun = [(start, producer) for producer, *_, start in producers if start >= 0]
+            if begun:
+                found[Partition(topic, number)] = min(begun)[1]
+    return found
 
 
-def _named(connection: Connection, producers: Collection[int]) -> dict[int, OpenTransaction]:
+def _named(connection: socket, producers: Collection[int]) -> dict[int, OpenTransaction]:
     """Ask a coordinator for names and ages of those transactions that it coordinates."""
     wanted = array(struct.pack(">q", number) for number in producers)
-    answer = connection.ask(_LIST_TRANSACTIONS, 0, array(()) + wanted)
-
-    def listed() -> str:
-        name = answer.text()
-        answer.number("q")
-        answer.text()
-        answer.tags()
-        return name
-
-    answer.number("i")
-    answer.number("h")
-    answer.array(answer.text)  # states that it does not know
-    names = answer.array(listed)
-    if not names:
+    *_, listed = ask(connection, _LIST_TRANSACTIONS, 0, array(()) + wanted, _LISTED)
+    if not listed:
         return {}
-    answer = connection.ask(_DESCRIBE_TRANSACTIONS, 0, array(text(name) for name in names))
-
-    def topic() -> None:
-        answer.text()
-        answer.array(partial(answer.number, "i"))
-        answer.tags()
-
-    def described() -> OpenTransaction:
-        answer.number("h")
-        name = answer.text()
-        answer.text()
-        answer.number("i")  # its time-out
-        began, number = answer.number("q"), answer.number("q")
-        answer.number("h")
-        answer.array(topic)
-        answer.tags()
+    names = array(text(name) for name, _, _ in listed)
+    _, described = ask(connection, _DESCRIBE_TRANSACTIONS, 0, names, _DESCRIBED)
+    found: dict[int, OpenTransaction] = {}
+    for _, name, _, _, began, number, _, _ in described:
         seconds = max(0.0, time.time() - began / 1000) if began > 0 else None
-        return OpenTransaction(producer_id=number, transactional_id=name, seconds=seconds)
-
-    answer.number("i")
-    return {each.producer_id: each for each in answer.array(described)}
+        found[number] = OpenTransaction(producer_id=number, transactional_id=name, seconds=seconds)
+    return found

@@ -1,4 +1,4 @@
-"""A little of Kafka's own protocol, for what the client library does not ask: flexible versions (KIP-482) only.
+"""A little of Kafka's own protocol, for what the client library does not ask.
 
 Source: https://kafka.apache.org/protocol and the message definitions in Kafka's source.
 """
@@ -8,17 +8,20 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
-from compactory.kafka.listener import trust
+__all__ = ["SASL_HANDSHAKE", "Answer", "array", "ask", "connect", "exchange", "text", "trust"]
 
-__all__ = ["Answer", "Connection", "array", "text"]
-
-A = TypeVar("A")
+SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
 _LARGEST = 16 << 20  # bytes of an answer
-_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+_CORRELATION = 0x434F4D50
+_CLIENT = b"compactory"
+
+Shape = str | list[Any] | tuple[Any, ...]
+"""Of an answer: ``h``, ``i``, ``q`` are numbers of 2, 4, 8 bytes, ``s`` is a compact string; a list with one item is a
+compact array of it, a tuple a struct, which tagged fields end."""
 
 
 def text(value: str) -> bytes:
@@ -40,124 +43,123 @@ class Answer:
         self._data = data
         self._place = 0
 
-    def number(self, kind: str) -> int:
-        """Read an integer: ``b``, ``h``, ``i`` or ``q`` for 1, 2, 4 or 8 bytes."""
-        (value,) = struct.unpack_from(f">{kind}", self._data, self._place)
-        self._place += struct.calcsize(kind)
-        return int(value)
+    def read(self, shape: Shape) -> Any:
+        """Read what has a shape: a number, a text, a list, or a tuple."""
+        if isinstance(shape, list):
+            return [self.read(shape[0]) for _ in range(self._unsigned() - 1)]
+        if isinstance(shape, tuple):
+            fields = tuple(map(self.read, shape))
+            self.pass_tags()
+            return fields
+        if shape == "s":
+            return self.take(max(0, self._unsigned() - 1)).decode()  # a null one is empty
+        (number,) = struct.unpack(f">{shape}", self.take(struct.calcsize(shape)))
+        return number
 
-    def text(self) -> str:
-        """Read a compact string; a null one is empty."""
-        length = max(0, self._unsigned() - 1)
-        self._place += length
-        return self._data[self._place - length : self._place].decode()
+    def take(self, size: int) -> bytes:
+        """Read bytes."""
+        (data,) = struct.unpack_from(f"{size}s", self._data, self._place)
+        self._place += size
+        return bytes(data)
 
-    def array(self, read: Callable[[], A]) -> list[A]:
-        """Read a compact array whose items ``read`` reads."""
-        return [read() for _ in range(self._unsigned() - 1)]
-
-    def tags(self) -> None:
+    def pass_tags(self) -> None:
         """Pass the tagged fields."""
         for _ in range(self._unsigned()):
             self._unsigned()
-            self._place += self._unsigned()
+            self.take(self._unsigned())
 
     def _unsigned(self) -> int:
         value = shift = 0
         while True:
-            byte = self.number("B")
+            (byte,) = self.take(1)
             value |= (byte & 0x7F) << shift
             shift += 7
             if not byte & 0x80:
                 return value
 
 
-class Connection:
-    """One connection to a broker, with the encryption and the login that client properties say.
+def connect(address: str, properties: Mapping[str, Any], timeout: float) -> socket.socket:
+    """Return a connection to a broker, with the encryption and the login that client properties say.
 
-    Raises OSError where it can't be opened, the broker closes it (as it does on a request that it does not know) or
-    ``deadline`` (by time.monotonic) passes; ValueError for a login other than SASL PLAIN.
+    Raises OSError where it can't be opened or the login is refused, ValueError for a login other than SASL PLAIN.
     """
-
-    def __init__(self, address: str, properties: Mapping[str, Any], deadline: float) -> None:
-        host, _, port = address.rpartition(":")
-        protocol = str(properties.get("security.protocol", "plaintext")).upper()
-        mechanism = str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI"))).upper()
-        if protocol.startswith("SASL") and mechanism != "PLAIN":
-            raise ValueError(f"a login with {mechanism} is not spoken here")
-        self._deadline = deadline
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), self._left())
-        try:
-            if protocol.endswith("SSL"):
-                self._socket = _identified(properties).wrap_socket(self._socket, server_hostname=host.strip("[]"))
-            if protocol.startswith("SASL"):
-                self._log_in(str(properties.get("sasl.username", "")), str(properties.get("sasl.password", "")))
-        except BaseException:
-            self._socket.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._socket.close()
-
-    def ask(self, key: int, version: int, body: bytes) -> Answer:
-        """Send a request of a flexible version; return its answer behind the header."""
-        answer = self._exchange(key, version, b"\0" + body + b"\0")
-        answer.tags()
-        return answer
-
-    def _log_in(self, user: str, password: str) -> None:
-        refused = self._exchange(_SASL_HANDSHAKE, 1, struct.pack(">h", 5) + b"PLAIN").number("h")
-        if not refused:
-            secret = f"\0{user}\0{password}".encode()
-            refused = self._exchange(_SASL_AUTHENTICATE, 1, struct.pack(">i", len(secret)) + secret).number("h")
-        if refused:
-            raise ConnectionRefusedError(f"the login was refused (code {refused})")
-
-    def _exchange(self, key: int, version: int, body: bytes) -> Answer:
-        name = b"compactory"
-        request = struct.pack(">hhih", key, version, 1, len(name)) + name + body
-        self._socket.settimeout(self._left())
-        self._socket.sendall(struct.pack(">i", len(request)) + request)
-        (size,) = struct.unpack(">i", self._receive(4))
-        if not 4 <= size <= _LARGEST:
-            raise ConnectionError(f"an answer of {size} bytes")
-        answer = Answer(self._receive(size))
-        answer.number("i")  # the request's number: there is one at a time
-        return answer
-
-    def _receive(self, size: int) -> bytes:
-        parts, lacking = [], size
-        while lacking:
-            self._socket.settimeout(self._left())
-            part = self._socket.recv(min(lacking, 1 << 16))
-            if not part:
-                raise ConnectionError("the broker closed the connection")
-            parts.append(part)
-            lacking -= len(part)
-        return b"".join(parts)
-
-    def _left(self) -> float:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("no time is left")
-        return left
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    protocol = str(properties.get("security.protocol", "plaintext")).upper()
+    mechanism = str(properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI"))).upper()
+    if protocol.startswith("SASL") and mechanism != "PLAIN":
+        raise ValueError(f"a login with {mechanism} is not spoken here")
+    connection = socket.create_connection((host, int(port)), timeout)
+    try:
+        if protocol.endswith("SSL"):
+            connection = _identified(properties).wrap_socket(connection, server_hostname=host)
+        if protocol.startswith("SASL"):
+            _log_in(connection, str(properties.get("sasl.username", "")), str(properties.get("sasl.password", "")))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
-def _identified(properties: Mapping[str, Any]) -> ssl.SSLContext:
-    """The user's trust, and the client's certificate where it is in files without a password."""
-    context = trust(properties)
+def ask(connection: socket.socket, key: int, version: int, body: bytes, shape: Shape) -> Any:
+    """Send a request of a flexible version (KIP-482); return its answer.
+
+    Raises OSError where the broker closes the connection, as it does on a request that it does not know, or does not
+    answer in time; struct.error for half an answer.
+    """
+    answer = exchange(connection, key, version, b"\0" + body + b"\0")
+    answer.pass_tags()
+    return answer.read(shape)
+
+
+def exchange(connection: socket.socket, key: int, version: int, body: bytes) -> Answer:
+    """Send a request; return its answer behind the request's number. Raises as `ask` does."""
+    request = struct.pack(">hhih", key, version, _CORRELATION, len(_CLIENT)) + _CLIENT + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    with connection.makefile("rb") as answers:
+        size, correlation = struct.unpack(">ii", answers.read(8))
+        if correlation != _CORRELATION or not 4 <= size <= _LARGEST:
+            raise ConnectionError("this is no answer of Kafka's")
+        return Answer(answers.read(size - 4))
+
+
+def trust(properties: Mapping[str, Any]) -> ssl.SSLContext:
+    """Return what checks certificates as client properties say. Raises OSError, ValueError for bad ones."""
+    place, text = properties.get("ssl.ca.location"), properties.get("ssl.ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if place:
+        path = Path(str(place))
+        context.load_verify_locations(capath=path) if path.is_dir() else context.load_verify_locations(cafile=path)
+    elif text:
+        context.load_verify_locations(cadata=str(text))
+    else:
+        context.load_default_certs()
+    algorithm = str(properties.get("ssl.endpoint.identification.algorithm", "https")).lower()
+    context.check_hostname = algorithm != "none"
     if str(properties.get("enable.ssl.certificate.verification", "true")).lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _identified(properties: Mapping[str, Any]) -> ssl.SSLContext:
+    """The user's trust, and the client's certificate where it is in files."""
+    context = trust(properties)
     if properties.get("ssl.certificate.location"):
         password = str(properties.get("ssl.key.password", ""))
         context.load_cert_chain(
             str(properties["ssl.certificate.location"]), properties.get("ssl.key.location"), password=password
         )
     return context
+
+
+def _log_in(connection: socket.socket, user: str, password: str) -> None:
+    refused = exchange(connection, SASL_HANDSHAKE, 1, struct.pack(">h", 5) + b"PLAIN").read("h")
+    if not refused:
+        secret = f"\0{user}\0{password}".encode()
+        refused = exchange(connection, _SASL_AUTHENTICATE, 1, struct.pack(">i", len(secret)) + secret).read("h")
+    if refused:
+        raise ConnectionRefusedError(f"the login was refused (code {refused})")
 
 
 def _unsigned(value: int) -> bytes:

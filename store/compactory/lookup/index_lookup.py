@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from compactory.codec.decoding import Term, term_values
+from compactory.codec.decoding import Term
 from compactory.codec.packed_record import newer
 from compactory.entries.secondary_index import Secondary
 from compactory.entries.table import Table
 from compactory.errors import DecodeError, UnknownIndex
 from compactory.storage.backend import Reading
 
-__all__ = ["Pair", "collisions", "index_named", "index_over", "matching", "matching_between"]
+__all__ = ["Pair", "index_named", "index_over", "matching", "matching_between"]
 
 Pair = tuple[bytes, bytes]
 """A lookup key and its packed record."""
@@ -65,16 +65,6 @@ def matching_between(
     reading = table.directory_storage.reading()
     names = reading.names_between(secondary.index.name, wanted, start, stop)
     yield from _still_filed(table, secondary, wanted, reading, names)
-
-
-def collisions(table: Table, secondary: Secondary) -> Iterator[tuple[tuple[Any, ...], list[bytes]]]:
-    """Yield the values of an index that several entries have, with their lookup keys, the newest first."""
-    name, reading = secondary.index.name, table.directory_storage.reading
-    for term in reading().terms(name):
-        packed_records = _having(table, secondary, term) if len(reading().names(name, term)) > 1 else []
-        if len(packed_records) > 1:
-            order = sorted(packed_records, key=lambda pair: newer(pair[1]), reverse=True)
-            yield term_values(secondary.index.fields, term), [key for key, _ in order]
 
 
 def _term(secondary: Secondary, fields: Mapping[str, Any]) -> Term | None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from threading import Lock
 
 from compactory.entries.table import Table
 from compactory.errors import CompactoryError
 
 __all__ = ["Served"]
-
-_swapping = Lock()  # guards that a view's mapping is that of its table
 
 
 class Served:
@@ -30,17 +27,9 @@ class Served:
         self.age = age  # seconds since all of it was last known to be applied to the end of the log
         self.stale_reads = 0  # reads that demanded fresher data and were served what there is
         self.table: Table
-        self.entries: Mapping[bytes, bytes]
+        self.entries: Mapping[bytes, bytes]  # most of the table's: one that is not here may still be in its storage
 
     def swap(self, table: Table) -> None:
         """Answer from this table from now on."""
-        with _swapping:
-            self.table = table
-            self.entries = table.directory_storage.entries  # of the table, one step nearer: a lookup counts nanoseconds
-        table.when_filled(lambda: self._filled(table))
-
-    def _filled(self, table: Table) -> None:
-        """The table's storage has another mapping for readers now."""
-        with _swapping:
-            if self.table is table:
-                self.entries = table.directory_storage.entries
+        self.table = table
+        self.entries = table.directory_storage.at_hand  # one step nearer: a lookup counts nanoseconds

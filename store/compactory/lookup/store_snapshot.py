@@ -78,8 +78,9 @@ def frozen_view(live: View[T], served: Served) -> View[T]:
     """Return a view of the table that is served now; called while nothing is applied. Raises NotReady, StoreClosed."""
     if not served.open:
         raise served.refusal()
-    frozen, table = Served(served.refusal, served.age, _no_changes), served.table.frozen()
-    frozen.table, frozen.entries, frozen.open = table, table.directory_storage.entries, True
+    frozen = Served(served.refusal, served.age, _no_changes)
+    frozen.swap(served.table.frozen())
+    frozen.open = True
     return live.of(frozen)
 
 

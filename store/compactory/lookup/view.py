@@ -10,7 +10,7 @@ from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
-from compactory.lookup.index_lookup import Pair, collisions, index_named, index_over, matching, matching_between
+from compactory.lookup.index_lookup import Pair, index_named, index_over, matching, matching_between
 from compactory.lookup.iteration import IndexView, Items, Values
 from compactory.lookup.served import Served
 from compactory.lookup.watch import Watch
@@ -247,15 +247,6 @@ class View(Mapping[str, T], Generic[T]):
             yield self._entry(name.decode(), packed)
         self._refuse_closed()  # else it would look as if that had been all
 
-    def collisions(self, index: str) -> Iterator[tuple[Any, list[str]]]:
-        """Yield the values of a unique index that several entries have, with their keys; the first key answers lookups.
-
-        Looks at every value of the index. Raises UnknownIndex.
-        """
-        table = self._table
-        for values, names in collisions(table, index_named(table, index)):
-            yield (values[0] if len(values) == 1 else values), [name.decode() for name in names]
-
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; memory counts them where the topic has several."""
         table = self._table
@@ -339,12 +330,12 @@ class View(Mapping[str, T], Generic[T]):
         """Return the value, or _ABSENT, saying what is wrong; shared where the directory says so."""
         served = self._served
         version = served.table.version if served.open else None  # first: what is read after it is at least as new
-        _, packed = self._looked_up(self._name(key))
+        table, packed = self._looked_up(self._name(key))
         if packed is None:
             return cast("T", _ABSENT)
         if not self.directory.cache_decoded:
             return self._decoded(key, packed)
-        shared, entries = self._shared, served.entries
+        shared, entries = self._shared, table.directory_storage.entries
         found = shared.get(key)
         value = found[2] if found is not None and found[1] == packed else self._decoded(key, packed)
         shared[key] = (version, packed, value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from struct import error
 from threading import RLock
 from typing import Any
 
 from compactory.errors import BackendCorrupt
+from compactory.storage.by_get import ByGet
 from compactory.storage.saved_file import Bucket, SavedDirectory
 
 __all__ = ["Filling", "FillingEntries"]
@@ -100,18 +101,12 @@ class Filling:
             raise BackendCorrupt(f"a saved file makes no sense: {type(damage).__name__}") from damage
 
 
-class FillingEntries(Mapping[bytes, bytes]):
+class FillingEntries(ByGet):
     """Lookup key → packed record while the dict is being filled. Keys that it lacks are read from the file."""
 
     def __init__(self, found: dict[bytes, bytes], filling: Filling) -> None:
         self._found = found
         self._filling = filling
-
-    def __getitem__(self, name: bytes) -> bytes:
-        packed: bytes | None = self.get(name)
-        if packed is None:
-            raise KeyError(name)
-        return packed
 
     def get(self, name: bytes, default: Any = None) -> Any:
         """Return the packed record, or ``default``."""
@@ -119,9 +114,6 @@ class FillingEntries(Mapping[bytes, bytes]):
         if packed is None and (packed := self._filling.find(name)) is None:
             packed = self._found.get(name)  # it may have been filled, and changed, between the two
         return default if packed is None else packed
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, bytes) and self.get(name) is not None
 
     def __len__(self) -> int:
         with self._filling.lock:

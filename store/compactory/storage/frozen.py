@@ -8,33 +8,23 @@ snapshots live, and nothing where none does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from typing import Any, Protocol
+from typing import Any
 from weakref import ref
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
 from compactory.errors import StoreClosed
+from compactory.storage.backend import Frozen, Reading
+from compactory.storage.by_get import ByGet
 from compactory.storage.ordered_keys import Ordered
 
-__all__ = ["Frozen", "WrittenDict"]
+__all__ = ["FrozenReading", "Live", "WrittenDict"]
 
 
-class Live(Protocol):
-    """The directory that goes on changing: `MemoryDirectoryStorage`."""
+class Live(Reading):
+    """The directory that goes on changing."""
 
     closed: bool
-
-    def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys of now in order."""
-        ...
-
-    def names(self, index: str, term: Term) -> list[bytes]:
-        """Return the lookup keys filed under a term now."""
-        ...
-
-    def terms(self, index: str) -> Iterator[Term]:
-        """Yield the terms of now."""
-        ...
 
 
 class Epoch:
@@ -48,10 +38,13 @@ class Epoch:
 
 
 class WrittenDict(MutableMapping[bytes, bytes]):
-    """The writing side of a dict: keeps what snapshots need, and the order of the keys, once there is one."""
+    """The writing side of a dict: keeps what snapshots need, and the order of the keys, once there is one.
 
-    def __init__(self, found: dict[bytes, bytes] | None = None) -> None:
-        self.found: dict[bytes, bytes] = found if found is not None else {}
+    ``found`` is the dict. It is no subclass: the garbage collector passes over a plain dict of bytes.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[bytes, bytes] = {}
         self._order: Ordered | None = None
         self._epoch: ref[Epoch] | None = None  # the newest, as long as a snapshot holds it
         self.get = self.found.get  # type: ignore[method-assign]  # at the speed of the dict
@@ -124,31 +117,21 @@ class WrittenDict(MutableMapping[bytes, bytes]):
         return order
 
 
-class Frozen(Mapping[bytes, bytes]):
-    """A dict at one moment and, of entries, all that readers ask of a directory storage. For any thread.
+class FrozenDict(ByGet):
+    """A dict at one moment. For any thread.
 
     A reader takes the value from the dict first, and looks for a kept one second. If none is kept, the first is right.
     Raises StoreClosed if the store's close has removed the entries.
     """
 
-    def __init__(self, live: Live, part: WrittenDict, term_of: Callable[[str, bytes], Term | None]) -> None:
+    def __init__(self, live: Live, part: WrittenDict) -> None:
         self._live = live
-        self._term_of = term_of
         self._found = part.found
         self._get = part.found.get
         self._epoch: Epoch | None = part.epoch()
         self._size = len(part.found)
 
-    @property
-    def entries(self) -> Frozen:
-        """The entries themselves."""
-        return self
-
-    def reading(self) -> Frozen:
-        """The same: it does not change."""
-        return self
-
-    def close(self) -> None:
+    def release(self) -> None:
         """Have the writer keep nothing more for it. It must not be read any more."""
         self._epoch = None
 
@@ -167,33 +150,55 @@ class Frozen(Mapping[bytes, bytes]):
             raise StoreClosed("the store was closed, or its topic was read anew")
         return default
 
-    def __getitem__(self, name: bytes) -> bytes:
-        packed: bytes | None = self.get(name)
-        if packed is None:
-            raise KeyError(name)
-        return packed
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, bytes) and self.get(name) is not None
-
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[bytes]:
-        return self.all_keys()
+        return iter(self.names(self._found))
+
+    def former(self) -> dict[bytes, bytes | None]:
+        """Return what all that changed since this moment had then."""
+        found: dict[bytes, bytes | None] = {}
+        epoch = self._epoch
+        while epoch is not None:
+            found = epoch.former.copy() | found
+            epoch = epoch.following
+        return found
+
+    def names(self, names: Iterable[bytes]) -> Iterable[bytes]:
+        """Return the names of a reading of now without those that came, and with all that changed or went."""
+        now = list(names)
+        former = self.former()
+        if not former:
+            return now
+        return {name for name in now if name not in former} | {name for name, had in former.items() if had is not None}
+
+
+class FrozenReading(Frozen):
+    """A directory's dict at one moment, and its indexes as far as they are the same then and now. For any thread."""
+
+    def __init__(self, live: Live, part: WrittenDict, term_of: Callable[[str, bytes], Term | None]) -> None:
+        self._as_it_was = FrozenDict(live, part)
+        self.entries: Mapping[bytes, bytes] = self._as_it_was
+        self._live = live
+        self._term_of = term_of
+
+    def close(self) -> None:
+        """Have the writer keep nothing more for it."""
+        self._as_it_was.release()
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys."""
-        return iter(self._as_it_was(self._found))
+        return iter(self.entries)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys between the two, in order."""
-        found = self._as_it_was(self._live.range(start, stop))
-        return iter(sorted(name for name in found if name >= start and (stop is None or name < stop)))
+        return _between(self._as_it_was.names(self._live.range(start, stop)), start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         """Yield lookup keys and packed records."""
-        return ((name, self[name]) for name in (self.all_keys() if start is None else self.range(start, stop)))
+        names = self.all_keys() if start is None else self.range(start, stop)
+        return ((name, self.entries[name]) for name in names)
 
     def sizes(self) -> dict[int, int]:
         """Count the entries by partition."""
@@ -201,15 +206,15 @@ class Frozen(Mapping[bytes, bytes]):
 
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the keys that were filed under a term, and others that have changed since: readers compare values."""
-        return list(self._as_it_was(self._live.names(index, term)))
+        return list(self._as_it_was.names(self._live.names(index, term)))
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield `names` between the two, in order."""
-        return iter(sorted(name for name in self.names(index, term) if name >= start and (stop is None or name < stop)))
+        return _between(self.names(index, term), start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
         """Yield every term under which something was filed."""
-        now, former = list(self._live.terms(index)), self._former()
+        now, former = list(self._live.terms(index)), self._as_it_was.former()
         if not former:
             return iter(now)
         changed = {self._term_of(index, had) for had in former.values() if had is not None} - {None}
@@ -219,22 +224,10 @@ class Frozen(Mapping[bytes, bytes]):
         return iter(changed)
 
     def _has(self, index: str, term: Term, name: bytes) -> bool:
-        packed = self.get(name)
+        packed = self.entries.get(name)
         return packed is not None and self._term_of(index, packed) == term
 
-    def _former(self) -> dict[bytes, bytes | None]:
-        """Return what all that changed since this moment had then."""
-        found: dict[bytes, bytes | None] = {}
-        epoch = self._epoch
-        while epoch is not None:
-            found = epoch.former.copy() | found
-            epoch = epoch.following
-        return found
 
-    def _as_it_was(self, names: Iterable[bytes]) -> Iterable[bytes]:
-        """Return the names of a reading of now without those that came, and with all that changed or went."""
-        now = list(names)
-        former = self._former()
-        if not former:
-            return now
-        return {name for name in now if name not in former} | {name for name, had in former.items() if had is not None}
+def _between(names: Iterable[bytes], start: bytes, stop: bytes | None) -> Iterator[bytes]:
+    """Yield the names from ``start`` to before ``stop``, in order."""
+    return iter(sorted(name for name in names if name >= start and (stop is None or name < stop)))

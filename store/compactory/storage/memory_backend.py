@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from compactory.errors import ConfigError
+from compactory.storage.backend import Backend, Cut, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.memory_directory import MemoryDirectoryStorage
 from compactory.storage.saved_file import SavedFile
-from compactory.storage.saving import Cut, SavedFolder, Saving, fetched
+from compactory.storage.saving import Saving, fetched, file_name, kept
 
 __all__ = ["Memory"]
 
 
-class Memory:
+class Memory(Backend):
     """Everything in dicts: the fastest there is. Readers see each change at once, step by step.
 
     ``path``        a folder in which the entries of each topic are saved; None: a restart reads the topics from the
@@ -41,40 +41,32 @@ class Memory:
             problems.append(f"save_every must be a number of seconds above 0, not {save_every!r}")
         if problems:
             raise ConfigError(problems)
-        self._folder = None if path is None else SavedFolder(Path(path), save_every)
+        self._folder = None if path is None else Path(path)
+        self._save_every = save_every
         self._bootstrap = None if bootstrap is None else os.fspath(bootstrap)
         self._opened: set[str] = set()
-
-    def available(self, _topics: Iterable[str]) -> bool:
-        """It always is: there is nobody to wait for."""
-        return True
 
     def open(self, topic: str) -> MemoryTopicStorage:
         """Return the topic as it was saved, or an empty topic storage."""
         if topic in self._opened:  # what was saved could not be used after all
             return self.fresh(topic)
         self._opened.add(topic)
-        saved = None if self._folder is None else self._folder.read(topic)
+        saved = None if self._folder is None else kept(self._folder, topic)
         if saved is None and self._bootstrap is not None:
             saved = fetched(self._bootstrap, topic)
-        return MemoryTopicStorage(None if self._folder is None else self._folder.saving(topic, saved), saved)
+        return MemoryTopicStorage(self._saving(topic, saved), saved)
 
     def fresh(self, topic: str) -> MemoryTopicStorage:
         """Return an empty topic storage."""
-        return MemoryTopicStorage(None if self._folder is None else self._folder.saving(topic))
+        return MemoryTopicStorage(self._saving(topic, None))
 
-    def promote(self, topic: str, storage: Any) -> None:
-        """Nothing to do: the former topic storage goes with its last reader."""
-
-    def figures(self) -> dict[str, float]:
-        """Nothing is shared."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing to release."""
+    def _saving(self, topic: str, saved: SavedFile | None) -> Saving | None:
+        if self._folder is None:
+            return None
+        return Saving(self._folder / file_name(topic), topic, self._save_every, saved)
 
 
-class MemoryTopicStorage:
+class MemoryTopicStorage(TopicStorage):
     """Dicts by directory, and the file in which they are saved."""
 
     def __init__(self, saving: Saving | None = None, saved: SavedFile | None = None) -> None:
@@ -82,7 +74,6 @@ class MemoryTopicStorage:
         self.checkpoint = None if saved is None else saved.checkpoint
         self._saving = saving
         self._saved = {} if saved is None else saved.directories
-        self._committed = self.checkpoint
         self._directories: dict[str, MemoryDirectoryStorage] = {}
 
     def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
@@ -91,21 +82,10 @@ class MemoryTopicStorage:
             self._directories[directory] = MemoryDirectoryStorage(self._saved.get(directory))
         return self._directories[directory]
 
-    def commit(self, checkpoint: Checkpoint) -> None:
-        """Readers saw it all; note how far that goes."""
-        self._committed = checkpoint
-
-    def flush(self) -> None:
-        """Nothing to do: `save` brings to disk what is to be there."""
-
-    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
+    def save(self, committed: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
         """Begin to write the file where it is time to."""
-        if self._saving is not None and self._committed is not None:
-            self._saving.begin(self._committed, cuts)
-
-    def figures(self) -> dict[str, float]:
-        """Nothing to say."""
-        return {}
+        if self._saving is not None:
+            self._saving.begin(committed, cuts)
 
     def close(self) -> None:
         """Free the entries, also where a view still refers to them, once the file that is being written is there."""

@@ -12,8 +12,9 @@ from typing import Any, cast
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
 from compactory.errors import StoreClosed
+from compactory.storage.backend import DirectoryStorage, Postings
 from compactory.storage.filling import Filling, FillingEntries
-from compactory.storage.frozen import Frozen, WrittenDict
+from compactory.storage.frozen import FrozenReading, Live, WrittenDict
 from compactory.storage.ordered_keys import Ordered
 from compactory.storage.saved_file import Bucket, SavedDirectory
 from compactory.storage.saving import SMALL_PARTS
@@ -24,7 +25,7 @@ _SAMPLE = 1000  # objects whose size is asked at each end
 _PAGE = 500  # keys of a term that are put in order at a time
 
 
-class MemoryDirectoryStorage:
+class MemoryDirectoryStorage(Live, DirectoryStorage):
     """The dicts of one directory. Its keys are put in order by the first request for a range.
 
     ``saved`` is what a file has of it: `fill` takes it over bucket by bucket. Calls that need more than single entries
@@ -32,10 +33,9 @@ class MemoryDirectoryStorage:
     """
 
     def __init__(self, saved: SavedDirectory | None = None) -> None:
-        self._found: dict[bytes, bytes] = {}
+        self._written = {"entries": WrittenDict(), "owners": WrittenDict()}  # of these there are snapshots
+        self._found = self._written["entries"].found
         self.entries: Mapping[bytes, bytes] = self._found
-        self._writing = WrittenDict(self._found)
-        self._written = {"entries": self._writing, "owners": WrittenDict()}  # of these there are snapshots
         self._small: dict[str, dict[bytes, bytes]] = {}
         self._saved = saved
         self._filling: Filling | None = None
@@ -45,6 +45,11 @@ class MemoryDirectoryStorage:
         self._order: Ordered | None = None
         self._ordering = Lock()  # one reader puts the keys in order
         self.closed = False
+
+    @property
+    def at_hand(self) -> Mapping[bytes, bytes]:
+        """The dict, also while it is being filled."""
+        return self._found
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a dict, or its writing side."""
@@ -75,10 +80,10 @@ class MemoryDirectoryStorage:
             filling.fill_all()
         return self
 
-    def frozen(self, part: str, term_of: Callable[[str, bytes], Term | None]) -> Frozen:
+    def frozen(self, part: str, term_of: Callable[[str, bytes], Term | None]) -> FrozenReading:
         """Return a dict as it is now: some microseconds, and a former value for each key that changes."""
         self.reading()
-        return Frozen(self, self._written[part], term_of)
+        return FrozenReading(self, self._written[part], term_of)
 
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys of this moment."""
@@ -89,7 +94,7 @@ class MemoryDirectoryStorage:
         order = self._order
         if order is None:
             with self._ordering:
-                order = self._order = self._order or self._writing.in_order()
+                order = self._order = self._order or self._written["entries"].in_order()
         return order.range(start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
@@ -155,7 +160,7 @@ def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
     return round(sum(sizes) / len(sizes) * len(objects)) if sizes else 0
 
 
-class MemoryPostings:
+class MemoryPostings(Postings):
     """Term → the one key that has it, or a set of keys: a set for each single key would cost 200 bytes."""
 
     def __init__(self) -> None:

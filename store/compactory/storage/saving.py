@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,11 +15,11 @@ from zlib import crc32
 from compactory.cleanup import apart
 from compactory.codec.packed_record import METADATA_SIZE
 from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
+from compactory.storage.backend import Cut
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.frozen import Frozen
-from compactory.storage.saved_file import Bucket, HashIndex, SavedFile, SavedFileWriter, written
+from compactory.storage.saved_file import HashIndex, SavedFile, SavedFileWriter, written
 
-__all__ = ["SMALL_PARTS", "Cut", "SavedFolder", "Saving", "fetched", "file_name", "place_of", "stored"]
+__all__ = ["SMALL_PARTS", "Saving", "fetched", "file_name", "kept", "place_of", "stored"]
 
 log = logging.getLogger("compactory.store")
 
@@ -31,52 +30,18 @@ _PATIENCE = 10.0  # seconds that closing waits for the file that is being writte
 _METADATA = slice(-METADATA_SIZE, None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
-    """A table at one moment.
+class Saving:
+    """Writes the file of one topic again and again; ``saved`` is the one that is gone on with.
 
-    ``records`` are by topic key, ``shared`` has the metadata of those whose lookup key several topic keys have.
-    ``columns`` gives the bucket of some topic keys and packed records. For any thread.
+    Belongs to the reader's thread, but for the thread that writes.
     """
 
-    directory: str
-    keyed: bool
-    indexes: int
-    records: Frozen
-    shared: frozenset[bytes]
-    parts: Mapping[str, Mapping[bytes, bytes]]
-    columns: Callable[[Sequence[bytes], Sequence[bytes]], Bucket]
-
-
-class SavedFolder:
-    """The files of a store, one for each topic. Raises BackendFailed where the folder can't be made."""
-
-    def __init__(self, path: Path, every: float) -> None:
-        self.path = path
-        self.every = every
-
-    def read(self, topic: str) -> SavedFile | None:
-        """Return what was saved of a topic; None where nothing was, or it can't be used."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as failure:
-            raise BackendFailed(f"{self.path}: {failure.strerror}", str(self.path)) from failure
-        return _read(self.path / file_name(topic), topic)
-
-    def saving(self, topic: str, saved: SavedFile | None = None) -> Saving:
-        """Return what writes the file of a topic; ``saved`` is the one that is gone on with."""
-        return Saving(self.path / file_name(topic), topic, self.every, None if saved is None else saved.checkpoint)
-
-
-class Saving:
-    """Writes the file of one topic again and again. Belongs to the reader's thread, but for the thread that writes."""
-
-    def __init__(self, path: Path, topic: str, every: float, saved: Checkpoint | None) -> None:
+    def __init__(self, path: Path, topic: str, every: float, saved: SavedFile | None) -> None:
         self._path = path
         self._topic = topic
         self._every = every
         self._thread: Thread | None = None
-        self._saved = saved  # the newest that is in the file, or was to be
+        self._saved = None if saved is None else saved.checkpoint  # the newest that is in the file, or was to be
 
     def begin(self, checkpoint: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
         """Write the file if the tables are complete and the last file is old; any process may have written that one.
@@ -127,6 +92,18 @@ def save(path: Path, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) ->
 def file_name(topic: str) -> str:
     """Return the name of a topic's file; its checksum tells apart names that some file systems take for equal."""
     return f"{topic[:200]}-{crc32(topic.encode()):08x}.saved"
+
+
+def kept(folder: Path, topic: str) -> SavedFile | None:
+    """Return what was saved of a topic in a folder; None where nothing was, or it can't be used.
+
+    Raises BackendFailed where the folder can't be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise BackendFailed(f"{folder}: {failure.strerror}", str(folder)) from failure
+    return _read(folder / file_name(topic), topic)
 
 
 def fetched(address: str, topic: str) -> SavedFile | None:
@@ -194,8 +171,8 @@ def _read(path: Path, topic: str) -> SavedFile | None:
 
 def _directory(writer: SavedFileWriter, cut: Cut) -> dict[str, Any]:
     """Write the records of one directory; return its part of the description."""
-    records = cut.records
-    names = list(records)
+    records = cut.records.entries
+    names = list(cut.records.all_keys())
     shared = [key for key in names if records[key][_METADATA] in cut.shared] if cut.shared else []
     apart = set(shared)
     alone = [key for key in names if key not in apart] if apart else names

@@ -19,25 +19,25 @@ from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.rocksdb import key_space
-from compactory.storage.rocksdb.contents import FORMAT
-from compactory.storage.rocksdb.database import DAMAGED, Database, failure_of
-from compactory.storage.rocksdb.folder import TopicFolder
-from compactory.storage.rocksdb.key_space import Seen
-from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
+from compactory.storage.ordered import key_space
+from compactory.storage.ordered.contents import FORMAT
+from compactory.storage.ordered.folder import TopicFolder
+from compactory.storage.ordered.key_space import Seen
+from compactory.storage.ordered.keys import MAX_PARTS, after, term_of, term_prefix
+from compactory.storage.ordered.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, failure_of
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to
 from tests.store.topics import eventually
 
-Open = Callable[[], RocksTopicStorage]
+Open = Callable[[], OrderedTopicStorage]
 
 
 @pytest.fixture
 def reopen(tmp_path: Path) -> Iterator[Open]:
     """Closes what it gave before, and opens the topic as after a restart."""
-    held: list[tuple[RocksDB, RocksTopicStorage]] = []
+    held: list[tuple[RocksDB, OrderedTopicStorage]] = []
 
     def leave() -> None:
         for backend, storage in held:
@@ -45,7 +45,7 @@ def reopen(tmp_path: Path) -> Iterator[Open]:
             backend.close()
         held.clear()
 
-    def again() -> RocksTopicStorage:
+    def again() -> OrderedTopicStorage:
         leave()
         backend = RocksDB(tmp_path)
         storage = backend.open("topic")
@@ -56,7 +56,7 @@ def reopen(tmp_path: Path) -> Iterator[Open]:
     leave()
 
 
-def fill(storage: RocksTopicStorage, number: int = 100, upto: int = 1) -> None:
+def fill(storage: OrderedTopicStorage, number: int = 100, upto: int = 1) -> None:
     directory_storage = storage.directory_storage("d")
     directory_storage.mapping("entries").update((b"%06d" % n, cell(f"v{n}", n % 3, n)) for n in range(number))
     directory_storage.postings("i").extend([n % 7 for n in range(number)], [b"%06d" % n for n in range(number)])
@@ -484,11 +484,11 @@ def test_a_full_disk_ends_the_volume_not_the_data(tmp_path: Path, monkeypatch: p
     fill(storage, 10)
     storage.flush()
 
-    def full(_self: Database, _batch: Any) -> None:
+    def full(_self: RocksDatabase, _batch: Any) -> None:
         raise failure_of(Exception("IO error: No space left on device"), tmp_path)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Database, "write", full)
+        patched.setattr(RocksDatabase, "write", full)
         with pytest.raises(BackendFailed, match="disk is full"):
             fill(storage, 20, upto=2)
     with pytest.raises(BackendFailed, match="disk is full"):

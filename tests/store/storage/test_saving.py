@@ -76,14 +76,14 @@ def test_random_histories_that_go_on_from_a_file(
             put(log, then)
             entries = then.entries()
             for key in ("1", "7", "A", "C", "absent"):
-                packed_record = log.view._served.entries.get(key.encode())
+                packed_record = log.table.directory_storage.entries.get(key.encode())
                 assert (packed_record and packed_record[:-16]) == entries.get(key)
             assert len(log.view) == len(entries)
         if seeded.random() < 0.5:
             log.table.fill_apart()
             put(log, then)
         compare(log.view, then)
-        eventually(lambda log=log: not log.table.filling and type(log.view._served.entries) is dict)
+        eventually(lambda log=log: not log.table.filling and type(log.table.directory_storage.entries) is dict)
 
 
 def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture, seeded: random.Random) -> None:
@@ -154,8 +154,7 @@ def child(folder: str, shape: str, seed: int) -> None:
     while True:
         end = min(len(rows), at + 50)
         apply(table, rows, at, end)
-        storage.commit(read_to(end))
-        storage.save(lambda: [table.cut()])
+        storage.save(read_to(end), lambda: [table.cut()])
         at = end
 
 
@@ -286,4 +285,4 @@ def test_readers_while_it_is_filled(tmp_path: Path) -> None:
     log = resumed(Directory("d"), tmp_path, 20_000)
     log.table.fill_apart()
     log.storage.close()
-    assert not log.view._served.entries.get(b"1") or True
+    assert not log.table.directory_storage.entries.get(b"1") or True

@@ -6,26 +6,28 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
-from compactory.storage.rocksdb.contents import State
-from compactory.storage.rocksdb.database import DAMAGED, Database, Unexplained
-from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
-from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
+from compactory.storage.backend import Backend
+from compactory.storage.ordered.contents import State
+from compactory.storage.ordered.folder import Lock, TopicFolder, remove
+from compactory.storage.ordered.keys import STATE
+from compactory.storage.ordered.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
 
+RocksTopicStorage = OrderedTopicStorage[RocksDatabase]
 log = logging.getLogger("compactory.store")
 
 
-class RocksDB:
+class RocksDB(Backend):
     """Keeps entries on disk: ``GlobalStore(…, backend=RocksDB("/var/lib/directories"))``.
 
     ``path``               a folder for this store alone; created if it is missing
@@ -69,16 +71,12 @@ class RocksDB:
         self._resources: Resources | None = None
         self._serving: dict[str, RocksTopicStorage] = {}  # topic -> what the pointer names
         self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
-        self._former: list[weakref.finalize[Any, Database]] = []  # generations that may still have readers
+        self._former: list[weakref.finalize[Any, RocksDatabase]] = []  # generations that may still have readers
         self._disposing: list[Thread] = []  # removing generations without readers
         in_forked_children(self.abandon)
 
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
-
-    def available(self, _topics: Iterable[str]) -> bool:
-        """It always is: there is nobody to wait for."""
-        return True
 
     def open(self, topic: str) -> RocksTopicStorage:
         """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
@@ -155,7 +153,7 @@ class RocksDB:
             folder.set_aside(generation, "it was found damaged while it was read")
             return None
         try:
-            database = Database(generation, self._shared(), bulk=False)
+            database = RocksDatabase(generation, self._shared(), bulk=False)
         except BackendCorrupt as error:
             folder.set_aside(generation, error)
             return None
@@ -181,7 +179,7 @@ class RocksDB:
     def _new(self, folder: TopicFolder, topic: str) -> RocksTopicStorage:
         generation = folder.next()
         try:
-            return RocksTopicStorage(Database(generation, self._shared(), bulk=True), State(topic))
+            return RocksTopicStorage(RocksDatabase(generation, self._shared(), bulk=True), State(topic))
         except BackendFailed as error:
             remove(generation)
             if isinstance(error, Unexplained) and "Invalid argument" in str(error):

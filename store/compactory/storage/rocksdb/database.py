@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
+from compactory.storage.ordered.database import Database, Snapshot
+from compactory.storage.ordered.folder import disk_failure
 from compactory.storage.rocksdb.tuning import Resources, library
 
-__all__ = ["DAMAGED", "Database", "Snapshot", "Unexplained", "failure_of"]
+__all__ = ["DAMAGED", "RocksDatabase", "Unexplained", "failure_of"]
 
 DAMAGED = "DAMAGED"  # a file of this name in a database's folder: it is not opened again
 _PAGE = 1000  # keys fetched at a time by a scan: other threads may scan the same snapshot in between
 _PAIRS = 100  # keys and values, which may be large
 
-_FULL = ("No space left", "Disk quota exceeded", os.strerror(errno.ENOSPC))
-_FORBIDDEN = ("Permission denied", "Read-only file system", "Operation not permitted")
 _LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
 _DAMAGED = ("Corruption", "No such file or directory", "file is too short", "Not implemented: Unsupported")
 
@@ -31,25 +29,18 @@ class Unexplained(BackendFailed):
     """RocksDB failed for a reason that its text does not tell us."""
 
 
-class Database:
-    """A database in one folder.
+class RocksDatabase(Database):
+    """A RocksDB in one folder.
 
-    One thread writes (`write`, `flush`, `reopen`, `close`), any thread reads. A process that dies keeps what was
-    flushed: always a prefix of the batches, each whole, as all is in one column family. Where damage is met, by
-    whichever thread, BackendCorrupt is raised, `damage` keeps it, and the folder is marked.
-
-    ``get``  key → value or None: the library's own function, as a lookup counts tenths of microseconds; what it raises
-             is for `failed`
+    A process that dies keeps what was flushed: always a prefix of the batches, each whole, as all is in one column
+    family. Where damage is met, by whichever thread, BackendCorrupt is raised and the folder is marked.
     """
-
-    get: Callable[[bytes], bytes | None]
 
     def __init__(self, path: Path, resources: Resources, *, bulk: bool) -> None:
         self.path = path
         self.bulk = bulk
-        self.damage: BackendCorrupt | None = None
         self._resources = resources
-        self._snapshots: weakref.WeakSet[Snapshot] = weakref.WeakSet()
+        self._snapshots: weakref.WeakSet[RocksSnapshot] = weakref.WeakSet()
         self._closing = Lock()  # guards the snapshots: none may be made while the database is closed
         self._open()
 
@@ -66,19 +57,10 @@ class Database:
         self.handle.set_write_options(unlogged)
         self.get = self.handle.get
 
-    def read(self, key: bytes) -> bytes | None:
-        """Return a value, with errors that are ours."""
-        try:
-            return self.get(key)
-        except Exception as error:
-            raise self.failed(error) from error
-
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the values of many keys; the interpreter goes on meanwhile."""
-        try:
+        with self.mapped():
             found: list[bytes | None] = self.handle.get(keys)
-        except Exception as error:
-            raise self.failed(error) from error
         return found
 
     def batch(self) -> Any:
@@ -87,29 +69,22 @@ class Database:
 
     def write(self, batch: Any) -> None:
         """Apply a batch, all or nothing, visible at once. Waits while RocksDB is behind with its flushes."""
-        try:
+        with self.mapped():
             number = self.handle.property_int_value
             while number("rocksdb.is-write-stopped") and not number("rocksdb.background-errors"):
                 time.sleep(0.002)  # here, as the library would wait without letting other threads run
             self.handle.write(batch)
-        except Exception as error:
-            raise self.failed(error) from error
 
     def flush(self, *, wait: bool = True) -> None:
         """Bring to disk what was written; without ``wait`` begin to."""
-        try:
+        with self.mapped():
             self.handle.flush(wait)
-        except Exception as error:
-            raise self.failed(error) from error
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> RocksSnapshot:
         """Return the state of this moment, for any thread."""
-        try:
-            with self._closing:
-                snapshot = Snapshot(self, *self._moment())
-                self._snapshots.add(snapshot)
-        except Exception as error:
-            raise self.failed(error) from error
+        with self.mapped(), self._closing:
+            snapshot = RocksSnapshot(self, *self._moment())
+            self._snapshots.add(snapshot)
         return snapshot
 
     def _moment(self) -> tuple[Any, Any]:
@@ -132,19 +107,12 @@ class Database:
 
     def figures(self) -> dict[str, float]:
         """Return what RocksDB says of itself."""
-        found: dict[str, float] = {}
-        for name, wanted in _FIGURES.items():
-            try:
-                found[name] = self.handle.property_int_value(wanted) or 0
-            except Exception as error:
-                raise self.failed(error) from error
-        return found
+        with self.mapped():
+            return {name: self.handle.property_int_value(wanted) or 0 for name, wanted in _FIGURES.items()}
 
-    def failed(self, error: Exception) -> CompactoryError:
-        """Return what an error of the library means here; damage is remembered and marked."""
+    def _meaning(self, error: Exception) -> CompactoryError:
         found = failure_of(error, self.path)
         if isinstance(found, BackendCorrupt) and self.damage is None:
-            self.damage = BackendCorrupt(*found.args)  # one that was never raised refers to no frames, and so not to us
             mark(self.path)
         return found
 
@@ -161,10 +129,10 @@ class Database:
                     raise found from error
 
 
-class Snapshot:
-    """A database as it was at one moment. For any thread."""
+class RocksSnapshot(Snapshot):
+    """A RocksDB as it was at one moment."""
 
-    def __init__(self, database: Database, handle: Any, iterator: Any) -> None:
+    def __init__(self, database: RocksDatabase, handle: Any, iterator: Any) -> None:
         self.failed = database.failed
         self._handle = handle
         self._iterator = iterator
@@ -179,10 +147,6 @@ class Snapshot:
                 return None
             raise self.failed(error) from error
         return found
-
-    def snapshot(self) -> Snapshot:
-        """Return itself: it does not change."""
-        return self
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """Yield the keys from ``start`` to before ``stop``, in order."""
@@ -251,14 +215,8 @@ def failure_of(error: Exception, path: Path) -> CompactoryError:
     said = str(error)
     if type(error).__name__ == "DbClosedError" or (isinstance(error, RuntimeError) and "borrowed" in said):
         return StoreClosed("the store was closed")  # or is being closed by another thread right now
-    if any(text in said for text in _FULL):
-        return BackendFailed(
-            f"{path}: the disk is full ({said}); free space or enlarge the volume, then restart", str(path)
-        )
-    if any(text in said for text in _FORBIDDEN):
-        return BackendFailed(
-            f"{path}: {said}; the process (user {os.geteuid()}) needs to read and write this folder", str(path)
-        )
+    if (found := disk_failure(said, path)) is not None:
+        return found
     if any(text in said for text in _LOCKED):
         return BackendLocked(
             f"{path} is used by another store ({said}); give each store a folder of its own", str(path)

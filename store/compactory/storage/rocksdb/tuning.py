@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -49,11 +49,11 @@ _CHOICES = {
 class Tuning:
     """The settings of a user; `compactory.RocksDB` describes each."""
 
-    block_cache_bytes: int = 128 * _MiB
-    row_cache_bytes: int = 0
-    memtable_bytes: int = 64 * _MiB
-    compression: str = "lz4"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    block_cache_bytes: int
+    row_cache_bytes: int
+    memtable_bytes: int
+    compression: str
+    options: Mapping[str, Any]
 
     def problems(self) -> list[str]:
         """Return everything that is wrong with it."""

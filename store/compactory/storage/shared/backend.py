@@ -10,10 +10,11 @@ from typing import Any
 
 from compactory.cleanup import in_forked_children
 from compactory.errors import BackendCorrupt, BackendLocked, CompactoryError, ConfigError
-from compactory.storage.rocksdb.contents import State
-from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
-from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
+from compactory.storage.backend import Backend
+from compactory.storage.ordered.contents import State
+from compactory.storage.ordered.directory_storage import OrderedDirectoryStorage
+from compactory.storage.ordered.folder import Lock, TopicFolder, remove
+from compactory.storage.ordered.topic_storage import OrderedTopicStorage
 from compactory.storage.shared.database import SharedDatabase, SharedEntries, state_of
 from compactory.storage.shared.environment import Using, abandon, copy_of, library
 
@@ -22,10 +23,10 @@ __all__ = ["Shared"]
 log = logging.getLogger("compactory.store")
 
 
-class SharedTopicStorage(RocksTopicStorage):
-    """A topic's generation: `RocksTopicStorage`, over what processes share."""
+class SharedTopicStorage(OrderedTopicStorage[SharedDatabase]):
+    """A topic's generation: `OrderedTopicStorage`, over what processes share."""
 
-    def directory_storage(self, directory: str) -> RocksDirectoryStorage:
+    def directory_storage(self, directory: str) -> OrderedDirectoryStorage:
         """Return the place of a directory."""
         found, part = super().directory_storage(directory), self._contents.part(directory, "entries")
         found.entries = SharedEntries(self.database, part.prefix, part.size)
@@ -37,7 +38,7 @@ class SharedTopicStorage(RocksTopicStorage):
         self.database.flush()
 
 
-class Shared:
+class Shared(Backend):
     """One copy for all processes of a machine: ``GlobalStore(…, backend=Shared("/dev/shm/directories"))`` in each.
 
     ``path``       a folder on a local file system or in memory (``/dev/shm``), the same in each process
@@ -78,7 +79,7 @@ class Shared:
         self._owns = True
         return True
 
-    def open(self, topic: str) -> RocksTopicStorage:
+    def open(self, topic: str) -> SharedTopicStorage:
         """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         folder = TopicFolder(self.path, topic)
         path = folder.current()
@@ -102,7 +103,7 @@ class Shared:
         folder.point_to(storage.database.path)
         return self._kept(topic, storage)
 
-    def fresh(self, topic: str) -> RocksTopicStorage:
+    def fresh(self, topic: str) -> SharedTopicStorage:
         """Return a new, empty topic storage beside the served one; a follower's is in its memory at first."""
         folder = TopicFolder(self.path, topic)
         return self._storage(folder, folder.next() if self._owns else None, topic, bulk=True)
@@ -124,15 +125,15 @@ class Shared:
         """Let the next process own the copy."""
         self._lock.leave()
 
-    def _storage(self, folder: TopicFolder, path: Path | None, topic: str, *, bulk: bool = False) -> RocksTopicStorage:
-        database: Any = SharedDatabase(folder, path, self._map_bytes, bulk=bulk, owned=self._owns)
+    def _storage(self, folder: TopicFolder, path: Path | None, topic: str, *, bulk: bool = False) -> SharedTopicStorage:
+        database = SharedDatabase(folder, path, self._map_bytes, bulk=bulk, owned=self._owns)
         storage = SharedTopicStorage(database, state_of(database.get) or State(topic))
         storage.kept = not self._owns
         return storage
 
-    def _kept(self, topic: str, storage: RocksTopicStorage) -> RocksTopicStorage:
+    def _kept(self, topic: str, storage: SharedTopicStorage) -> SharedTopicStorage:
         storage.kept = True
-        self._served[topic] = storage.database  # type: ignore[assignment]
+        self._served[topic] = storage.database
         return storage
 
     def _complete(self, folder: TopicFolder) -> bool:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from compactory.errors import BackendCorrupt, CompactoryError, StoreClosed
+from compactory.errors import CompactoryError, StoreClosed
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.rocksdb.contents import State
-from compactory.storage.rocksdb.directory_storage import Entries
-from compactory.storage.rocksdb.folder import TopicFolder, remove
-from compactory.storage.rocksdb.keys import STATE
+from compactory.storage.ordered.contents import State
+from compactory.storage.ordered.database import Database
+from compactory.storage.ordered.directory_storage import Entries
+from compactory.storage.ordered.folder import TopicFolder, remove
+from compactory.storage.ordered.keys import STATE
 from compactory.storage.shared.environment import Using, copy_of, failure_of, opened
 from compactory.storage.shared.moment import Moment, long_item
 
@@ -34,8 +35,8 @@ class Changes(dict[bytes, bytes | None]):
         return sum(map(len, filter(None, self.values())))
 
 
-class SharedDatabase:
-    """A generation as one process sees it: where a RocksDB is elsewhere, with the same methods.
+class SharedDatabase(Database):
+    """A generation as one process sees it.
 
     The owner writes each batch in one transaction. A follower reads Kafka itself: its changes stay in its memory, over
     a read transaction of the owner's copy. Every few seconds it takes a newer copy, as soon as its own position has
@@ -46,13 +47,10 @@ class SharedDatabase:
     `Moment`.
     """
 
-    get: Callable[[bytes], bytes | None]
-
     moment: Moment | None
 
     def __init__(self, folder: TopicFolder, path: Path | None, map_bytes: int, *, bulk: bool, owned: bool) -> None:
         self.bulk = bulk
-        self.damage: BackendCorrupt | None = None
         self._folder = folder
         self._map_bytes = map_bytes
         self._owned = owned
@@ -66,19 +64,10 @@ class SharedDatabase:
         self._show(self._begin(), {})
         self._since = None if owned else self.checkpoint()
 
-    def read(self, key: bytes) -> bytes | None:
-        """Return a value, with errors that are ours."""
-        try:
-            return self.get(key)
-        except Exception as error:
-            raise self.failed(error) from error
-
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the values of many keys."""
-        try:
+        with self.mapped():
             return list(map(self.get, keys))
-        except Exception as error:
-            raise self.failed(error) from error
 
     def batch(self) -> Changes:
         """Return an empty batch."""
@@ -86,30 +75,26 @@ class SharedDatabase:
 
     def write(self, batch: Changes) -> None:
         """Apply a batch, all or nothing, visible at once."""
-        try:
+        with self.mapped():
             if self._owned:
                 self._put(batch)
                 self._show(self._begin(), {})
+                return
+            before = self.snapshot()
+            if self.bulk:  # nobody reads it yet
+                before.changes.update(batch)
             else:
-                before = self.snapshot()
-                if self.bulk:  # nobody reads it yet
-                    before.changes.update(batch)
-                else:
-                    self._recent.update(batch)
-                    self._show(before.transaction, {**before.changes, **batch})
-                    self._take()
-        except Exception as error:
-            raise self.failed(error) from error
+                self._recent.update(batch)
+                self._show(before.transaction, {**before.changes, **batch})
+                self._take()
 
     def flush(self, *, wait: bool = True) -> None:  # noqa: ARG002 (RocksDB's)
         """Bound what readers hold: the owner its file, a follower its changes."""
-        try:
+        with self.mapped():
             if self._owned:
                 self._bound_file()
             elif not self.bulk:
                 self._look()
-        except Exception as error:
-            raise self.failed(error) from error
 
     def snapshot(self) -> Moment:
         """Return the state of this moment, for any thread."""
@@ -133,12 +118,8 @@ class SharedDatabase:
             found["disk_bytes"] = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
         return found
 
-    def failed(self, error: Exception) -> CompactoryError:
-        """Return what an error of the library means here; damage is remembered."""
-        found = failure_of(error, self.path)
-        if isinstance(found, BackendCorrupt) and self.damage is None:
-            self.damage = BackendCorrupt(*found.args)
-        return found
+    def _meaning(self, error: Exception) -> CompactoryError:
+        return failure_of(error, self.path)
 
     def close(self) -> None:
         """Let go of it; the owner brings it to disk. Idempotent. Moments that are still held can be read."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from compactory.cleanup import keep_forever
 from compactory.clock import boot
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError, StoreClosed
-from compactory.storage.rocksdb.folder import TopicFolder
+from compactory.storage.ordered.folder import TopicFolder
 
 __all__ = ["Using", "abandon", "copy_of", "failure_of", "opened"]
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from compactory.errors import CompactoryError
+from compactory.storage.ordered.database import Snapshot
 
 __all__ = ["Moment", "long_item"]
 
@@ -27,7 +28,7 @@ def long_item(key: bytes, value: bytes | None) -> tuple[bytes, bytes | None]:
     return _LONG + sha256(key).digest(), kept
 
 
-class Moment:
+class Moment(Snapshot):
     """One state, for any thread; it never changes. ``get`` returns the value of a key, or None.
 
     ``transaction`` reads the shared copy (None: there is none yet), ``shared`` is its ``get``; ``changes`` are this
@@ -42,13 +43,6 @@ class Moment:
         self.transaction = transaction
         self.shared: Callable[[bytes], bytes | None] = _nothing if transaction is None else transaction.get
         self.get = _getter(self.shared, changes)
-
-    def snapshot(self) -> Moment:
-        """Return itself: it does not change."""
-        return self
-
-    def release(self) -> None:
-        """Nothing to do: it goes with its last reader."""
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """Yield the keys from ``start`` to before ``stop``, in order."""

@@ -6,69 +6,54 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from compactory.codec.decoding import Term
-from compactory.storage.rocksdb.contents import Contents
-from compactory.storage.rocksdb.database import Database, Snapshot
-from compactory.storage.rocksdb.key_space import RocksPostings
-from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
-from compactory.storage.saved_file import Bucket
+from compactory.storage.backend import DirectoryStorage, Frozen
+from compactory.storage.by_get import ByGet
+from compactory.storage.ordered.contents import Contents
+from compactory.storage.ordered.database import Database, Snapshot
+from compactory.storage.ordered.key_space import OrderedPostings
+from compactory.storage.ordered.keys import after, posting_term, term_of, term_prefix
 
-__all__ = ["Entries", "RocksDirectoryStorage"]
+__all__ = ["Entries", "OrderedDirectoryStorage"]
 
 
-class RocksDirectoryStorage:
+class OrderedDirectoryStorage(DirectoryStorage):
     """The place of one directory."""
 
     def __init__(self, contents: Contents, directory: str) -> None:
         self._contents = contents
         self._directory = directory
         self._part = contents.part(directory, "entries")
-        self.entries = Entries(contents.database, self._part.prefix, self._part.size)
+        self.entries: Mapping[bytes, bytes] = Entries(contents.database, self._part.prefix, self._part.size)
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         """Return a mapping for the writing thread."""
         return self._contents.part(self._directory, part)
 
-    def postings(self, index: str) -> RocksPostings:
+    def postings(self, index: str) -> OrderedPostings:
         """Return the writing side of an index."""
         return self._contents.postings(self._directory, index)
 
-    def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> None:
-        """Nothing to do: the database has it."""
-
-    def reading(self) -> RocksReading:
+    def reading(self) -> OrderedReading:
         """Return the committed state of this moment."""
-        return RocksReading(self._contents, self._directory, self._part.prefix, self.sizes())
+        return OrderedReading(self._contents, self._directory, self._part.prefix, self.sizes())
 
-    def memory(self) -> dict[str, int]:
-        """Nothing: it is on disk, and the caches belong to all directories."""
-        return {}
-
-    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReading:
+    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> OrderedReading:
         """Return a mapping as it was committed last."""
         space = self._contents.part(self._directory, part)
-        return RocksReading(self._contents, self._directory, space.prefix, dict(space.sizes))
+        return OrderedReading(self._contents, self._directory, space.prefix, dict(space.sizes))
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
         return dict(self._part.sizes)
 
 
-class Entries(Mapping[bytes, bytes]):
+class Entries(ByGet):
     """Lookup key → packed record, as committed last or as at a snapshot's moment. For any thread."""
 
     def __init__(self, source: Database | Snapshot, prefix: bytes, size: Callable[[], int]) -> None:
         self._source = source
         self._prefix = prefix
         self._size = size
-
-    def __getitem__(self, name: bytes) -> bytes:
-        try:  # as `get` does, without a call of ours
-            packed = self._source.get(self._prefix + name)
-        except Exception as error:
-            raise self._source.failed(error) from error
-        if packed is None:
-            raise KeyError(name)
-        return packed
 
     def get(self, name: bytes, default: Any = None) -> Any:
         """Return the packed record, or ``default``."""
@@ -78,9 +63,6 @@ class Entries(Mapping[bytes, bytes]):
             raise self._source.failed(error) from error
         return default if packed is None else packed
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, bytes) and self.get(name) is not None
-
     def __len__(self) -> int:
         return self._size()
 
@@ -88,7 +70,7 @@ class Entries(Mapping[bytes, bytes]):
         return _keys(self._source.snapshot(), self._prefix)
 
 
-class RocksReading:
+class OrderedReading(Frozen):
     """A directory as it was committed at one moment. For any thread."""
 
     def __init__(self, contents: Contents, directory: str, prefix: bytes, sizes: dict[int, int]) -> None:
@@ -99,10 +81,6 @@ class RocksReading:
         self._prefix = prefix
         self._snapshot = contents.database.snapshot()
         self.entries: Mapping[bytes, bytes] = Entries(self._snapshot, prefix, lambda: size)
-
-    def reading(self) -> RocksReading:
-        """Return itself: it does not change."""
-        return self
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
@@ -125,10 +103,6 @@ class RocksReading:
         width = len(self._prefix)
         found = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
         return ((key[width:], packed) for key, packed in found)
-
-    def names(self, index: str, term: Term) -> list[bytes]:
-        """Return the lookup keys filed under a term."""
-        return list(self.names_between(index, term, b"", None))
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys filed under a term between the two, in order."""

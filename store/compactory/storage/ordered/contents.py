@@ -9,9 +9,9 @@ import orjson
 
 from compactory.errors import BackendFailed
 from compactory.storage.checkpoint import Checkpoint, checkpoint_of
-from compactory.storage.rocksdb.database import Database
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Seen, Source
-from compactory.storage.rocksdb.keys import MAX_PARTS, part_prefix
+from compactory.storage.ordered.database import Database
+from compactory.storage.ordered.key_space import KeySpace, OrderedPostings, Seen, Source
+from compactory.storage.ordered.keys import MAX_PARTS, part_prefix
 
 __all__ = ["FORMAT", "Contents", "State"]
 
@@ -63,7 +63,7 @@ class Contents:
         self.state = state
         self.source = Source(database, Seen() if database.bulk else None)
         self._parts: dict[str, KeySpace] = {}
-        self._postings: dict[str, RocksPostings] = {}
+        self._postings: dict[str, OrderedPostings] = {}
 
     def part(self, directory: str, name: str) -> KeySpace:
         """Return a mapping of a directory, the same one each time."""
@@ -74,11 +74,11 @@ class Contents:
             self._parts[key] = KeySpace(self.source, prefix, sizes, by_partition=name == "entries")
         return self._parts[key]
 
-    def postings(self, directory: str, index: str) -> RocksPostings:
+    def postings(self, directory: str, index: str) -> OrderedPostings:
         """Return the writing side of an index, the same one each time."""
         key = f"{directory}\0\0{index}"
         if key not in self._postings:
-            self._postings[key] = RocksPostings(part_prefix(self._number(key)))
+            self._postings[key] = OrderedPostings(part_prefix(self._number(key)))
         return self._postings[key]
 
     def stage(self, batch: Any) -> bool:

@@ -10,10 +10,12 @@ from typing import Any, cast
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
-from compactory.storage.rocksdb.database import Database
-from compactory.storage.rocksdb.keys import after, term_prefix
+from compactory.storage.backend import Postings
+from compactory.storage.by_get import ByGet
+from compactory.storage.ordered.database import Database
+from compactory.storage.ordered.keys import after, term_prefix
 
-__all__ = ["KeySpace", "Names", "RocksPostings", "Seen", "Source"]
+__all__ = ["KeySpace", "Names", "OrderedPostings", "Seen", "Source"]
 
 _ABSENT = object()
 _EXACT = 1_000_000  # names that are kept as they are, 100 bytes each; from then on there is only the filter
@@ -38,7 +40,7 @@ class Source:
         return {name: value for name, value in zip(asked, values, strict=True) if value is not None}
 
 
-class KeySpace(MutableMapping[bytes, bytes]):
+class KeySpace(ByGet, MutableMapping[bytes, bytes]):
     """One mapping of one directory. Belongs to the writing thread, except for ``sizes``.
 
     ``sizes``  how many names it holds: by the partition of their packed records, or all under 0; as of the last write.
@@ -72,15 +74,6 @@ class KeySpace(MutableMapping[bytes, bytes]):
             found = None
         self._known[name] = found
         return default if found is None else found
-
-    def __getitem__(self, name: bytes) -> bytes:
-        found: bytes | None = self.get(name)
-        if found is None:
-            raise KeyError(name)
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return self.get(cast("bytes", name)) is not None
 
     def __setitem__(self, name: bytes, value: bytes) -> None:
         self._fresh[name] = value
@@ -210,7 +203,7 @@ class Names(KeysView[bytes]):
         return self._mapping.lacks_all([name for name in other if name is not None])
 
 
-class RocksPostings:
+class OrderedPostings(Postings):
     """The writing side of an index: changes are written blindly, as filing twice is once."""
 
     def __init__(self, prefix: bytes) -> None:

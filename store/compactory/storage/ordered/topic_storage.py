@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from compactory.errors import BackendFailed, CompactoryError
+from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.rocksdb.contents import Contents, State
-from compactory.storage.rocksdb.database import Database
-from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
-from compactory.storage.rocksdb.folder import remove
-from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.saving import Cut
+from compactory.storage.ordered.contents import Contents, State
+from compactory.storage.ordered.database import Database
+from compactory.storage.ordered.directory_storage import OrderedDirectoryStorage
+from compactory.storage.ordered.folder import remove
+from compactory.storage.ordered.keys import STATE
 
-__all__ = ["RocksTopicStorage"]
+__all__ = ["OrderedTopicStorage"]
 
+D = TypeVar("D", bound=Database)
 log = logging.getLogger("compactory.store")
 
 _GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
@@ -25,7 +27,7 @@ _GATHERED_BYTES = 24 << 20  # or so many bytes
 _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
 
 
-class RocksTopicStorage:
+class OrderedTopicStorage(TopicStorage, Generic[D]):
     """A topic's generation in one database. Belongs to one writing thread.
 
     Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
@@ -36,7 +38,7 @@ class RocksTopicStorage:
 
     persistent = True
 
-    def __init__(self, database: Database, state: State) -> None:
+    def __init__(self, database: D, state: State) -> None:
         self.database = database
         self.checkpoint = state.checkpoint
         self._state = state
@@ -49,9 +51,9 @@ class RocksTopicStorage:
         self._closed = False
         self.kept = False  # whether the folder stays when this is closed
 
-    def directory_storage(self, directory: str) -> RocksDirectoryStorage:
+    def directory_storage(self, directory: str) -> OrderedDirectoryStorage:
         """Return the place of a directory."""
-        return RocksDirectoryStorage(self._contents, directory)
+        return OrderedDirectoryStorage(self._contents, directory)
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Make all that was written since the last commit visible together with how far it goes, all or nothing."""
@@ -83,9 +85,6 @@ class RocksTopicStorage:
             self.database.flush()
             self._written = False
             self._flushed_at = time.monotonic()
-
-    def save(self, cuts: Callable[[], Sequence[Cut]]) -> None:
-        """Nothing to do: `flush` has brought it to disk."""
 
     def figures(self) -> Mapping[str, float]:
         """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.

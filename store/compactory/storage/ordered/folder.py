@@ -14,6 +14,7 @@ next start.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -21,17 +22,19 @@ import shutil
 import socket
 import time
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from compactory.errors import BackendFailed, BackendLocked
-from compactory.storage.rocksdb.database import failure_of
 
-__all__ = ["Lock", "TopicFolder"]
+__all__ = ["Lock", "TopicFolder", "disk_failure", "remove"]
 
 log = logging.getLogger("compactory.store")
 
 _POINTER = "CURRENT"
 _ASIDE = "damaged-"
+_FULL = ("No space left", "Disk quota exceeded", os.strerror(errno.ENOSPC))
+_FORBIDDEN = ("Permission denied", "Read-only file system", "Operation not permitted")
 
 
 class Lock:
@@ -46,22 +49,21 @@ class Lock:
         """Take the lock, or name the process that has it. Taking it again does nothing."""
         if self._file is not None:
             return
-        try:
+        with _told(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise _refused(error, self._folder) from error
         if not _lock(file):
             holder = os.read(file, 200).decode(errors="replace").split()
             os.close(file)
             raise _locked(self._folder, holder)
-        self._file = file
         try:
-            os.ftruncate(file, 0)
-            os.write(file, f"{os.getpid()} {socket.gethostname()}\n".encode())
-        except OSError as error:
-            self.leave()
-            raise _refused(error, self._folder) from error
+            with _told(self._folder):
+                os.ftruncate(file, 0)
+                os.write(file, f"{os.getpid()} {socket.gethostname()}\n".encode())
+        except BackendFailed:
+            os.close(file)
+            raise
+        self._file = file
 
     def leave(self) -> None:
         """Give the lock back; idempotent. A forked child only lets go of its copy, the parent keeps the lock."""
@@ -79,34 +81,30 @@ class TopicFolder:
 
     def current(self) -> Path | None:
         """Return the generation that counts; None where there is none, or the pointer makes no sense."""
-        try:
-            number = int((self.path / _POINTER).read_text(encoding="ascii"))
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            return None
-        except OSError as error:  # as with too many open files: no reason to remove what is there
-            raise _refused(error, self.path) from error
+        with _told(self.path):  # of too many open files, say, which are no reason to remove what is there
+            try:
+                number = int((self.path / _POINTER).read_text(encoding="ascii"))
+            except (FileNotFoundError, NotADirectoryError, ValueError):
+                return None
         found = self._generation(number)
         return found if found.is_dir() else None
 
     def next(self) -> Path:
         """Return a folder for a new generation; it does not exist yet."""
-        with contextlib.suppress(FileExistsError):
-            self._attempt(lambda: self.path.mkdir(parents=True))
+        with _told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         return self._generation(max(self._numbers(), default=0) + 1)
 
     def point_to(self, generation: Path) -> None:
         """Let a generation count from now on, whenever the machine stops."""
         written = self.path / f"{_POINTER}.new"
-
-        def replace() -> None:
+        with _told(self.path):
             with written.open("w", encoding="ascii") as file:
                 file.write(f"{generation.name}\n")
                 file.flush()
                 os.fsync(file.fileno())
             written.replace(self.path / _POINTER)
             _sync_folder(self.path)
-
-        self._attempt(replace)
 
     def tidy(self, keep: Path | None) -> None:
         """Remove generations that were never finished or count no more."""
@@ -121,7 +119,8 @@ class TopicFolder:
         if generation.exists():
             for path in former:
                 remove(path)
-            self._attempt(lambda: generation.rename(aside))
+            with _told(self.path):
+                generation.rename(aside)
         log.error("what was kept of a topic can't be used and is read anew: %s; set aside as %s", reason, aside)
 
     def _generation(self, number: int) -> Path:
@@ -132,14 +131,6 @@ class TopicFolder:
             return []
         return [int(path.name) for path in self.path.iterdir() if path.name.isdigit()]
 
-    def _attempt(self, step: object) -> None:
-        try:
-            step()  # type: ignore[operator]
-        except FileExistsError:
-            raise
-        except OSError as error:
-            raise _refused(error, self.path) from error
-
 
 def remove(folder: Path) -> None:
     """Remove a folder and what is in it, as far as that is possible; the rest goes at the next start."""
@@ -148,10 +139,25 @@ def remove(folder: Path) -> None:
         folder.unlink(missing_ok=True)  # where it is no folder
 
 
-def _refused(error: OSError, folder: Path) -> BackendFailed:
-    found = failure_of(error, folder.absolute())
-    assert isinstance(found, BackendFailed)
-    return BackendFailed(str(found), str(folder))
+def disk_failure(said: str, path: Path) -> BackendFailed | None:
+    """Return our error for what is said of a disk that is full or forbidden."""
+    if any(text in said for text in _FULL):
+        what = f"the disk is full ({said}); free space or enlarge the volume, then restart"
+    elif any(text in said for text in _FORBIDDEN):
+        what = f"{said}; the process (user {os.geteuid()}) needs to read and write this folder"
+    else:
+        return None
+    return BackendFailed(f"{path}: {what}", str(path))
+
+
+@contextlib.contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Raise BackendFailed for what the file system refuses."""
+    try:
+        yield
+    except OSError as error:
+        place = folder.absolute()
+        raise disk_failure(str(error), place) or BackendFailed(f"{place}: {error}", str(place)) from error
 
 
 def _locked(folder: Path, holder: list[str]) -> BackendLocked:
