@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Self
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Generic, Self, TypeVar
 
-from compactory.errors import CompactoryError, Unreachable
+import structlog
+
+from compactory.errors import CompactoryError, StartTimeout, Unreachable
+from compactory_connectors.database.backoff import Backoff
 
 from .group import Group
 
 __all__ = ["Background"]
 
+G = TypeVar("G", bound=Group)
 
-class Background:
-    """Thread-safe; start it once. A subclass has a ``board``, and says what to check, note and do."""
+
+class Background(Generic[G]):
+    """Thread-safe; start it once. A subclass has a ``board``, and says what to check, how to join and what to do."""
 
     board: Any
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, kind: str, name: str) -> None:
         self.failure: CompactoryError | None = None
         """Why it has ended by itself."""
+        self._told = {kind: name}
+        self._log = structlog.get_logger(f"compactory.{kind}")
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"compactory-{name}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"compactory-{kind}-{name}", daemon=True)
 
     def start(self) -> None:
         """Check what it needs, then work in the background; what is away is waited for. Raises ConfigError."""
@@ -62,13 +71,46 @@ class Background:
         """Look for what it needs. Raises Unreachable, ConfigError."""
         raise NotImplementedError
 
-    def _note(self, error: CompactoryError) -> None:
-        """Tell that nothing is done for now."""
+    def _join(self) -> G:
+        """Become a member of the group."""
+        raise NotImplementedError
+
+    def _live(self, group: G, worked: Callable[[], None]) -> None:
+        """Attach the group and work until `_stop` is set; call ``worked`` for progress. Raises Unreachable."""
         raise NotImplementedError
 
     def _run(self) -> None:
         """Work until `_stop` is set; leave in ``failure`` why it ended before."""
-        raise NotImplementedError
+        try:
+            with closing(self._join()) as group:
+                self._work(group)
+        except CompactoryError as error:
+            self._end(error)
+        except Exception as error:  # noqa: BLE001 (a defect of ours: it is logged with its traceback)
+            self._log.exception("failed", **self._told)
+            [(kind, name)] = self._told.items()
+            self._end(CompactoryError(f"{kind} {name!r} failed: {type(error).__name__}"))
+
+    def _work(self, group: G) -> None:
+        """Live; begin anew with back-off, within the group, where a server was lost or the group went on without us."""
+        backoff, pause = Backoff(), 0.0
+        while not self._stop.is_set():
+            try:
+                self._idle(group, pause)
+                self._live(group, backoff.reset)
+            except (Unreachable, StartTimeout) as error:
+                self._note(error)
+                group.detach()
+                pause = backoff.pause()
+
+    def _note(self, error: CompactoryError) -> None:
+        self.board.error = str(error)
+        self._log.warning("nothing is done for now", **self._told, error=" ".join(str(error).split()))
+
+    def _end(self, error: CompactoryError) -> None:
+        self.failure = error
+        self.board.error = str(error)
+        self._log.error("ended", **self._told, error=str(error))
 
     def _idle(self, group: Group, seconds: float) -> None:
         """Stay in the group, and read nothing."""

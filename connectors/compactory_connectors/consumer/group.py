@@ -20,7 +20,7 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-__all__ = ["Fetched", "Group", "Locate"]
+__all__ = ["Fetched", "Group", "Locate", "Position"]
 
 log = structlog.get_logger("compactory.consumer")
 
@@ -36,6 +36,8 @@ _CLASSIC: dict[str, Any] = {
     "session.timeout.ms": 10_000,  # a killed process keeps its partitions for as long; the library's 45 s is an outage
 }
 """Of the classic group protocol. With ``group.protocol=consumer`` (KIP-848) the broker decides both."""
+
+_SECONDS = 20.0  # for the group's offsets: Kafka ends the transaction of a process that died within 10
 
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
@@ -148,15 +150,16 @@ class Group:
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
+        return {part: offset for part, (offset, metadata) in self.stored(partitions).items() if metadata != _OURS}
+
+    def stored(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, str | None]]:
+        """Offsets and metadata that Kafka has for the group, where there are any. Raises Unreachable."""
         try:
-            answers = self._consumer.committed(_listed(partitions), timeout=10)
+            answers = self._consumer.committed(_listed(partitions), timeout=_SECONDS)
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
-        return {
-            Partition(item.topic, item.partition): item.offset
-            for item in answers
-            if item.offset >= 0 and item.metadata != _OURS
-        }
+        return {Partition(item.topic, item.partition): (item.offset, item.metadata)
+                for item in answers if item.offset >= 0}  # fmt: skip
 
     def lag(self) -> dict[Partition, int]:
         """Records that are not applied yet, as far as the client knows, without asking the broker."""

@@ -29,7 +29,7 @@ class MemberBoard:
 class MemberWorker:
     """The probes of `compactory.worker.Worker`; a subclass adds status and metrics. Thread-safe."""
 
-    def __init__(self, kind: str, name: str, member: Background, polling_ttl: float) -> None:
+    def __init__(self, kind: str, name: str, member: Background[Any], polling_ttl: float) -> None:
         self._kind, self._name = kind, name
         self._member = member
         self._ttl = polling_ttl

@@ -113,16 +113,13 @@ class Members(Group):
             raise CompactoryError(f"topic {topic!r} was deleted and created again; start the processor anew")
         self.topic_id = found.topic_id
         starts, ends = self._kafka.log_starts(partitions), self._kafka.high_watermarks(partitions)
-        try:
-            answers = self._consumer.committed([TopicPartition(*part) for part in partitions], timeout=_SECONDS)
-        except KafkaException as error:
-            raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
+        stored = self.stored(partitions)
         located = {}
-        for answer in answers:
-            part = Partition(answer.topic, answer.partition)
+        for part in partitions:
+            offset, its_topic = stored.get(part, (-1, None))
             first = (starts if self._processor.start == "earliest" else ends)[part]
-            same = not answer.metadata or answer.metadata == self.topic_id  # else it is of a topic that was deleted
-            located[part] = max(answer.offset, starts[part]) if answer.offset >= 0 and same else first
+            same = not its_topic or its_topic == self.topic_id  # else it is of a topic that was deleted
+            located[part] = max(offset, starts[part]) if offset >= 0 and same else first
             if located[part] > ends[part]:
                 place = f"partition {part.partition} of {topic!r}"
                 raise CompactoryError(f"{place} ends at {ends[part]}, before offset {located[part]}: it was cut off")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import orjson
 
 from compactory.records import Partition
+from compactory_connectors.consumer.group import Position
 
 __all__ = ["LARGEST", "Lanes", "Parked", "Task", "group_of"]
 
@@ -80,7 +81,7 @@ class Task:
     """An event of ours that is not done. ``kept``: the topic has it. Owned by the runner's thread."""
 
     parked: Parked
-    share: Any  # the share of a partition that it belongs to: void once that is lost
+    position: Position  # of its partition: another one once that was lost and gained again
     kept: bool
     running: bool = False
 
@@ -113,9 +114,9 @@ class Lanes:
         if not lane:
             del self._lanes[_lane(task)]
 
-    def drop(self, share: Any) -> None:
-        """Forget the tasks of a share that was lost."""
-        for task in [task for task in self.tasks() if task.share is share]:
+    def drop(self, position: Position) -> None:
+        """Forget the tasks of a partition that was lost."""
+        for task in [task for task in self.tasks() if task.position is position]:
             self.remove(task)
 
     def due(self) -> Iterator[Task]:

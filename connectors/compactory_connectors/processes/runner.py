@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
-import structlog
-
-from compactory.errors import CompactoryError, ConfigError, StartTimeout, Unreachable
+from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.consumer.background import Background
-from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.publish.publisher import Publisher
 
 from .membership import KeptEvents, Members
@@ -26,22 +24,21 @@ from .worker import Board
 
 __all__ = ["ProcessRunner"]
 
-log = structlog.get_logger("compactory.process")
-
 _BEAT = 1.0  # seconds between looks for what an operator wants tried again
 
 
-class ProcessRunner(Background):
+class ProcessRunner(Background[Members]):
     """Runs one processor. Thread-safe; start it once. Any number may run, in any processes, beside each other.
 
     What a function returns is written in a Kafka transaction with the offset of its event: once, whatever dies.
     """
 
     def __init__(self, kafka: str | Mapping[str, Any] | Kafka, processor: Processor) -> None:
-        super().__init__(f"process-{processor.name}")
+        super().__init__("process", processor.name)
         self.processor = processor
         self.board = Board()
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
+        self._threads = ThreadPoolExecutor(processor.concurrency, f"compactory-{processor.name}")
         self._id = f"process-{processor.name}-{uuid4().hex[:12]}"
 
     def _check(self) -> None:
@@ -55,74 +52,34 @@ class ProcessRunner(Background):
         if problems:
             raise ConfigError(problems)
 
+    def _join(self) -> Members:
+        return Members(self._kafka, self.processor)
+
     def _run(self) -> None:
         try:
-            with ExitStack() as stack:
-                threads = ThreadPoolExecutor(self.processor.concurrency, f"compactory-{self.processor.name}")
-                stack.callback(threads.shutdown, wait=False, cancel_futures=True)
-                kept = stack.enter_context(self._kept())
-                group = stack.enter_context(closing(Members(self._kafka, self.processor)))
-                self._live(group, kept, threads)
-        except CompactoryError as error:
-            self._ended(error)
-        except Exception as error:
-            log.exception("processor failed", processor=self.processor.name)
-            self._ended(CompactoryError(f"processor {self.processor.name!r} failed: {type(error).__name__}"))
+            super()._run()
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
-    @contextmanager
-    def _kept(self) -> Iterator[KeptEvents]:
-        """Return the topic of events that are not done, once it is there and read."""
-        backoff = Backoff()
-        while True:
-            with closing(KeptEvents(self._kafka, self.processor.name)) as kept:
-                try:
-                    kept.start()
-                except (Unreachable, StartTimeout) as error:
-                    self._note(error)
-                    if self._stop.wait(backoff.pause()):
-                        raise
-                    continue
-                yield kept
-                return
-
-    def _live(self, group: Members, kept: KeptEvents, threads: ThreadPoolExecutor) -> None:
-        """Work; begin anew with back-off, within the group, where Kafka was lost or the group went on without us."""
-        backoff, pause = Backoff(), 0.0
-        while not self._stop.is_set():
-            self._idle(group, pause)
-            publisher = Publisher(
-                self._kafka, self._id, kept.topic, overrides={"message.max.bytes": LARGEST}, timeout=9.0, longest=10.0
-            )
-            work = Work(self.processor, group, kept, publisher, threads, self.board)
-            try:
-                publisher.open()
-                group.attach(lambda partitions: _located(group, kept, partitions))
-                self._work(work, backoff)
-            except Unreachable as error:
-                self._note(error)
-                pause = backoff.pause()
-            finally:
-                group.detach()
-                publisher.abort()
-                publisher.close()
-
-    def _work(self, work: Work, backoff: Backoff) -> None:
-        beat = time.monotonic() + _BEAT
-        while not self._stop.is_set():
-            if work.turn():
-                backoff.reset()
-            if time.monotonic() >= beat:
-                work.look_around()
-                beat = time.monotonic() + _BEAT
-        work.finish()
-
-    def _note(self, error: CompactoryError) -> None:
-        self.board.error = str(error)
-        log.warning("nothing is processed for now", processor=self.processor.name, error=" ".join(str(error).split()))
-
-    def _ended(self, error: CompactoryError) -> None:
-        self.failure = error
-        self._note(error)
+    def _live(self, group: Members, worked: Callable[[], None]) -> None:
+        with ExitStack() as stack:
+            kept = stack.enter_context(closing(KeptEvents(self._kafka, self.processor.name)))
+            own = {"message.max.bytes": LARGEST}
+            publisher = Publisher(self._kafka, self._id, kept.topic, overrides=own, timeout=9.0, longest=10.0)
+            stack.callback(publisher.close)
+            stack.callback(publisher.abort)
+            kept.start()
+            publisher.open()
+            group.attach(partial(_located, group, kept))
+            work = Work(self.processor, group, kept, publisher, self._threads, self.board)
+            beat = time.monotonic() + _BEAT
+            while not self._stop.is_set():
+                if work.turn():
+                    worked()
+                if time.monotonic() >= beat:
+                    work.look_around()
+                    beat = time.monotonic() + _BEAT
+            work.finish()
 
 
 def _located(group: Members, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, int]:

@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Message
 from compactory.records import Partition
 from compactory.token import Token
-from compactory_connectors.consumer.group import Fetched
+from compactory_connectors.consumer.group import Position
 from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
 
 from .event import Event, Output, Refused
@@ -35,15 +35,6 @@ _BATCH = 16  # events for each call at a time
 _MOST = 1000  # events that are not done; more are not fetched
 
 
-@dataclass(slots=True, eq=False)
-class Share:
-    """A partition of ours since it was last located. ``next``: the offset after the events that were taken."""
-
-    partition: Partition
-    position: Any
-    next: int
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """How a call ended. ``left`` is what is kept of an event that is not done; None: it is."""
@@ -51,10 +42,6 @@ class Result:
     task: Task
     outputs: Sequence[Output]
     left: Parked | None = None
-
-    def refused(self, error: TopicRefused) -> Result:
-        """Return it as one whose outputs Kafka does not take."""
-        return Result(self.task, (), self.task.parked.after(error, None))
 
 
 class Work:
@@ -76,7 +63,7 @@ class Work:
         self._publisher = publisher
         self._threads = threads
         self._board = board
-        self._shares: dict[Partition, Share] = {}
+        self._ours: dict[Partition, Position] = {}  # as of the last poll
         self._lanes = Lanes()
         self._ended: SimpleQueue[Result] = SimpleQueue()
         self._results: list[Result] = []
@@ -87,7 +74,7 @@ class Work:
     def turn(self) -> bool:
         """Take events, call, commit what is done; whether something was committed."""
         if not self._lanes.unkept():
-            self._take(0.0 if self._running else _POLL)
+            self._take(self._processor.concurrency * _BATCH, 0.0 if self._running else _POLL)
         self._call_due()
         self._collect(0.02)
         undone = self._undone()
@@ -100,8 +87,7 @@ class Work:
         deadline = time.monotonic() + _GRACE
         while self._running and time.monotonic() < deadline:
             self._collect(0.1)
-        self._group.poll(1, 0)  # a rebalance may have come
-        self._follow()
+        self._take(1, 0.0)  # a rebalance may have come
         self._commit_all(self._undone())
 
     def look_around(self) -> None:
@@ -109,49 +95,38 @@ class Work:
         if self._kept.current():
             self._adopt()
             aside = [parked for parked in self._kept.events() if parked.state == "failed"]
-            self._board.set_aside = sum(parked.place in self._shares for parked in aside)
+            self._board.set_aside = sum(parked.place in self._ours for parked in aside)
         self._board.lag = self._group.lag()
         self._board.waiting = len(self._lanes)
 
-    def _take(self, timeout: float) -> None:
+    def _take(self, limit: int, timeout: float) -> None:
         full = len(self._lanes) >= _MOST
         if full is not self._held:
             self._group.hold(full)
             self._held = full
-        fetched = self._group.poll(self._processor.concurrency * _BATCH, timeout)
+        fetched = self._group.poll(limit, timeout)
         self._board.polled_at = self._since = time.monotonic()
         self._follow()
         for each in fetched:
-            if self._group.is_current(each):
-                self._add(each)
+            for message in each.messages if self._group.is_current(each) else ():
+                self._lanes.add(Task(_parked(message, self._group.topic_id), each.position, kept=False))
 
     def _follow(self) -> None:
         """Drop what belongs to partitions that were lost, and take up what is kept of those that were gained."""
-        positions = self._group.positions
-        for part, share in list(self._shares.items()):
-            if positions.get(part) is not share.position:
-                del self._shares[part]
-                self._lanes.drop(share)
-        gained = [part for part, position in positions.items() if position is not None and part not in self._shares]
-        for part in gained:
-            position = positions[part]
-            assert position is not None
-            self._shares[part] = Share(part, position, position.offset)
-        if gained:
+        before = self._ours
+        self._ours = {part: position for part, position in self._group.positions.items() if position is not None}
+        for part, position in before.items():
+            if self._ours.get(part) is not position:
+                self._lanes.drop(position)
+        if any(before.get(part) is not position for part, position in self._ours.items()):
             self._board.located, self._board.error, self._held = True, None, False
             self._adopt()
 
     def _adopt(self) -> None:
         for parked in self._kept.events():
-            share = self._shares.get(parked.place)
-            if share is not None and parked.state == "waiting" and parked.id not in self._lanes:
-                self._lanes.add(Task(parked, share, kept=True))
-
-    def _add(self, fetched: Fetched) -> None:
-        share = self._shares[fetched.partition]
-        for message in fetched.messages:
-            self._lanes.add(Task(_parked(message, self._group.topic_id), share, kept=False))
-            share.next = (message.offset() or 0) + 1
+            position = self._ours.get(parked.place)
+            if position is not None and parked.state == "waiting" and parked.id not in self._lanes:
+                self._lanes.add(Task(parked, position, kept=True))
 
     def _call_due(self) -> None:
         free = self._processor.concurrency - self._running
@@ -183,11 +158,9 @@ class Work:
         """Take the results of calls; wait for the first one."""
         try:
             while self._running:
-                result = self._ended.get(timeout=timeout)
+                self._results.append(self._ended.get(timeout=timeout))
                 self._running -= 1
                 timeout = 0.0
-                if self._shares.get(result.task.parked.place) is result.task.share:  # else another process has it
-                    self._results.append(result)
         except Empty:
             return
 
@@ -197,8 +170,9 @@ class Work:
         return [task for task in self._lanes.unkept() if id(task) not in done]
 
     def _commit_all(self, undone: Sequence[Task]) -> bool:
-        ours = [result for result in self._results if self._shares.get(result.task.parked.place) is result.task.share]
-        self._results = []
+        results, self._results = self._results, []
+        places = self._ours.get  # another process has the partitions that are not ours any more
+        ours = [each for each in results if places(each.task.parked.place) is each.task.position]
         if not ours and not undone:
             return False
         self._commit(ours, undone)
@@ -215,8 +189,8 @@ class Work:
             self._settle(result)
         for task in undone:
             task.kept = True
-        for share in _shares(results, undone):
-            self._group.advance(share.partition, share.next)
+        for part, position in _parts(results, undone).items():
+            self._group.advance(part, position.read)
 
     def _commit_apart(self, results: Sequence[Result], undone: Sequence[Task], error: TopicRefused) -> None:
         """Find the outputs that Kafka refuses: keep every event, then commit each by itself; that one is set aside."""
@@ -225,7 +199,8 @@ class Work:
             for result in results:
                 self._commit([result], [])
         elif results and results[0].outputs:
-            self._commit([results[0].refused(error)], undone)
+            task = results[0].task
+            self._commit([Result(task, (), task.parked.after(error, None))], undone)
         else:
             raise Unreachable("Kafka", f"topic {self._kept.topic!r} takes no records: {error}") from error
 
@@ -239,7 +214,7 @@ class Work:
                     self._keep(producer, result.task.parked.id, result.left)
             for task in undone:
                 self._keep(producer, task.parked.id, task.parked)
-            offsets = [self._group.place(share.partition, share.next) for share in _shares(results, undone)]
+            offsets = [self._group.place(part, position.read) for part, position in _parts(results, undone).items()]
             producer.send_offsets_to_transaction(offsets, self._group.metadata(), 9.0)
             self.before_commit()
 
@@ -265,16 +240,16 @@ class Work:
         task, left = result.task, result.left
         if left is not None and left.state == "waiting":
             task.parked, task.kept, task.running = left, True, False
-            self._board.count(retries=1)
+            self._board.counters["retries"] += 1
             return
         self._lanes.remove(task)
-        self._board.count(**({"events": 1} if left is None else {"failed": 1}))
+        self._board.counters["events" if left is None else "failed"] += 1
 
 
-def _shares(results: Sequence[Result], undone: Sequence[Task]) -> list[Share]:
-    """Return each share once. One offset of each event's partition is committed: that fences a member without it."""
-    found = [result.task.share for result in results] + [task.share for task in undone]
-    return list({id(share): share for share in found}.values())
+def _parts(results: Sequence[Result], undone: Sequence[Task]) -> dict[Partition, Position]:
+    """Return the partitions of events. An offset of each is committed: that fences a member without it."""
+    tasks = [*(result.task for result in results), *undone]
+    return {task.parked.place: task.position for task in tasks}
 
 
 def _parked(message: Message, topic_id: str | None) -> Parked:

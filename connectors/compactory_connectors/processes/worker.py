@@ -27,10 +27,6 @@ class Board(MemberBoard):
     set_aside: int = 0
     counters: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_COUNTERS, 0)))
 
-    def count(self, **figures: int) -> None:
-        """So many more."""
-        self.counters.update(figures)
-
 
 class ProcessWorker(MemberWorker):
     """Implements `compactory.worker.Worker`. Thread-safe. A function that never returns does not make it not live."""

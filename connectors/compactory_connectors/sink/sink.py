@@ -7,13 +7,10 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any, Literal
 
-import structlog
-
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.consumer.background import Background
 from compactory_connectors.consumer.group import Group
-from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
@@ -27,12 +24,10 @@ from .status import Board
 
 __all__ = ["TransactionalSink"]
 
-log = structlog.get_logger("compactory.sink")
-
 _MAX_POLL_MS = 300_000  # the client's default
 
 
-class TransactionalSink(Background):
+class TransactionalSink(Background[Group]):
     """Applies the records of topics to a database, each once. Thread-safe; start it once.
 
     ``handler(connection, records)`` writes within the open transaction, for records of one partition in their order.
@@ -70,7 +65,7 @@ class TransactionalSink(Background):
         properties: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
-        super().__init__(f"sink-{name}")
+        super().__init__("sink", name)
         self.board = Board()
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._topics = [topics] if isinstance(topics, str) else list(topics)
@@ -116,40 +111,14 @@ class TransactionalSink(Background):
         if missing:
             raise ConfigError(f"topic {topic!r} does not exist; create it" for topic in sorted(missing))
 
-    def _run(self) -> None:
-        try:
-            with closing(Group(self._kafka, self._topics, self._group_id, self._properties, SinkStopped)) as group:
-                self._work(group)
-        except CompactoryError as error:
-            self.failure = error
-            self.board.error = str(error)
-            log.error("sink stopped", sink=self.name, error=str(error))
-        except Exception as error:
-            self.failure = CompactoryError(f"sink {self.name!r} failed: {type(error).__name__}")
-            self.board.error = str(self.failure)
-            log.exception("sink failed", sink=self.name)
+    def _join(self) -> Group:
+        return Group(self._kafka, self._topics, self._group_id, self._properties, SinkStopped)
 
-    def _work(self, group: Group) -> None:
-        """Apply what comes; begin anew with back-off, within the group, where Postgres or Kafka was lost."""
-        backoff, pause = Backoff(), 0.0
-        while not self._stop.is_set():
-            try:
-                self._idle(group, pause)
-                with self._opened() as (applying, apply):
-                    locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
-                    group.attach(postgres_errors(self._postgres)(locator.locate))
-                    session = Session(
-                        self.name, group, locator, applying, apply, self.board, self._stop, self._batch, backoff.reset
-                    )
-                    session.run()
-            except Unreachable as error:
-                self._note(error)
-                group.detach()
-                pause = backoff.pause()
-
-    def _note(self, error: CompactoryError) -> None:
-        self.board.error = str(error)
-        log.warning("nothing is applied for now", sink=self.name, error=" ".join(str(error).split()))
+    def _live(self, group: Group, worked: Callable[[], None]) -> None:
+        with self._opened() as (applying, apply):
+            locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
+            group.attach(postgres_errors(self._postgres)(locator.locate))
+            Session(self.name, group, locator, applying, apply, self.board, self._stop, self._batch, worked).run()
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Applying, Callable[[Batch], Outcome]]]:
