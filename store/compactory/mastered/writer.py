@@ -333,7 +333,7 @@ class MasteredWriter:
                 write.partition, write.offset = place
             keyed = [write for write in writes if write.operation.idempotency_key is not None]
             kept = [owned.answers.record(write.operation, self._written(write)) for write in keyed]
-            notes = [(self._answers_topic, *record) for record in (*kept, *owned.answers.outdated())]
+            notes = [(self._answers_topic, key, value) for key, value in (*kept, *owned.answers.outdated())]
             if notes:
                 owned.producer.send(notes)
         owned.announced = True
