@@ -32,7 +32,6 @@ from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
 from compactory_connectors.source.publish.topics import read
-from compactory_connectors.source.record.converters import ConverterSpec
 from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.column_types import parse_type
@@ -565,7 +564,7 @@ def test_while_postgres_is_away_the_rules_say_what_columns_are(
     connector = replace(mastered.connector, connection=away)
     with pytest.raises(ConfigError, match="of type time with time zone, and it does not answer"):
         _ = mastered(connector=connector, types=LOADED | {"at": "timetz"}).columns
-    schemas = replace(connector, value_converter=ConverterSpec("", JsonConverter(schemas_enable=True)))
+    schemas = replace(connector, value_converter=JsonConverter(schemas_enable=True))
     with pytest.raises(ConfigError, match="only it knows which columns may be null"):
         _ = mastered(connector=schemas, types=LOADED).columns
     load(mastered(), frame(spark, LOADED, ROWS))

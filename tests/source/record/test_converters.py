@@ -210,10 +210,10 @@ def test_a_decimal_of_another_scale_than_its_schema() -> None:
 
 
 def test_texts_are_utf_8() -> None:
-    spec, problems = read_converter(f"{KAFKA}storage.StringConverter", {"encoding": "utf8"})
+    made, problems = read_converter(f"{KAFKA}storage.StringConverter", {"encoding": "utf8"})
     assert not problems
-    assert spec is not None
-    assert spec.converter.compile(cell("text"), {"text": 0})(["é€😀".encode()]) == "é€😀".encode()
+    assert made is not None
+    assert made.compile(cell("text"), {"text": 0})(["é€😀".encode()]) == "é€😀".encode()
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_texts_are_utf_8() -> None:
     ],
 )
 def test_bad_options(class_name: str, options: dict[str, str], problem: str) -> None:
-    spec, problems = read_converter(KAFKA + class_name, options)
-    assert spec is None
+    made, problems = read_converter(KAFKA + class_name, options)
+    assert made is None
     assert len(problems) == 1
     assert problems[0].startswith(problem)
 
@@ -246,9 +246,9 @@ def test_every_converter_takes_schemas_enable(class_name: str) -> None:
     given = {"schemas.enable": "false"}
     if class_name.startswith("io.confluent"):
         given["schema.registry.url"] = "http://registry"
-    spec, problems = read_converter(class_name, given)
+    made, problems = read_converter(class_name, given)
     assert not problems
-    assert spec is not None
+    assert made is not None
 
 
 def test_protobuf_is_refused_with_a_remedy() -> None:

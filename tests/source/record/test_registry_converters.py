@@ -49,10 +49,10 @@ def record(name: str | None = "terminal") -> StructNode:
 
 def converter(class_name: str, url: str = "mock://tests", **options: str) -> Any:
     given = {"schema.registry.url": url, **{name.replace("_", "."): value for name, value in options.items()}}
-    spec, problems = read_converter(class_name, given)
+    made, problems = read_converter(class_name, given)
     assert not problems
-    assert spec is not None
-    return spec.converter
+    assert made is not None
+    return made
 
 
 def registry(url: str = "mock://tests") -> Any:
@@ -197,8 +197,8 @@ def test_the_latest_version() -> None:
     ],
 )
 def test_bad_options(class_name: str, options: dict[str, str], problem: str) -> None:
-    spec, problems = read_converter(class_name, options)
-    assert spec is None
+    made, problems = read_converter(class_name, options)
+    assert made is None
     assert any(found.startswith(problem) for found in problems), problems
 
 
@@ -303,8 +303,8 @@ def test_refusals(address: str, status: int, error: type[Exception], message: st
 
 @pytest.mark.parametrize("written", ["ann:hidden@registry:8081", "http://r,ann:hidden@r", "ftp://ann:hidden@r"])
 def test_an_address_without_a_scheme_is_refused_and_not_shown(written: str) -> None:
-    spec, problems = read_converter(AVRO, {"schema.registry.url": written})
-    assert spec is None
+    made, problems = read_converter(AVRO, {"schema.registry.url": written})
+    assert made is None
     assert problems == [".schema.registry.url: every address must begin with http:// or https://"]
 
 
@@ -330,8 +330,8 @@ def test_null_under_a_required_schema_is_a_row_that_cannot_be_converted() -> Non
 
 def test_a_source_writes_avro(bench: Bench) -> None:
     """Keys, values and tombstones through real Kafka, read by Confluent's client."""
-    spec, _ = read_converter(AVRO, {"schema.registry.url": "mock://source"})
-    changes: dict[str, Any] = {"key_converter": spec, "value_converter": spec, "soft_delete": True}
+    made, _ = read_converter(AVRO, {"schema.registry.url": "mock://source"})
+    changes: dict[str, Any] = {"key_converter": made, "value_converter": made, "soft_delete": True}
     bench.add("T1", "T2")
     bench.once(**changes)
     bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id = 2")
@@ -356,9 +356,9 @@ def test_a_source_waits_for_its_registry(bench: Bench) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-    spec, _ = read_converter(AVRO, {"schema.registry.url": f"http://127.0.0.1:{port}"})
+    made, _ = read_converter(AVRO, {"schema.registry.url": f"http://127.0.0.1:{port}"})
     bench.add("T1")
-    running = bench.start(value_converter=spec)
+    running = bench.start(value_converter=made)
     wait_until(lambda: "Schema Registry" in str(running.source.status()) or running.error, 30, "the outage to be seen")
     Answers.seen.clear()
     server = ThreadingHTTPServer(("127.0.0.1", port), Answers)

@@ -191,5 +191,5 @@ class _SinkReader(KeyReader):
             self._problems.append("errors.deadletterqueue.topic.name: has an effect only with errors.tolerance=all")
 
     def _decoder(self, key: str) -> Decoder | None:
-        spec = self._converter(key)
-        return None if spec is None else decoder_of(spec)
+        converter = self._converter(key)
+        return None if converter is None else decoder_of(converter)

@@ -9,7 +9,7 @@ from enum import Enum
 from compactory_connectors.database.jdbc_url import Connection
 
 from ..record.column import ColumnOptions
-from ..record.converters import ConverterSpec
+from ..record.converters import Converter
 from ..record.transforms import TransformSpec
 from ..setting import (
     at_least,
@@ -180,9 +180,9 @@ class ConnectorConfig:
     """The query must not be shown."""
     cursor: CursorColumns
     columns: ColumnOptions
-    key_converter: ConverterSpec
-    value_converter: ConverterSpec
-    header_converter: ConverterSpec
+    key_converter: Converter
+    value_converter: Converter
+    header_converter: Converter
     transforms: tuple[TransformSpec, ...]
     errors: ErrorPolicy
     topics: TopicRules

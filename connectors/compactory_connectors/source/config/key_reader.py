@@ -8,7 +8,7 @@ from typing import Any
 from compactory.kafka.kafka_errors import property_problems
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 
-from ..record.converters import ConverterSpec, read_converter, read_header_converter
+from ..record.converters import Converter, read_converter, read_header_converter
 from ..record.transforms import TransformSpec, read_transforms
 from ..setting import Setting, Status, nearest, rejected, settings_of
 from .keys import find_setting
@@ -98,12 +98,12 @@ class KeyReader:
             self._problems += [f"connection.url: {line}" for line in str(error).splitlines()]
             return None
 
-    def _converter(self, key: str) -> ConverterSpec | None:
+    def _converter(self, key: str) -> Converter | None:
         read = read_header_converter if key == "header.converter" else read_converter
         options = {name: value for name, value in self._below(key + ".").items() if name != "plugin.version"}
-        spec, problems = read(self._values[key], options)
+        converter, problems = read(self._values[key], options)
         self._problems += [f"{key}{problem}" for problem in problems]
-        return spec
+        return converter
 
     def _transforms(self) -> tuple[TransformSpec, ...]:
         transforms, problems = read_transforms(

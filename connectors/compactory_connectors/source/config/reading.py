@@ -10,7 +10,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import Connection
 
 from ..record.column import ColumnOptions, NumericMapping
-from ..record.converters import ConverterSpec
+from ..record.converters import Converter
 from ..record.converters.json_converter import JsonConverter
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
 from .key_reader import KeyReader
@@ -228,8 +228,8 @@ class ConnectorReader(KeyReader):
             )
         return SoftDelete(column, tombstone=self._values["compactory.soft.delete.mode"] == "tombstone")
 
-    def _check_function(self, value: ConverterSpec | None) -> None:
-        free = value is None or (isinstance(value.converter, JsonConverter) and not value.converter.schemas_enable)
+    def _check_function(self, value: Converter | None) -> None:
+        free = value is None or (isinstance(value, JsonConverter) and not value.schemas_enable)
         if self._values["compactory.transform"] and not free:
             self._problems.append(
                 "compactory.transform: values must be JSON without schemas; set value.converter to"

@@ -99,11 +99,11 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     dated = next((record.dated for record in records if record.dated is not None), None)
     routed = len(topics) > 1 or dated is not None or any(record.headers for record in records)
     compiler = RowCompiler(
-        config.key_converter.converter,
-        config.value_converter.converter,
+        config.key_converter,
+        config.value_converter,
         {name: index for index, name in enumerate(columns)},
         routed=routed,
-        header=config.header_converter.converter,
+        header=config.header_converter,
     )
     functions = compiler.compile(case)
     if compiler.problems:
@@ -126,7 +126,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         ),
         render=functions.record,
         render_key=functions.key,
-        exact_key=dated is None and is_exact(key, config.key_converter.converter, table),
+        exact_key=dated is None and is_exact(key, config.key_converter, table),
         key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.key),
         render_deletion=functions.deletion,
         formatted=_formatted(config, case, table),
@@ -143,7 +143,7 @@ def _formatted(config: ConnectorConfig, case: Case, table: Table) -> Formatted |
     if not isinstance(case, Leaf):
         return None
     columns = {column.name: column for column in table.columns}
-    return formatted(case.record, config.key_converter.converter, config.value_converter.converter, columns)
+    return formatted(case.record, config.key_converter, config.value_converter, columns)
 
 
 def _used(record: Record) -> Iterator[Cell]:

@@ -15,7 +15,7 @@ from uuid import UUID
 from compactory.errors import CompactoryError
 
 from ..record.column import Column
-from ..record.converters import Converter, ConverterSpec, Render
+from ..record.converters import Converter, Render
 from ..record.converters.string_converter import StringConverter
 from ..record.decoders import decoder_of
 from ..record.record import WHOLES, Cell, Java, KeyParts, Kind, Node, StructNode
@@ -78,7 +78,7 @@ def _exact(cell: Cell, table: Table) -> bool:
 
 def key_reader(
     key: Node | None,
-    converter: ConverterSpec,
+    converter: Converter,
     table: Table,
     columns: Sequence[str],
     key_columns: Sequence[str],

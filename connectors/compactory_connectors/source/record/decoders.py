@@ -9,8 +9,12 @@ from io import BytesIO
 from itertools import repeat
 from typing import Any
 
-from .converters import ConverterSpec
+from .converters import Converter
+from .converters.avro_converter import AvroConverter
 from .converters.avro_schema import without_logical_types
+from .converters.json_converter import JsonConverter
+from .converters.primitive_converters import PrimitiveConverter
+from .converters.schema_registry import Registry, RegistryConverter
 from .decoding import Decoded, Decoder, Enveloped, decoded, loads
 from .record import RowError
 from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Field, Schema, Type
@@ -29,19 +33,18 @@ _TEXT = Schema(type=Type.STRING, optional=True)
 _BYTES = Schema(type=Type.BYTES, optional=True)
 
 
-def decoder_of(spec: ConverterSpec) -> Decoder:
+def decoder_of(converter: Converter) -> Decoder:
     """The decoder of what a converter writes."""
-    name = spec.class_name.rsplit(".", 1)[-1]
-    if name in {"AvroConverter", "JsonSchemaConverter"}:
-        return _RegistryDecoder(spec.converter, avro=name == "AvroConverter")
-    if name == "JsonConverter":
-        return Enveloped() if spec.converter.schemas_enable else _bare  # type: ignore[attr-defined]
-    if name == "StringConverter":
+    if isinstance(converter, RegistryConverter):
+        return _RegistryDecoder(converter.registry, avro=isinstance(converter, AvroConverter))
+    if isinstance(converter, JsonConverter):
+        return Enveloped() if converter.schemas_enable else _bare
+    if not isinstance(converter, PrimitiveConverter):
         return _text
-    if name == "ByteArrayConverter":
+    if converter.name not in _NUMBERS:
         return lambda raws: decoded(repeat(_BYTES), raws)
-    layout, kind = _NUMBERS[name]
-    return _number(name, struct.Struct(layout), Schema(type=kind, optional=True))
+    layout, kind = _NUMBERS[converter.name]
+    return _number(converter.name, struct.Struct(layout), Schema(type=kind, optional=True))
 
 
 def _bare(raws: Sequence[bytes]) -> Iterable[Decoded]:
@@ -72,11 +75,11 @@ _LOGICAL = {"date": DATE, "time-millis": TIME, "timestamp-millis": TIMESTAMP, "d
 
 
 class _RegistryDecoder:
-    """Reads what AvroConverter or JsonSchemaConverter wrote; ``converter`` holds the registry's options."""
+    """Reads what AvroConverter or JsonSchemaConverter wrote."""
 
-    def __init__(self, converter: Any, *, avro: bool) -> None:
+    def __init__(self, registry: Registry, *, avro: bool) -> None:
         self._avro = avro
-        self._registry = converter.registry
+        self._registry = registry
         self._known: dict[int, tuple[Any, Schema]] = {}
 
     def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:

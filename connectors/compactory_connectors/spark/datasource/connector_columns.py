@@ -58,9 +58,9 @@ def _connector(options: ReadOptions) -> ConnectorConfig:
 
 
 def _json(connector: ConnectorConfig) -> JsonConverter:
-    converter = connector.value_converter.converter
+    converter = connector.value_converter
     if not isinstance(converter, JsonConverter):
-        name = connector.value_converter.class_name
+        name = type(converter).__name__
         raise ConfigError(f"connector {connector.name!r} writes values by {name}: typed columns need JSON; raw = true")
     return converter
 

@@ -120,7 +120,7 @@ def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> tupl
 
 
 def _of_rules(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> Table:
-    converters = (connector.key_converter.converter, connector.value_converter.converter)
+    converters = (connector.key_converter, connector.value_converter)
     if any(_writes_schemas(converter) for converter in converters):
         raise ConfigError(
             f"Postgres at {connector.connection.server} does not answer, and only it knows which columns may be null,"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ...setting import nearest_class, read_options
@@ -17,7 +16,6 @@ from .string_converter import SimpleHeaderConverter, StringConverter
 __all__ = [
     "REGISTRY",
     "Converter",
-    "ConverterSpec",
     "Half",
     "Render",
     "SimpleHeaderConverter",
@@ -41,28 +39,16 @@ _REFUSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ConverterSpec:
-    """A converter with its options read."""
-
-    class_name: str
-    converter: Converter
-
-    def dry(self) -> ConverterSpec:
-        """The same for a dry run, which changes nothing anywhere."""
-        return ConverterSpec(self.class_name, self.converter.dry())
-
-
-def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
+def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:
     """``read_converter`` for ``header.converter``, which has a class of its own and takes none with a registry."""
     if class_name in {_SIMPLE_HEADERS, "SimpleHeaderConverter"}:
-        return ConverterSpec(_SIMPLE_HEADERS, SimpleHeaderConverter()), []
+        return SimpleHeaderConverter(), []
     if class_name.startswith("io.confluent."):
         return None, [f": {class_name} is no converter of headers; leave it out, or name {_SIMPLE_HEADERS}"]
     return read_converter(class_name, settings)
 
 
-def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[ConverterSpec | None, list[str]]:
+def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:
     """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""
     kind = REGISTRY.get(class_name)
     if kind is None:
@@ -73,6 +59,6 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
     if problems:
         return None, [f".{problem}" for problem in problems]
     try:
-        return ConverterSpec(class_name, kind.read(values)), []
+        return kind.read(values), []
     except ValueError as error:
         return None, [f".{error}"]
