@@ -257,6 +257,16 @@ class WriteFailed(CompactoryError):
         self.retryable = cause is not None and cause.retryable
         super().__init__(message)
 
+    @classmethod
+    def of_key(
+        cls, message: str, *, topic: str, key: str | None, unknown: bool, cause: CompactoryError | None = None
+    ) -> WriteFailed:
+        """Return the error of one write, which may be tried again."""
+        keys = [key or ""]
+        failed = cls(message, topic=topic, unknown=keys * unknown, not_written=keys * (not unknown), cause=cause)
+        failed.retryable = True
+        return failed
+
     def __reduce__(self) -> tuple[Any, ...]:
         names = ("topic", "written", "not_written", "unknown", "cause")
         return partial(WriteFailed, *self.args, **{name: getattr(self, name) for name in names}), ()

@@ -307,7 +307,7 @@ class Exchange(Generic[T]):
             return error
         told = f"directory {self._name!r}: whether it was written is not known ({error})"
         again = "send it with the same idempotency_key again" if request.repeatable else "read the entries of its lines"
-        failed = WriteFailed(f"{told}; {again}", topic=self._name, unknown=(key or "",), cause=error)
+        failed = WriteFailed.of_key(f"{told}; {again}", topic=self._name, key=key, unknown=True, cause=error)
         failed.__cause__ = error
         return failed
 

@@ -48,13 +48,7 @@ def failure_of(status: int, body: bytes, directory: str, key: str | None) -> Com
         gap = document.get("gap") or []
         return WaitTimeout(told, {Partition(item["topic"], item["partition"]): item["missing"] for item in gap})
     if kind == "write-failed":
-        named = (key or "",)
-        unknown = document.get("outcome") == "unknown"
-        failed = WriteFailed(
-            told, topic=directory, not_written=() if unknown else named, unknown=named if unknown else ()
-        )
-        failed.retryable = True
-        return failed
+        return WriteFailed.of_key(told, topic=directory, key=key, unknown=document.get("outcome") == "unknown")
     return ConfigError(problems) if status < 500 else Unreachable("HTTP", f"{told} (HTTP {status})")
 
 

@@ -342,7 +342,7 @@ def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | No
             producer.produce(topic, value, key, **options)
         except BufferError:
             if time.monotonic() > deadline:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "the producer's queue stays full")) from None  # noqa: SLF001
+                raise KafkaException(KafkaError(KafkaError._QUEUE_FULL, "the producer's queue stays full")) from None  # noqa: SLF001
             producer.poll(0.02)
         else:
             return

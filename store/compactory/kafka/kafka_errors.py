@@ -43,7 +43,7 @@ OLD_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADE
 """What brokers answer where the client's metadata of a partition's leader are old."""
 PASSING = OLD_LEADER | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
                         KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
-                        KafkaError._NOENT, KafkaError._DESTROY_BROKER, KafkaError._WAIT_CACHE,
+                        KafkaError._NOENT, KafkaError._DESTROY_BROKER, KafkaError._WAIT_CACHE, KafkaError._QUEUE_FULL,
                         KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION,
                         KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE,
                         KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip

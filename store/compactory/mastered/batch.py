@@ -66,15 +66,9 @@ class Ownership:
 
 def failure(topic: str, key: str | None, error: Exception, *, unknown: bool) -> WriteFailed:
     """Return the error of an operation on a key whose transaction failed."""
-    keys = (key or "",)
+    told = "nothing was written"
     if unknown:
         told = "whether it was written is not known; the same request with an Idempotency-Key tells"
-    else:
-        told = "nothing was written"
     cause = error if isinstance(error, CompactoryError) else None
-    failed = WriteFailed(
-        f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {told}",
-        topic=topic, not_written=() if unknown else keys, unknown=keys if unknown else (), cause=cause,
-    )  # fmt: skip
-    failed.retryable = True
-    return failed
+    message = f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {told}"
+    return WriteFailed.of_key(message, topic=topic, key=key, unknown=unknown, cause=cause)

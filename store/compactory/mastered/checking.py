@@ -39,7 +39,7 @@ class Checker:
         self._key = re.compile(rules.key_pattern) if rules.key_pattern is not None else None
         self._derived = [(name, path(name)) for name in rules.key_from]
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
-        self._schema_errors = _schema_errors(rules)
+        self._schema_errors = _schema_errors(rules.schema) if rules.schema is not None else None
         self._plain = directory.decode is dict and directory.key is None  # any JSON object reads back as it is
         others = [index.fields for index in directory.indexes if tuple(index.fields) not in rules.unique]
         self._filed = [(fields, [path(name) for name in fields]) for fields in others] if self._plain else []
@@ -115,8 +115,7 @@ class Checker:
 
     def _encoded(self, key: str, document: dict[str, Any]) -> tuple[bytes, bytes]:
         data = self._json(key, document) if self._plain else b""
-        problems = self._schema_errors(document) if self._rules.schema is not None else None
-        if problems:
+        if self._schema_errors is not None and (problems := self._schema_errors(document)):
             raise WriteRefused(problems)
         if self._plain:
             return key.encode(), data
@@ -169,12 +168,10 @@ def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:
         raise PreconditionFailed(f"entry {key!r} exists already, which If-None-Match excludes")
 
 
-def _schema_errors(rules: WriteRules) -> Callable[[Any], list[str]]:
-    if rules.schema is None:
-        return lambda _document: []
+def _schema_errors(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:
     import jsonschema_rs
 
-    validator = jsonschema_rs.validator_for(dict(rules.schema), mask="the value")
+    validator = jsonschema_rs.validator_for(dict(schema), mask="the value")
 
     def errors(document: Any) -> list[str]:
         if validator.is_valid(document):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from compactory.errors import CompactoryError, LeaseLost
@@ -92,7 +93,9 @@ class FencedProducer:
         places: list[Place | None] = [None] * len(records)
         failures: list[KafkaError] = []
         for number, (topic, key, value) in enumerate(records):
-            hand_over(self._producer, deadline, topic, value, key, on_delivery=_report(places, failures, number))
+            hand_over(
+                self._producer, deadline, topic, value, key, on_delivery=partial(_settle, places, failures, number)
+            )
         try:
             self._producer.flush(max(0.0, deadline - time.monotonic()))
         except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
@@ -144,12 +147,11 @@ class FencedProducer:
             raise
 
 
-def _report(places: list[Place | None], failures: list[KafkaError], number: int) -> Any:
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        partition, offset = message.partition(), message.offset()
-        if error is not None:
-            failures.append(error)
-        elif partition is not None and offset is not None and offset >= 0:
-            places[number] = (partition, offset)
-
-    return delivered
+def _settle(
+    places: list[Place | None], failures: list[KafkaError], number: int, error: KafkaError | None, message: Message
+) -> None:
+    partition, offset = message.partition(), message.offset()
+    if error is not None:
+        failures.append(error)
+    elif partition is not None and offset is not None and offset >= 0:
+        places[number] = (partition, offset)

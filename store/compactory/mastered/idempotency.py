@@ -14,6 +14,8 @@ from compactory.token import Token
 
 __all__ = ["PREFIX", "Answers"]
 
+Record = tuple[bytes, bytes]
+
 PREFIX = "answer:"  # of the record's key in the topic of answers
 _PER_BATCH = 1000  # answers that are forgotten in one transaction at most
 
@@ -50,8 +52,8 @@ class Answers:
             token=Token(*answer["token"]), repeated=True,
         )  # fmt: skip
 
-    def record(self, operation: Operation, written: Written) -> tuple[bytes, bytes]:
-        """Return the record that keeps an answer."""
+    def record(self, operation: Operation, written: Written) -> Record:
+        """Return the record that keeps an answer; `keep` it once it is committed."""
         token = written.token
         answer: dict[str, Any] = {
             "fingerprint": operation.fingerprint(),
@@ -63,16 +65,14 @@ class Answers:
         }
         return f"{PREFIX}{operation.idempotency_key}".encode(), orjson.dumps(answer)
 
-    def keep(self, key: str, value: bytes) -> None:
+    def keep(self, record: Record) -> None:
         """Keep an answer whose record is committed."""
+        key, value = record[0].decode().removeprefix(PREFIX), record[1]
         self._answers[key] = value
         self._ends.append((orjson.loads(value)["until"], key))
 
-    def outdated(self) -> list[bytes]:
-        """Forget what is too old or too much; return the keys of the records to delete."""
-        return [f"{PREFIX}{key}".encode() for key in self._forgotten()]
-
-    def _forgotten(self) -> Iterator[str]:
+    def outdated(self) -> Iterator[tuple[bytes, None]]:
+        """Forget what is too old or too much; return the tombstones of its records."""
         now = time.time()
         for _ in range(min(_PER_BATCH, len(self._ends))):
             until, key = self._ends[0]
@@ -80,4 +80,4 @@ class Answers:
                 return
             self._ends.popleft()
             if self._answers.pop(key, None) is not None:
-                yield key
+                yield f"{PREFIX}{key}".encode(), None

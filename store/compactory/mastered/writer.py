@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
@@ -107,7 +107,10 @@ class MasteredWriter:
     @property
     def owner(self) -> str | None:
         """The address of the owner as far as known here; None if there was none yet, or it has no address."""
-        return self._noted().get("url")
+        with suppress(CompactoryError):
+            found: dict[str, Any] = self._notes["notes"].get(_OWNER) or {}
+            return found.get("url")
+        return None
 
     def problems(self, *, loading: bool = False) -> list[str]:
         """Return what is wrong with the topic, as far as Kafka tells. Raises Unreachable.
@@ -332,23 +335,15 @@ class MasteredWriter:
             places = owned.producer.send(records)
             for write, place in zip(writes, places, strict=False):
                 write.partition, write.offset = place
-            kept = self._kept(owned, writes)
-            gone = [(self._answers_topic, key, None) for key in owned.answers.outdated()]
-            notes = [*((self._answers_topic, *record) for record in kept.values()), *gone]
+            keyed = [write for write in writes if write.operation.idempotency_key is not None]
+            kept = [owned.answers.record(write.operation, self._written(write)) for write in keyed]
+            notes = [(self._answers_topic, key, value) for key, value in (*kept, *owned.answers.outdated())]
             if notes:
                 owned.producer.send(notes)
         owned.announced = True
         owned.last = [Token(self._topic, *place) for place in dict(places[: len(writes)]).items()]
-        for key, (_, value) in kept.items():
-            owned.answers.keep(key, value)
-
-    def _kept(self, owned: Ownership, writes: Sequence[Write]) -> dict[str, tuple[bytes, bytes]]:
-        """Return the records of the answers that repeats may ask for, by Idempotency-Key."""
-        return {
-            write.operation.idempotency_key: owned.answers.record(write.operation, self._written(write))
-            for write in writes
-            if write.operation.idempotency_key is not None
-        }
+        for record in kept:
+            owned.answers.keep(record)
 
     def _result(self, operation: Operation, decision: Decision) -> Written | CompactoryError:
         if not isinstance(decision, Write):
@@ -364,12 +359,6 @@ class MasteredWriter:
 
     def _etag(self, held: Held) -> str:
         return str(Version(self._store.topic_id(self._topic) or self._topic, held.partition, held.offset))
-
-    def _noted(self) -> Mapping[str, Any]:
-        with suppress(CompactoryError):
-            found: dict[str, Any] = self._notes["notes"].get(_OWNER) or {}
-            return found
-        return {}
 
 
 def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) -> None:

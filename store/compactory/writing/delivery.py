@@ -11,7 +11,7 @@ from threading import Event, Thread, current_thread
 from typing import Any
 
 from compactory.cleanup import in_forked_children, keep_forever
-from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, hand_over
 
 __all__ = ["Delivery", "Record", "Shipment"]
 
@@ -138,29 +138,14 @@ class Delivery:
     def _enqueue(self, shipment: Shipment) -> None:
         topic, settle, producer = self._topic, shipment.settle, self._producer
         for number, (key, value) in enumerate(shipment.records):
-            report = partial(settle, number)
             if self._closing or producer is None:
                 settle(number, KafkaError(KafkaError._PURGE_QUEUE, "the writer is closed"))  # noqa: SLF001
                 continue
+            deadline = time.monotonic() + self._timeout
             try:
-                producer.produce(topic, value, key, on_delivery=report)
-            except BufferError:  # the queue is full: Kafka is slow, or the user made the queue small
-                self._insist(producer, key, value, report)
+                hand_over(producer, deadline, topic, value, key, on_delivery=partial(settle, number))
             except KafkaException as error:
                 settle(number, error.args[0])
-
-    def _insist(self, producer: Producer, key: bytes, value: bytes | None, report: Any) -> None:
-        deadline = time.monotonic() + self._timeout
-        while time.monotonic() < deadline and not self._closing:
-            producer.poll(0.02)
-            try:
-                producer.produce(self._topic, value, key, on_delivery=report)
-            except BufferError:
-                continue
-            except KafkaException as error:
-                report(error.args[0])
-            return
-        report(KafkaError(KafkaError._QUEUE_FULL, "the producer's queue stays full"))  # noqa: SLF001
 
 
 def _serve(producer: Any, stopping: Event) -> None:

@@ -123,7 +123,7 @@ class DirectoryWriter(Generic[T]):
 
         Raises WriteRefused (nothing was sent), WriteFailed (it was sent), and the errors of `start`.
         """
-        return self._send([key], [self._encoding.record(key, value)])[0]
+        return self._send([self._encoding.record(key, value)])[0]
 
     @spanned("delete")
     def delete(self, key: str) -> Token:
@@ -131,7 +131,7 @@ class DirectoryWriter(Generic[T]):
 
         Raises WriteRefused (nothing was sent), WriteFailed (it was sent), and the errors of `start`.
         """
-        return self._send([key], [(self._encoding.key(key), None)])[0]
+        return self._send([(self._encoding.key(key), None)])[0]
 
     @spanned("put_many")
     def put_many(self, entries: Mapping[str, T] | Iterable[tuple[str, T]]) -> list[Token]:
@@ -140,20 +140,18 @@ class DirectoryWriter(Generic[T]):
         This process sends all entries or none: one bad entry refuses the whole call (WriteRefused). Kafka may still
         accept only some of them: WriteFailed says which keys were written and which not.
         """
-        keys: list[str] = []
         records: list[Record] = []
         problems: list[str] = []
         cause: Exception | None = None
         for key, value in _pairs(entries):
             try:
                 records.append(self._encoding.record(key, value))
-                keys.append(key)
             except WriteRefused as error:
                 problems.extend(error.problems)
                 cause = cause or error
         if problems:
             raise WriteRefused(_shortened(problems)) from cause
-        return self._send(keys, records)
+        return self._send(records)
 
     def close(self, timeout: float | None = None) -> None:
         """Refuse new writes, wait for acknowledgements, and give up the rest after ``timeout`` seconds.
@@ -172,10 +170,9 @@ class DirectoryWriter(Generic[T]):
         left = delivery.close(self._timeout if timeout is None else timeout)
         self._kafka.close()
         if left:
-            shipment = left[0] if len(left) == 1 else _joined(left)
-            raise self._failure([key.decode() for key, _ in shipment.records], shipment, delivery)
+            raise self._failure(left, delivery)
 
-    def _send(self, keys: Sequence[str], records: Sequence[Record]) -> list[Token]:
+    def _send(self, records: Sequence[Record]) -> list[Token]:
         annotate(topic=self.directory.topic, records=len(records))
         delivery = self._started()
         problems = self._destination.too_large(records)
@@ -184,12 +181,12 @@ class DirectoryWriter(Generic[T]):
         before = self._destination.ends()
         shipment = delivery.send(records)
         if not shipment.complete:
-            raise self._failure(keys, shipment, delivery)
+            raise self._failure([shipment], delivery)
         try:
             return self._destination.tokens([place for place in shipment.places if place is not None], before)
         except CompactoryError as error:
             self._discard(delivery)
-            unknown = dict.fromkeys(keys)
+            unknown = dict.fromkeys(key.decode() for key, _ in records)
             raise WriteFailed(
                 f"{error}; write again", topic=self.directory.topic, unknown=unknown, cause=error
             ) from error
@@ -230,20 +227,22 @@ class DirectoryWriter(Generic[T]):
         if self._finalizer is not None:
             self._finalizer.detach()
 
-    def _failure(self, keys: Sequence[str], shipment: Shipment, delivery: Delivery) -> WriteFailed:
+    def _failure(self, shipments: Sequence[Shipment], delivery: Delivery) -> WriteFailed:
         """Return what became of each key, and why."""
         topic, written = self.directory.topic, dict[str, Token]()
         not_written, unknown = dict[str, None](), dict[str, None]()
-        for number, (key, place) in enumerate(zip(keys, shipment.places, strict=True)):
-            if place is not None:
-                written[key] = Token(topic, *place, self._destination.topic_id)
-            else:
-                (not_written if shipment.is_unsent(number) else unknown)[key] = None
-        cause = self._cause(shipment, delivery)
+        places = [place for shipment in shipments for place in shipment.places]
+        for shipment in shipments:
+            for number, ((key, _), place) in enumerate(zip(shipment.records, shipment.places, strict=True)):
+                if place is not None:
+                    written[key.decode()] = Token(topic, *place, self._destination.topic_id)
+                else:
+                    (not_written if shipment.is_unsent(number) else unknown)[key.decode()] = None
+        errors = [error for shipment in shipments for error in shipment.errors.values()]
+        cause = self._cause(errors[0] if errors else None, delivery)
         if delivery.is_broken or isinstance(cause, ConfigError):  # the next write looks afresh
             self._discard(delivery)
-        failed = shipment.places.count(None)
-        parts = [f"{failed} of {len(keys)} records for topic {topic!r} were not acknowledged: {cause}"]
+        parts = [f"{places.count(None)} of {len(places)} records for topic {topic!r} were not acknowledged: {cause}"]
         if unknown:
             parts.append(f"{len(unknown)} keys may be written all the same; writing again is safe")
         error = WriteFailed(
@@ -252,9 +251,8 @@ class DirectoryWriter(Generic[T]):
         error.__cause__ = cause
         return error
 
-    def _cause(self, shipment: Shipment, delivery: Delivery) -> CompactoryError:
+    def _cause(self, error: KafkaError | None, delivery: Delivery) -> CompactoryError:
         """Say why the first record failed; a time-out alone says nothing, so look what is behind it."""
-        error = next(iter(shipment.errors.values()), None)
         doing = f"write to topic {self.directory.topic!r}"
         if error is not None and not _is_timeout(error):
             try:
@@ -285,16 +283,6 @@ def _checked(entries: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise WriteRefused(f"put_many takes a mapping or pairs of key and value, not {type(item).__name__}")
         yield item[0], item[1]
-
-
-def _joined(shipments: Sequence[Shipment]) -> Shipment:
-    joined = Shipment([record for shipment in shipments for record in shipment.records])
-    joined.places = [place for shipment in shipments for place in shipment.places]
-    offset = 0
-    for shipment in shipments:
-        joined.errors |= {offset + number: error for number, error in shipment.errors.items()}
-        offset += len(shipment.records)
-    return joined
 
 
 def _shortened(problems: list[str]) -> list[str]:

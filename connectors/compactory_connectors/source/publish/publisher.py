@@ -41,6 +41,8 @@ _FENCED = {
     KafkaError.PRODUCER_FENCED,
 }
 
+_SLOW = {KafkaError._TIMED_OUT, KafkaError._QUEUE_FULL}  # noqa: SLF001 - the client's own names
+
 _REFUSALS = {
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and max.request.size of a connector, or make"
     " the row or message smaller",
@@ -278,7 +280,7 @@ class Publisher:
             if code in _FENCED:
                 raise LeaseLost(f"another process took over the transactional id {self._id!r}") from error
             self._give_up_what_is_refused(error)
-            if code == KafkaError._TIMED_OUT and self._last_error is None:  # noqa: SLF001 - the client's own name
+            if code in _SLOW and self._last_error is None:
                 place = f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s"
                 why = "it is away, or takes records too slowly; the next pages are smaller"
                 raise Unreachable("Kafka", f"{place}: {why}") from error
