@@ -225,7 +225,7 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     """Guarantee 18: two servers share one owner; when it goes, the other takes over with all that was written."""
     one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
     first = write(one, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
-    owner, other = (one.server.app.writes._writers["tenants"], two.server.app.writes._writers["tenants"])
+    owner, other = (one.server.app.writes._turns["tenants"].writer, two.server.app.writes._turns["tenants"].writer)
     eventually(lambda: other.owner)  # until it has read who the owner is, it would take over
     assert write(two, "PUT", "t2", {"email": "a@x"}).status == 409
     assert write(two, "PUT", "t2", {"email": "b@x"}).status == 201

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, unquote
@@ -12,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from compactory.directory import Directory
+from compactory.errors import ConfigError
 from compactory.store import GlobalStore
 from compactory.token import Version
 
@@ -22,57 +22,55 @@ from ..protocol.openapi import KEY, parameter, problems
 from ..protocol.path import decode_segment, raw_path
 from ..protocol.values import embedder
 
-__all__ = ["Outcomes", "outcome_routes"]
+__all__ = ["completed", "outcome_routes"]
 
 Answer = tuple[int, dict[str, str], bytes]
 
 _LOOKS = (0.002, 0.05)  # seconds between two looks: the first, and the longest
 _PLACE = b"/outcomes/"
-_TAG = re.compile(r"(.+-\d+)-(\d+)")  # topic id and partition, offset
 
 
-class Outcomes:
-    """Looks for outcomes in a store. For one event loop."""
+async def completed(
+    store: GlobalStore, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer
+) -> Answer:
+    """Return the answer to a write that processors finish: its outcome, or 202 where there is none in time."""
+    if directory.rules is None or not directory.rules.outcomes:
+        return stored
+    status, headers, body = stored
+    if key is None:
+        key = unquote(headers["location"].rpartition("/")[2])
+    tag = headers["etag"].strip('"')
+    found = await _outcome(store, directory, key, tag, prefer)
+    place = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(tag)}"
+    headers = headers | {"compactory-status": place}
+    if found is None:
+        return 202, headers, body
+    return status, headers | {"compactory-outcome": found[0]}, orjson.dumps(found[1])
 
-    def __init__(self, store: GlobalStore) -> None:
-        self._store = store
 
-    async def completed(self, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer) -> Answer:
-        """Return the answer to a write that processors finish: its outcome, or 202 where there is none in time."""
-        if directory.rules is None or not directory.rules.outcomes:
-            return stored
-        status, answered, body = stored
-        if key is None:
-            key = unquote(answered["location"].rpartition("/")[2])
-        tag = answered["etag"].strip('"')
-        found = await self.find(directory, key, tag, wait_of(prefer.encode()) if prefer and "wait" in prefer else 0.0)
-        kept = ("etag", "compactory-offset", "cache-control", "content-type", "location")
-        headers = {name: answered[name] for name in kept if name in answered}
-        place = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(tag)}"
-        headers["compactory-status"] = place
-        if found is None:
-            return 202, headers, body
-        return status, headers | {"compactory-outcome": found[0]}, orjson.dumps(found[1])
-
-    async def find(self, directory: Directory[Any], key: str, tag: str, seconds: float) -> tuple[str, Any] | None:
-        """Return the directory and the value of the outcome of a write, or of a later one of its key."""
-        loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + seconds, _LOOKS[0]
-        while True:
-            for name in directory.rules.outcomes if directory.rules is not None else ():
-                with suppress(KeyError, ValueError):  # none, or one that is no JSON
-                    entry = self._store[name].entry(key)
-                    if _covers(orjson.loads(entry.value).get("event"), tag):
-                        return name, embedder(self._store[name].directory)(entry.value)
-            if loop.time() >= deadline:
-                return None
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LOOKS[1])
+async def _outcome(
+    store: GlobalStore, directory: Directory[Any], key: str, tag: str, prefer: str | None
+) -> tuple[str, Any] | None:
+    """Return the directory and the value of the outcome of a write, or of a later one of its key."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + (wait_of(prefer.encode()) if prefer and "wait" in prefer else 0.0)
+    pause = _LOOKS[0]
+    while True:
+        for name in directory.rules.outcomes if directory.rules is not None else ():
+            with suppress(KeyError, ValueError, ConfigError):  # none, no JSON, or no versions
+                entry = store[name].entry(key)
+                ours, asked = Version.parse(str(orjson.loads(entry.value).get("event"))), Version.parse(tag)
+                if ours[:2] == asked[:2] and ours.offset >= asked.offset:
+                    return name, embedder(store[name].directory)(entry.value)
+        if loop.time() >= deadline:
+            return None
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LOOKS[1])
 
 
 def outcome_routes(store: GlobalStore) -> APIRouter:
     """Return the route. It raises the errors of `problem`'s table."""
-    routes, outcomes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"]), Outcomes(store)
+    routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
 
     @routes.get(
         "/outcomes/{key:path}",
@@ -85,22 +83,15 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
         view, key = store[directory], decode_segment(raw_path(request.scope).partition(_PLACE)[2])
         if view.directory.rules is None or not view.directory.rules.outcomes:
             raise NoResource(f"directory {directory!r} has no outcomes")
-        prefer = request.headers.get("prefer")
         if event is None:
             try:
                 entry = view.entry(key)
             except KeyError:
                 raise NoEntry(directory, key) from None
             event = str(Version(store.topic_id(entry.topic) or entry.topic, entry.partition, entry.offset))
-        found = await outcomes.find(view.directory, key, event, wait_of(prefer.encode()) if prefer else 0.0)
+        found = await _outcome(store, view.directory, key, event, request.headers.get("prefer"))
         state, value = found or ("pending", None)
         body = orjson.dumps({"key": key, "event": event, "state": state, "value": value})
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 
     return routes
-
-
-def _covers(found: Any, asked: str) -> bool:
-    """Whether an outcome is of the event asked for, or of a later one of the same key."""
-    ours, wanted = _TAG.fullmatch(str(found)), _TAG.fullmatch(asked)
-    return bool(ours and wanted and ours[1] == wanted[1] and int(ours[2]) >= int(wanted[2]))

@@ -1,8 +1,9 @@
-"""Writes that come within one turn of the event loop, handed to the directory's writer together."""
+"""Writes that come within one turn of the event loop, handed to the directory's writer together, and audited."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -11,11 +12,12 @@ from compactory.errors import CompactoryError
 from compactory.mastered.operation import Operation, Written
 from compactory.mastered.writer import MasteredWriter
 
-from .audit import note
+__all__ = ["Result", "Turn"]
 
-__all__ = ["Turn"]
+_audit = logging.getLogger("compactory.audit")
 
 Result = Written | CompactoryError
+Waiting = tuple[Sequence[Operation], str, "asyncio.Future[list[Result]]"]
 
 
 class Turn:
@@ -25,21 +27,22 @@ class Turn:
     """
 
     def __init__(self, writer: MasteredWriter) -> None:
-        self._writer = writer
-        self._waiting: dict[bool, list[tuple[Operation, str, asyncio.Future[Result]]]] = {False: [], True: []}
+        self.writer = writer
+        self._waiting: dict[bool, list[Waiting]] = {False: [], True: []}
 
-    def submit(self, operation: Operation, caller: str, take_over: bool) -> asyncio.Future[Result]:
-        """Return the future of what `MasteredWriter.submit` gives or raises for an operation; it is audited before."""
+    def submit(self, operations: Sequence[Operation], caller: str, take_over: bool) -> asyncio.Future[list[Result]]:
+        """Return the future of what `MasteredWriter.submit` gives or raises; writes are audited before it is done."""
         loop = asyncio.get_running_loop()
         waiting, answer = self._waiting[take_over], loop.create_future()
         if not waiting:
             loop.call_soon(self._hand_over, take_over, loop)
-        waiting.append((operation, caller, answer))
+        waiting.append((operations, caller, answer))
         return answer
 
     def _hand_over(self, take_over: bool, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting[take_over] = self._waiting[take_over], []
-        under_way = self._writer.submit([operation for operation, _, _ in waiting], take_over=take_over)
+        operations = [operation for asked, _, _ in waiting for operation in asked]
+        under_way = self.writer.submit(operations, take_over=take_over)
 
         def done(finished: Future[list[Result]]) -> None:
             with suppress(RuntimeError):  # the loop has ended: the server waits for no requests any more
@@ -47,17 +50,27 @@ class Turn:
 
         under_way.add_done_callback(done)
 
-    def _settle(
-        self, waiting: Sequence[tuple[Operation, str, asyncio.Future[Result]]], finished: Future[list[Result]]
-    ) -> None:
-        error = finished.exception()
-        results = finished.result() if error is None else []
-        lines = zip(waiting, results, strict=error is None)
-        note(self._writer.directory.name, ((operation, result, caller) for (operation, caller, _), result in lines))
-        for number, (_, _, answer) in enumerate(waiting):
+    def _settle(self, waiting: Sequence[Waiting], finished: Future[list[Result]]) -> None:
+        error, audited = finished.exception(), _audit.isEnabledFor(logging.INFO)
+        results, start, lines = finished.result() if error is None else [], 0, list[str]()
+        for operations, caller, answer in waiting:
+            found = results[start : start + len(operations)]
+            start += len(operations)
+            for operation, result in zip(operations, found, strict=False):  # none where there is an error
+                if audited and isinstance(result, Written):
+                    lines.append(self._line(operation, result, caller))
             if answer.done():  # who asked has gone
                 continue
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(results[number])
+                answer.set_result(found)
+        # One record of the logger costs as much as ten lines do; the attribute has the handler part it.
+        if lines:
+            _audit.info("%s", "\n".join(lines), extra={"line_by_line": True})
+
+    def _line(self, operation: Operation, written: Written, caller: str) -> str:
+        """Return the audit's line of a write: who wrote which key, and where it is; never its value."""
+        repeated = " (repeated)" if written.repeated else ""
+        where = f"in {self.writer.directory.name} at {written.token}"
+        return f"{operation.kind} of {written.key!r} {where}{repeated} by {caller}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from itertools import repeat, starmap
+from itertools import starmap
 from typing import Any
 from urllib.parse import quote
 
@@ -27,10 +27,9 @@ from ..protocol.openapi import KEY, parameter, problems, schema_of
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
 from ..protocol.write_request import MERGE_PATCH, NDJSON, check_media, line_operation, operation_of, value_of
-from .audit import note
 from .forwarding import FORWARDED, OWNER, Forwarding, OwnerSilent, OwnerUnreached
-from .outcomes import Outcomes
-from .turn import Turn
+from .outcomes import completed
+from .turn import Result, Turn
 
 __all__ = ["Writes", "write_routes"]
 
@@ -55,8 +54,6 @@ class Writes:
         self.url: str | None = None
         self.started = False
         self._store = store
-        self._outcomes = Outcomes(store)
-        self._writers: dict[str, MasteredWriter] = {}
         self._turns: dict[str, Turn] = {}
         self._gone: dict[str, str | None] = {}  # directory → address of an owner that does not answer
         self._forwarding = Forwarding()
@@ -75,8 +72,7 @@ class Writes:
             for writer in writers.values():
                 writer.close()
             raise
-        self._turns = {name: Turn(writer) for name, writer in writers.items()}
-        self._writers, self.started = writers, True
+        self._turns, self.started = {name: Turn(writer) for name, writer in writers.items()}, True
 
     def _made(self) -> dict[str, MasteredWriter]:
         mastered = [directory for directory in self._store.directories if directory.rules is not None]
@@ -85,36 +81,36 @@ class Writes:
     def close(self) -> None:
         """Answer what is under way and end."""
         self._forwarding.close()
-        for writer in self._writers.values():
-            writer.close()
+        for turn in self._turns.values():
+            turn.writer.close()
 
     async def single(self, kind: Kind, name: str, key: str | None, scope: Any, receive: Any) -> Answer:
         """Answer the request for one write. Raises the errors of `problem`'s table."""
         writer = self._writer(name, scope)
-        headers = {given.decode("latin-1"): value.decode("latin-1") for given, value in scope["headers"]}
+        headers = _headers(scope)
         body, value = await _given(kind, headers, receive)
         operation = operation_of(kind, key, value, headers)
 
         async def local(take_over: bool) -> Answer:
-            written = await self._turns[name].submit(operation, _caller(scope), take_over)
+            [written] = await self._turns[name].submit([operation], _caller(scope), take_over)
             if isinstance(written, CompactoryError):
                 raise written
             return _answer(name, written)
 
         answer = await self._answer(writer, scope, headers, body, local, operation.idempotency_key is not None)
         if answer[0] in (200, 201) and FORWARDED not in headers:
-            return await self._outcomes.completed(writer.directory, key, headers.get("prefer"), answer)
+            return await completed(self._store, writer.directory, key, headers.get("prefer"), answer)
         return answer
 
     async def bulk(self, name: str, scope: Any, receive: Any) -> Answer:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
         writer = self._writer(name, scope)
-        headers = {given.decode("latin-1"): value.decode("latin-1") for given, value in scope["headers"]}
+        headers = _headers(scope)
         check_media(headers.get("content-type"), NDJSON)
         body = await _body(receive, limits.REQUEST_BYTES)
 
         async def local(take_over: bool) -> Answer:
-            return 200, {"content-type": NDJSON}, await _bulk(writer, scope, body, take_over)
+            return 200, {"content-type": NDJSON}, await _bulk(self._turns[name], _caller(scope), body, take_over)
 
         return await self._answer(writer, scope, headers, body, local, repeatable=False)
 
@@ -126,9 +122,9 @@ class Writes:
             raise MethodRefused(scope["method"], "GET, HEAD", hint)
         if scope[GRANT].on(name) < Scope.WRITE:
             raise Forbidden(f"{scope[GRANT].name} may not write directory {name!r}: that needs the write token")
-        if name not in self._writers:
+        if name not in self._turns:
             raise NotReady("the store is loading: writes are taken once it has read to the high watermark")
-        return self._writers[name]
+        return self._turns[name].writer
 
     async def _answer(
         self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
@@ -249,22 +245,22 @@ async def _body(receive: Any, most: int) -> bytes:
     return body
 
 
-async def _bulk(writer: MasteredWriter, scope: Any, body: bytes, take_over: bool) -> bytes:
+async def _bulk(turn: Turn, caller: str, body: bytes, take_over: bool) -> bytes:
     """Return the answers to all lines. Raises LeaseLost if nothing was written because another server is the owner."""
     lines = [line for line in body.split(b"\n") if line.strip()]
-    answers, caller = list[bytes](), _caller(scope)
+    answers = list[bytes]()
     asked = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
         operations = [each for each in asked if isinstance(each, Operation)]
-        under_way = writer.submit(operations, take_over=take_over)
+        under_way = turn.submit(operations, caller, take_over)
+        await asyncio.sleep(0)  # the writer has them now
         following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
         try:
-            written = await asyncio.wrap_future(under_way)
+            written = await under_way
         except LeaseLost as error:
             if start == 0:
                 raise
-            written = [error] * len(operations)
-        note(writer.directory.name, zip(operations, written, repeat(caller)))
+            written = list[Result]([error] * len(operations))
         results = iter(written)
         for number, operation in enumerate(asked, start + 1):
             answers.append(_line(number, next(results) if isinstance(operation, Operation) else operation))
@@ -298,6 +294,10 @@ def _answer(directory: str, written: Written) -> Answer:
         return 200, headers, written.content
     headers["location"] = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(written.key, safe='')}"
     return 201, headers, written.content
+
+
+def _headers(scope: Any) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 def _caller(scope: Any) -> str:
