@@ -31,7 +31,7 @@ def directories(
     also tells state and age, and why data is old. Exits with 1 if there are bad records.
     """
     configuration = begin(flags)
-    rows = _ask(configuration) if configuration.url else _load(configuration, names or [])
+    rows = configuration.server().directories() if configuration.url else _load(configuration, names or [])
     if flags.json:
         print_json({"directories": rows})
     else:
@@ -65,12 +65,6 @@ def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str
             "unusable": store.unusable().get(directory.name),
             "load_seconds": round(took, 4),
         }
-
-
-def _ask(configuration: Configuration) -> list[dict[str, Any]]:
-    from ..context.remote import Server
-
-    return Server(configuration.url or "", configuration.tokens.any).directories()
 
 
 def _print(rows: list[dict[str, Any]], *, remote: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import answer, marked, number, output, print_json, print_table
+from ..views.terminal import answer, fields, marked, number, output, print_json, print_table
 
 if TYPE_CHECKING:
     from compactory import QuarantinedRecord
@@ -72,10 +72,7 @@ def _only(texts: Iterable[str]) -> set[_Place]:
 def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place]) -> tuple[list[dict[str, Any]], int]:
     """Bad records of the server, or of the topics of these directories; how many there are in all."""
     if configuration.url:
-        from ..context.remote import Server
-
-        tokens = configuration.tokens
-        server = Server(configuration.url, tokens.admin or tokens.any)
+        server = configuration.server(admin=True)
         _check(names, only, [each["name"] for each in server.directories()])
         return server.errors()
     from ..context.reading import read, resolve
@@ -93,9 +90,8 @@ def _check(names: Sequence[str], only: set[_Place], known: list[str]) -> None:
 
 
 def _described(error: QuarantinedRecord) -> dict[str, Any]:
-    names = ("directory", "topic", "partition", "offset", "timestamp_ms", "error", "stacktrace")
-    raw = {"key_base64": error.key, "value_base64": error.value}
-    return {name: getattr(error, name) for name in names} | {name: _base64(text) for name, text in raw.items()}
+    raw = {"key_base64": _base64(error.key), "value_base64": _base64(error.value)}
+    return fields(error, "directory", "topic", "partition", "offset", "timestamp_ms", "error", "stacktrace") | raw
 
 
 def _base64(raw: bytes | None) -> str | None:
@@ -116,15 +112,13 @@ def _chosen(found: list[dict[str, Any]], names: Sequence[str], only: set[_Place]
 def _resolve(
     configuration: Configuration, names: Sequence[str], only: set[_Place], verb: str, flags: Flags, *, both: bool
 ) -> None:
-    from ..context.remote import Server
-
     if both:
         refuse("--retry and --skip contradict each other; give one")
     if not configuration.url:
         refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
     if verb == "skip" and not names and not only:
         refuse("--skip lets go of records for good: name directories, or records by --place")
-    server = Server(configuration.url, configuration.tokens.admin or configuration.tokens.any)
+    server = configuration.server(admin=True)
     places = None
     if names or only:
         places = [

@@ -11,7 +11,7 @@ from ..context.flags import Flags, LogLevel, argument, command
 from ..context.importing import imported
 from ..context.session import all_of, begin
 from ..context.worker import ListenOption, either, health_on, run_worker
-from ..views.terminal import answer, number, print_count, print_json, print_table
+from ..views.terminal import answer, fields, number, print_count, print_json, print_table
 
 __all__ = ["app"]
 
@@ -52,7 +52,7 @@ def failed(flags: Flags, name: Name) -> None:
 
     found = kept_events(begin(flags).kafka(), name)
     names = ("id", "key", "state", "attempts", "error")
-    rows = [{field: getattr(parked, field) for field in names} for parked in found]
+    rows = [fields(parked, *names) for parked in found]
     if flags.json:
         print_json({"events": rows})
     else:

@@ -183,14 +183,11 @@ def _until(
 
 
 def _place(configuration: Configuration, flags: Flags, url: str | None) -> Server | None:
-    from ..context.remote import Server
-
     found = url or configuration.url
     if found is None and not flags.kafka and configuration.worker_listen:
         host, _, port = configuration.worker_listen.rpartition(":")
         found = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]', '') else host}:{port}"  # noqa: S104 - asked, not bound
-    tokens = configuration.tokens
-    return Server(found.rstrip("/"), tokens.admin or tokens.any) if found else None
+    return configuration.server(found, admin=True) if found else None
 
 
 def _server(configuration: Configuration, flags: Flags, url: str | None) -> Server:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,22 +31,66 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Tables = Annotated[
-    list[str] | None, option("--table", "TABLE", "Only this table, with or without schema; may be repeated.")
-]
-_DryRun = Annotated[bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")]
-_Yes = Annotated[bool, flag("--yes", "Do not ask on a terminal.", "-y")]
-_Force = Annotated[bool, flag("--force", "Also while a source runs; it continues from the new offset.")]
 _Name = Annotated[str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """A connector, and tables of it."""
+
+    connector: Connector
+    provider: Providers = None
+    table: Annotated[
+        list[str] | None, option("--table", "TABLE", "Only this table, with or without schema; may be repeated.")
+    ] = None
+
+    def begin(self, flags: Flags) -> tuple[ConnectorConfig, Kafka]:
+        """The connector and the cluster; problems of both at once."""
+        configuration = begin(flags)
+        loaded, kafka = all_of(partial(load_connectors, [self.connector], self.provider or ()), configuration.kafka)
+        if len(loaded) > 1:
+            names = ", ".join(config.name for config in loaded)
+            refuse(f"{self.connector}: has several connectors ({names}); write the one you mean into a file of its own")
+        return loaded[0], kafka
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Editing:
+    """How an edit is made."""
+
+    dry_run: Annotated[
+        bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")
+    ] = False
+    yes: Annotated[bool, flag("--yes", "Do not ask on a terminal.", "-y")] = False
+    force: Annotated[bool, flag("--force", "Also while a source runs; it continues from the new offset.")] = False
+
+    def run(
+        self,
+        flags: Flags,
+        config: ConnectorConfig,
+        admin: OffsetAdmin,
+        decide: Callable[[Sequence[StoredOffset]], Sequence[Change]],
+        edit: Edit,
+    ) -> None:
+        """Show what an edit would do, ask, write."""
+        from ..views.offsets_view import show_changes
+
+        previews = admin.preview(decide)
+        written = not self.dry_run and bool(previews)
+        if written and not flags.json:
+            show_changes(config, previews, written=None, as_json=False)
+            if not self.yes and sys.stdin.isatty():
+                typer.confirm("Write this?", abort=True)
+        if written:
+            admin.write(decide, edit, force=self.force)
+        show_changes(config, previews, written=written, as_json=flags.json)
 
 
 @app.command("show")
 @command
 def show(
     flags: Flags,
-    connector: Connector,
-    provider: Providers = None,
-    table: _Tables = None,
+    chosen: _Chosen,
     count: Annotated[bool, flag("--count", "Count the rows that a poll would send now; asks Postgres.")] = False,
 ) -> None:
     """Show the offset of every table: how far it got, on which server, when it was written, who edited it.
@@ -55,15 +99,15 @@ def show(
     """
     from ..views.offsets_view import show_offsets
 
-    config, kafka = _begin(flags, connector, provider)
+    config, kafka = chosen.begin(flags)
     if not count:
-        show_offsets(config, *_stored(config, kafka, table or ()), as_json=flags.json)
+        show_offsets(config, *_stored(config, kafka, chosen.table or ()), as_json=flags.json)
         return
     from compactory_connectors.source.publish.stored_offsets import matching
 
     with _admin(config, kafka) as admin:
         stored = admin.stored()
-        names = matching(list(admin.plans), table or ())
+        names = matching(list(admin.plans), chosen.table or ())
         found = [(name, stored.get(admin.key(name))) for name in names]
         rows = {name: admin.count(name, item.offset if item else None) for name, item in found}
     show_offsets(config, found, "", rows=rows, as_json=flags.json)
@@ -71,32 +115,23 @@ def show(
 
 @app.command("reset")
 @command
-def reset(
-    flags: Flags,
-    connector: Connector,
-    provider: Providers = None,
-    table: _Tables = None,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    force: _Force = False,
-) -> None:
+def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
     from compactory_connectors.source.offset_editing.offset_edit import signed
 
-    config, kafka = _begin(flags, connector, provider)
+    config, kafka = chosen.begin(flags)
     edit = signed("reset")
-    with _admin(config, kafka, alone=force) as admin:
-        decide = admin.resets(table or ())
-        _edit(flags, config, admin, decide, edit, dry_run=dry_run, yes=yes, force=force)
+    with _admin(config, kafka, alone=editing.force) as admin:
+        decide = admin.resets(chosen.table or ())
+        editing.run(flags, config, admin, decide, edit)
 
 
 @app.command("set")
 @command
 def set_(
     flags: Flags,
-    connector: Connector,
-    provider: Providers = None,
-    table: _Tables = None,
+    chosen: _Chosen,
+    *,
     timestamp: Annotated[
         str | None,
         option(
@@ -111,9 +146,7 @@ def set_(
     to_id: Annotated[int | None, option("--to-id", "ID", "Send from the row with this id on.")] = None,
     to_time: Annotated[str | None, option("--to-time", "TIME", "Send from this time on.")] = None,
     skip: Annotated[bool, flag("--skip", "Skip rows before that offset that were never sent.")] = False,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    force: _Force = False,
+    editing: _Editing,
 ) -> None:
     """Set offsets to a place: the next run sends all rows after it, also rows that were sent before.
 
@@ -122,21 +155,20 @@ def set_(
     from compactory_connectors.source.offset_editing.offset_edit import signed
 
     place = _place(timestamp, incrementing, to_id, to_time)
-    config, kafka = _begin(flags, connector, provider)
+    config, kafka = chosen.begin(flags)
     given = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-id": to_id, "--to-time": to_time}
     edit = signed(" ".join(["set", *(f"{name} {value}" for name, value in given.items() if value is not None)]))
     with _admin(config, kafka) as admin:
-        decide = admin.settings(table or (), place, edit, skip=skip)
-        _edit(flags, config, admin, decide, edit, dry_run=dry_run, yes=yes, force=force)
+        decide = admin.settings(chosen.table or (), place, edit, skip=skip)
+        editing.run(flags, config, admin, decide, edit)
 
 
 @app.command("import")
 @command
 def import_(
     flags: Flags,
-    connector: Connector,
-    provider: Providers = None,
-    table: _Tables = None,
+    chosen: _Chosen,
+    *,
     from_connect: Annotated[
         str | None, option("--from-connect", "TOPIC", "The worker's offset.storage.topic, on this Kafka.")
     ] = None,
@@ -147,9 +179,7 @@ def import_(
     by_cursor: Annotated[
         bool, flag("--by-cursor", "Trust Connect's offset; do not compare tables with topics.")
     ] = False,
-    dry_run: _DryRun = False,
-    yes: _Yes = False,
-    force: _Force = False,
+    editing: _Editing,
 ) -> None:
     """Continue where Kafka Connect stopped, without losing or repeating a record. Stop its connector first.
 
@@ -161,7 +191,7 @@ def import_(
 
     if from_connect is None:
         refuse("give --from-connect TOPIC")
-    config, kafka = _begin(flags, connector, provider)
+    config, kafka = chosen.begin(flags)
     name = connect_name or config.name
     place = f"topic {from_connect!r}"
     offsets = connector_offsets(read_topic(kafka, from_connect), name, place)
@@ -169,19 +199,17 @@ def import_(
         _warn_of_workers(kafka, connect_group_id)
     edit = signed(f"import of connector {name} from {place}")
     with _admin(config, kafka) as admin:
-        decide = admin.imports(table or (), offsets, edit, by_cursor=by_cursor)
+        decide = admin.imports(chosen.table or (), offsets, edit, by_cursor=by_cursor)
         if left := admin.left(offsets):
             _warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
-        _edit(flags, config, admin, decide, edit, dry_run=dry_run, yes=yes, force=force)
+        editing.run(flags, config, admin, decide, edit)
 
 
 @app.command("export")
 @command
 def export(
     flags: Flags,
-    connector: Connector,
-    provider: Providers = None,
-    table: _Tables = None,
+    chosen: _Chosen,
     to_connect: Annotated[
         str | None,
         option(
@@ -189,7 +217,7 @@ def export(
         ),
     ] = None,
     connect_name: _Name = None,
-    dry_run: _DryRun = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Print the offsets; write nothing.")] = False,
 ) -> None:
     """Give offsets back to Kafka Connect: as the body of its PATCH /connectors/NAME/offsets, or into its topic.
 
@@ -199,23 +227,13 @@ def export(
 
     from ..views.offsets_view import show_export
 
-    config, kafka = _begin(flags, connector, provider)
-    offsets = [item for _, item in _stored(config, kafka, table or ())[0] if item is not None]
+    config, kafka = chosen.begin(flags)
+    offsets = [item for _, item in _stored(config, kafka, chosen.table or ())[0] if item is not None]
     exported = export_offsets(kafka, offsets, connect_name or config.name, to_connect)
     if to_connect is not None and not dry_run:
         write_offsets(kafka, to_connect, exported)
     written = to_connect if to_connect is not None and not dry_run else None
     show_export(exported, topic=written, as_json=flags.json)
-
-
-def _begin(flags: Flags, path: Path, providers: list[str] | None) -> tuple[ConnectorConfig, Kafka]:
-    """The connector and the cluster; problems of both at once."""
-    configuration = begin(flags)
-    loaded, kafka = all_of(partial(load_connectors, [path], providers or ()), configuration.kafka)
-    if len(loaded) > 1:
-        names = ", ".join(config.name for config in loaded)
-        refuse(f"{path}: has several connectors ({names}); write the one that is meant into a file of its own")
-    return loaded[0], kafka
 
 
 def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
@@ -254,35 +272,6 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
         return Place(to_id=to_id)
     micros = microseconds("--timestamp", timestamp) if timestamp is not None else None
     return Place(cursor=Cursor.at(micros, incrementing))
-
-
-def _edit(
-    flags: Flags,
-    config: ConnectorConfig,
-    admin: OffsetAdmin,
-    decide: Callable[[Sequence[StoredOffset]], Sequence[Change]],
-    edit: Edit,
-    *,
-    dry_run: bool,
-    yes: bool,
-    force: bool,
-) -> None:
-    """Show what an edit would do, ask, write."""
-    from ..views.offsets_view import show_changes
-
-    previews = admin.preview(decide)
-    written = not dry_run and bool(previews)
-    if written and not flags.json:
-        show_changes(config, previews, written=None, as_json=False)
-        _ask(yes)
-    if written:
-        admin.write(decide, edit, force=force)
-    show_changes(config, previews, written=written, as_json=flags.json)
-
-
-def _ask(yes: bool) -> None:
-    if not yes and sys.stdin.isatty():
-        typer.confirm("Write this?", abort=True)
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:

@@ -10,7 +10,7 @@ import typer
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import marked, output, print_json, print_table, say
+from ..views.terminal import fields, marked, output, print_json, print_table, say
 
 if TYPE_CHECKING:
     import psycopg
@@ -176,13 +176,10 @@ def _status_json(found: Status) -> dict[str, Any]:
 def _inspection_json(found: Inspection) -> dict[str, Any]:
     adoption = found.adoption
     return {
-        "table": found.table,
-        "adopted": found.adopted,
         "notifies": found.notify,
-        "key": list(adoption.key) if adoption else None,
+        "key": adoption.key if adoption else None,
         "active": adoption.active if adoption else None,
-        "problems": list(found.problems),
-        "remedy": found.remedy,
+        **fields(found, "table", "adopted", "problems", "remedy"),
     }
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, flag, option
-from ..context.loading import Providers, load_connectors
+from ..context.flags import Flags, command, flag, option
+from ..context.loading import load_connectors
 from ..context.session import all_of, begin, refuse
-from .spark.command import Conf, Jars, Master, spark_options
+from .comparison import Comparison
+from .spark.arguments import SparkArguments
 
 if TYPE_CHECKING:
-    from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.reconcile.outcome import Outcome
-    from compactory_connectors.source.reconcile.progress import Progress
 
     from ..context.configuration import Configuration
 
@@ -29,18 +27,8 @@ __all__ = ["verify"]
 @command
 def verify(
     flags: Flags,
-    target: Annotated[
-        str,
-        argument(
-            "DIRECTORY | CONNECTOR.json", "A directory of compactory.toml that names its connector, or a connector."
-        ),
-    ],
-    tables: Annotated[list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")] = None,
-    provider: Providers = None,
-    wait: Annotated[
-        float, option("--wait", "SECONDS", "Time that a running source may take to catch up.", min=0)
-    ] = 30.0,
-    limit: Annotated[int, option("--limit", "N", "Differing keys to show.", min=0)] = 20,
+    comparison: Comparison,
+    *,
     values: Annotated[
         bool, flag("--values/--no-values", "Show both values of differing keys, or only the keys.")
     ] = True,
@@ -60,9 +48,7 @@ def verify(
     ] = False,
     store: Annotated[list[str] | None, option("--store", "URL", "A running server; may be repeated.")] = None,
     export: Annotated[list[str] | None, option("--export", "PATH", "Exported files; may be repeated.")] = None,
-    master: Master = None,
-    conf: Conf = None,
-    jars: Jars = None,
+    spark: SparkArguments,
 ) -> None:
     """Compare what lookups find with what the table has, key by key, while both change.
 
@@ -72,57 +58,36 @@ def verify(
     published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
     repair found another process at work.
     """
-    _refuse_mixed(on_spark, repair, {"store": store, "export": export, "master": master, "conf": conf, "jars": jars})
+    _refuse_mixed(on_spark, repair, {"store": store, "export": export, **vars(spark)})
     configuration = begin(flags)
     if on_spark:
         from .verify_spark import SparkComparison
 
-        compared = SparkComparison(
-            configuration=configuration, target=target, tables=tables or [], provider=provider or [],
-            stores=store or [], exports=export or [], wait=wait, limit=limit, options=spark_options(master, conf, jars),
-        )  # fmt: skip
+        sides: dict[str, Any] = {"stores": store or [], "exports": export or []}
+        compared = SparkComparison(configuration=configuration, options=spark.options(), **sides, **vars(comparison))
         compared.run(values=values, as_json=flags.json)
         return
-    (connectors, topic), kafka = all_of(lambda: _resolve(configuration, target, provider or []), configuration.kafka)
-    from ..views.verify_view import Progress, code_of, show
+    (connectors, topic), kafka = all_of(lambda: _resolve(configuration, comparison), configuration.kafka)
+    from compactory_connectors.source.reconcile.repair import MOST_REPAIRS
+
+    from ..views.verify_view import code_of, progress, show
     from .verify_repair import Repairs
 
-    comparison = _Comparison(kafka=kafka, tables=tables or [], topic=topic, wait=wait, limit=limit, digests=digests)
     repairs = Repairs(configuration, kafka, url) if repair else None
     outcomes: list[Outcome] = []
-    with Progress() as progress:
+    most = MOST_REPAIRS if repair else None  # keys that may be sent again
+    with progress() as told:
         for connector in connectors:
-            its = comparison.of(connector, progress.update, keys=repair)
+            compare = partial(comparison.of, connector, kafka, topic, told, digests=digests, most=most)
+            its = compare()
             if repairs is not None and any(outcome.different for outcome in its):
                 repairs.run(connector, its, approved=approve)
-                its = repairs.settled(partial(comparison.of, connector, progress.update, keys=True), wait)
+                its = repairs.settled(compare, comparison.wait)
             outcomes += its
-    show(outcomes, limit=limit, values=values, as_json=flags.json, repaired=repairs.sent if repairs else None)
+    repaired = repairs.sent if repairs else None
+    show(outcomes, limit=comparison.limit, values=values, as_json=flags.json, repaired=repaired)
     if code := code_of(outcomes):
         raise typer.Exit(code)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Comparison:
-    """The arguments of a comparison, and the comparison of one connector."""
-
-    kafka: Kafka
-    tables: Sequence[str]
-    topic: str | None
-    wait: float
-    limit: int
-    digests: bool
-
-    def of(self, connector: ConnectorConfig, progress: Progress, *, keys: bool) -> list[Outcome]:
-        """Compare one connector; with ``keys`` as many differing keys are kept as a repair may send again."""
-        from compactory_connectors.source.reconcile.repair import MOST_REPAIRS
-        from compactory_connectors.source.reconcile.verification import verify as compare
-        from compactory_connectors.source.reconcile.verifier import Options
-
-        most = MOST_REPAIRS if keys else max(self.limit, 1)
-        options = Options(wait=self.wait, most=most, digests=self.digests)
-        found = compare(connector, self.kafka, options, tables=self.tables, topic=self.topic, progress=progress)
-        return list(found)
 
 
 def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
@@ -133,10 +98,9 @@ def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -
         refuse("--repair and --spark exclude each other: repair with compactory verify --repair alone")
 
 
-def _resolve(
-    configuration: Configuration, target: str, provider: Sequence[str]
-) -> tuple[list[ConnectorConfig], str | None]:
+def _resolve(configuration: Configuration, comparison: Comparison) -> tuple[list[ConnectorConfig], str | None]:
     """The connectors, and the topic where a directory was named. Raises ConfigError."""
+    target, provider = comparison.target, comparison.provider or ()
     settings = configuration.directories.get(target)
     if settings is None:
         if Path(target).suffix not in {".json", ".properties"}:

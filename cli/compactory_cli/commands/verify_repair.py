@@ -57,15 +57,12 @@ class Repairs:
     def _ask(self, connector: ConnectorConfig, outcome: Outcome, keys: list[bytes]) -> None:
         from compactory.errors import ConfigError
 
-        from ..context.remote import Server
-
         if self._url is None:
             raise ConfigError(
                 f"a source of {connector.name!r} runs and has to do the repair: {'; '.join(outcome.sources)};"
                 " give --url with the address that its --listen has, or stop it first"
             )
-        tokens = self._configuration.tokens
-        server = Server(self._url.rstrip("/"), tokens.admin or tokens.any)
+        server = self._configuration.server(self._url, admin=True)
         for start in range(0, len(keys), _MOST_KEYS):
             page = [base64.b64encode(key).decode() for key in keys[start : start + _MOST_KEYS]]
             server.order(connector.name, "resend", table=outcome.tables[0], document={"keys_base64": page})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,8 @@ from compactory.errors import CompactoryError, ConfigError
 
 from ..context.remote import Server
 from ..context.session import all_of
-from ..views.verify_view import Progress as ProgressLine
-from ..views.verify_view import code_of, show
+from ..views.verify_view import code_of, progress, show
+from .comparison import Comparison
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from compactory_connectors.spark.verification.side import SideOutcome
 
     from ..context.configuration import Configuration
+    from ..context.settings_file import DirectorySettings
 
 __all__ = ["SparkComparison"]
 
@@ -34,25 +36,24 @@ _PATIENCE = 600.0  # seconds that a store may take to digest what it holds
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparkComparison:
+class SparkComparison(Comparison):
     """The arguments of a comparison on Spark, and the comparison."""
 
     configuration: Configuration
-    target: str
-    tables: Sequence[str]
-    provider: Sequence[str]
     stores: Sequence[str]
     exports: Sequence[str]
-    wait: float
-    limit: int
     options: SparkOptions
+
+    @property
+    def _settings(self) -> DirectorySettings | None:
+        return self.configuration.directories.get(self.target)
 
     def run(self, *, values: bool, as_json: bool) -> None:
         """Compare, and show what came out. Raises ConfigError with all problems, typer.Exit unless all is equal."""
         from compactory_connectors.spark.failures import spark_failures
 
-        with ProgressLine() as line, spark_failures():
-            tables, sides = self._compared(line.update)
+        with progress() as told, spark_failures():
+            tables, sides = self._compared(told)
         show(tables, limit=self.limit, values=values, as_json=as_json, sides=sides)
         if code := code_of(tables, sides):
             raise typer.Exit(code)
@@ -64,7 +65,9 @@ class SparkComparison:
 
         progress("starting Spark", 0)
         with session(f"compactory verify {Path(self.target).name}", self.options) as spark:
-            tables = [each for connector in connectors for each in self._tables(kafka, connector, progress)]
+            topic = self._settings.directory.topic if self._settings is not None else None
+            compared = [self.of(connector, kafka, topic, progress, digests=True) for connector in connectors]
+            tables = [*chain.from_iterable(compared)]
             sides = self._sides(spark, kafka, self._topic(tables), progress) if self.stores or self.exports else []
         return tables, sides
 
@@ -72,10 +75,10 @@ class SparkComparison:
         """Those whose tables are compared; none where only stores and files are."""
         from ..context.loading import load_connectors
 
-        settings = self.configuration.directories.get(self.target)
+        settings = self._settings
         path = settings.connector if settings is not None else Path(self.target)
         if path is not None and path.suffix in {".json", ".properties"}:
-            return load_connectors([path], self.provider)
+            return load_connectors([path], self.provider or ())
         if self.stores or self.exports:
             return []
         raise ConfigError(
@@ -83,21 +86,10 @@ class SparkComparison:
             f' --export, or write connector = "FILE.json" into [directories.{self.target}] of compactory.toml'
         )
 
-    def _tables(self, kafka: Kafka, connector: ConnectorConfig, progress: Progress) -> list[Outcome]:
-        from compactory_connectors.source.reconcile.verification import verify
-        from compactory_connectors.source.reconcile.verifier import Options
-
-        options = Options(wait=self.wait, most=max(self.limit, 1), digests=True)
-        settings = self.configuration.directories.get(self.target)
-        topic = settings.directory.topic if settings is not None else None
-        found = verify(connector, kafka, options, tables=self.tables, topic=topic, progress=progress)
-        return list(found)
-
     def _topic(self, tables: Sequence[Outcome]) -> str:
         """The one topic that stores and files are compared with."""
-        settings = self.configuration.directories.get(self.target)
-        if settings is not None:
-            return settings.directory.topic
+        if self._settings is not None:
+            return self._settings.directory.topic
         topics = [each.topic for each in tables] or [self.target]
         if len(topics) > 1:
             raise ConfigError(
@@ -114,7 +106,7 @@ class SparkComparison:
         found: list[SideOutcome] = []
         with TopicStates(spark, kafka, topic) as states:
             for url in self.stores:
-                store = Server(url.rstrip("/"), self.configuration.tokens.any, timeout=_PATIENCE)
+                store = self.configuration.server(url, timeout=_PATIENCE)
                 name = self._name(store, topic)
                 found.append(compare_store(states, store, name, wait=self.wait, most=self.limit, progress=progress))
             found += [compare_export(states, kafka, path, most=self.limit, progress=progress) for path in self.exports]

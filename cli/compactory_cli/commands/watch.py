@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
 from ..context.session import begin
-from ..views.terminal import json_or_text, print_json, printable, write
+from ..views.terminal import fields, json_or_text, print_json, printable, write
 
 if TYPE_CHECKING:
     from compactory import Change
@@ -34,19 +34,13 @@ def watch(
     the cursor are gone; the message has the cursor to go on from.
     """
     configuration = begin(flags)
-    changes = _ask if configuration.url else _read
-    for change in changes(configuration, directory, since, prefix):
+    asked = directory, since, prefix
+    for change in configuration.server().changes(*asked) if configuration.url else _read(configuration, *asked):
         if flags.json:
             print_json(change)
         else:
             value = "" if change["kind"] == "delete" else f" {_text(change['new'])}"
             write(f"{change['kind']:6} {printable(change['key'])}{value}")
-
-
-def _ask(configuration: Configuration, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
-    from ..context.remote import Server
-
-    return Server(configuration.url or "", configuration.tokens.any).changes(directory, since, prefix)
 
 
 def _read(configuration: Configuration, name: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
@@ -63,16 +57,9 @@ def _read(configuration: Configuration, name: str, since: str | None, prefix: st
 
 def _shown(change: Change[Any]) -> dict[str, Any]:
     """A change as a server sends it."""
-    return {
-        "kind": change.kind,
-        "key": change.key,
-        "old": json_or_text(change.raw_old),
-        "new": json_or_text(change.raw),
-        "partition": change.partition,
-        "offset": change.offset,
-        "timestamp_ms": change.timestamp_ms,
-        "cursor": str(change.cursor),
-    }
+    values = {"old": json_or_text(change.raw_old), "new": json_or_text(change.raw)}
+    place = fields(change, "partition", "offset", "timestamp_ms")
+    return fields(change, "kind", "key") | values | place | {"cursor": str(change.cursor)}
 
 
 def _text(value: Any) -> str:

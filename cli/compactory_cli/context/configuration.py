@@ -17,6 +17,7 @@ from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.storage.backend import Backend
+from compactory_api.listen import Listen
 from compactory_api.protocol.access import Tokens
 
 from .environment import Environment, read_environment
@@ -26,6 +27,8 @@ from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_
 if TYPE_CHECKING:
     from compactory_connectors.database.jdbc_url import Connection
     from compactory_connectors.outbox.rules import TopicRules
+
+    from .remote import Server
 
 __all__ = ["Configuration", "load"]
 
@@ -94,6 +97,13 @@ class Configuration:
         except ValueError as error:
             raise ConfigError(f"{self._postgres.origin}: {line}" for line in str(error).splitlines()) from None
 
+    def server(self, url: str | None = None, *, admin: bool = False, timeout: float = 10.0) -> Server:
+        """The server at ``url``, else at COMPACTORY_URL. ``admin``: ask with the admin's token where there is one."""
+        from .remote import Server
+
+        token = (self.tokens.admin if admin else None) or self.tokens.any
+        return Server((url or self.url or "").rstrip("/"), token, timeout)
+
     @property
     def names_postgres(self) -> bool:
         """Whether a database was given."""
@@ -140,7 +150,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     settings = _settings(flags, environment)
     problems = [*settings.problems, *environment.problems]
     kafka = _kafka(flags, environment, settings, problems)
-    listen = _first(None, environment, "LISTEN", settings.listen, f"{settings.path}: [http] listen")
+    listen = _first(None, environment, "LISTEN", settings.http.get("listen"), f"{settings.path}: [http] listen")
     url = None if flags.kafka else _first(None, environment, "URL")
     problems += _listen_problems(listen) + _url_problems(url)
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
@@ -153,7 +163,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         directories=settings.directories,
         url=url.value.rstrip("/") if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
-        advertised=environment.get("HTTP_ADVERTISED") or settings.advertised,
+        advertised=environment.get("HTTP_ADVERTISED") or settings.http.get("advertised"),
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),
@@ -232,19 +242,19 @@ def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems:
 def _listen_problems(listen: _Given | None) -> list[str]:
     if listen is None:
         return []
-    host, colon, port = listen.value.rpartition(":")
-    if host and colon and port.isascii() and port.isdigit() and int(port) < 65536:
-        return []
-    return [f"{listen.origin}: must be HOST:PORT such as {_DEFAULT_LISTEN}, with a port up to 65535"]
+    try:
+        Listen.parse(listen.value)
+    except ConfigError as error:
+        return [f"{listen.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
+    return []
 
 
 def _tokens(environment: Environment, settings: SettingsFile, problems: list[str]) -> Tokens:
     try:
+        scopes = ("read", "write", "admin")
+        given = {name: environment.get(f"HTTP_{name.upper()}_TOKEN") for name in scopes}
         return Tokens(
-            read=environment.get("HTTP_READ_TOKEN") or settings.read_token,
-            write=environment.get("HTTP_WRITE_TOKEN") or settings.write_token,
-            admin=environment.get("HTTP_ADMIN_TOKEN") or settings.admin_token,
-            clients=settings.clients,
+            **{name: given[name] or settings.http.get(f"{name}_token") for name in scopes}, clients=settings.clients
         )
     except ConfigError as error:
         problems += error.problems

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TypeVar
 
 from .session import refuse
@@ -23,8 +23,8 @@ def imported(place: str, kind: type[T], example: str) -> T:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
+        found = resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
         refuse(f"{place}: {error}")
     if not isinstance(found, kind):
         refuse(f"{place} is no {wanted}, but {type(found).__name__}")

@@ -12,24 +12,15 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import Request, urlopen
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.records import Entry
+from compactory.token import Token
 
 from .failure import StepFailed
 
-__all__ = ["RemoteEntry", "Server"]
+__all__ = ["Server"]
 
 _MOST_ERRORS = 1000  # what a server lists at most
 _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
-
-
-class RemoteEntry:
-    """An entry as a server answers it: the bytes of the topic and the record they came from."""
-
-    def __init__(self, value: bytes, place: str | None) -> None:
-        self.value = value
-        topic, partition, offset = place.rsplit(":", 2) if place and place.count(":") >= 2 else (None, None, None)
-        self.topic = topic
-        self.partition = int(partition) if partition else None
-        self.offset = int(offset) if offset else None
 
 
 class Server:
@@ -46,10 +37,11 @@ class Server:
         parts = urlsplit(self._url)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
-    def entry(self, directory: str, key: str) -> RemoteEntry:
-        """The entry of a key."""
+    def entry(self, directory: str, key: str) -> Entry:
+        """The entry of a key, without its record's time."""
         body, headers = self._ask(f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}")
-        return RemoteEntry(body, headers.get("Compactory-Offset"))
+        token = Token.parse(headers["Compactory-Offset"])
+        return Entry(key, body, token.topic, token.partition, token.offset, -1)
 
     def directories(self) -> list[dict[str, Any]]:
         """Every directory with its state."""

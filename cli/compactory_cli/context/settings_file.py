@@ -117,11 +117,7 @@ class SettingsFile:
     postgres: str | None = field(default=None, repr=False)
     store: StoreSettings | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict)
-    listen: str | None = None
-    advertised: str | None = None
-    read_token: str | None = field(default=None, repr=False)
-    write_token: str | None = field(default=None, repr=False)
-    admin_token: str | None = field(default=None, repr=False)
+    http: Mapping[str, str] = field(default_factory=dict, repr=False)
     clients: tuple[Client, ...] = ()
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
     outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
@@ -161,12 +157,8 @@ class _Reader:
             postgres=postgres.get("url"),
             store=self._store(known.get("store", {}), store, options),
             store_options=options,
-            listen=http.get("listen"),
-            advertised=http.get("advertised"),
-            read_token=http.get("read_token"),
-            write_token=http.get("write_token"),
-            admin_token=http.get("admin_token"),
-            clients=tuple(self._clients(http.get("clients", {}), known.get("directories", {}))),
+            clients=tuple(self._clients(http.pop("clients", {}), known.get("directories", {}))),
+            http=http,
             directories=self._directories(known.get("directories", {})),
             outbox_topics=self._outbox(known.get("outbox", {})),
             problems=tuple(self._problems),
@@ -189,11 +181,7 @@ class _Reader:
     def _clients(self, section: Mapping[str, Any], directories: Mapping[str, Any]) -> Iterator[Client]:
         from compactory_api.protocol.access import Client, Scope
 
-        for name, written in section.items():
-            place = f"http.clients.{name}"
-            if not isinstance(written, dict):
-                self._problem("http.clients", name, f"must be a section: [{place}]")
-                continue
+        for name, place, written in self._sections("http.clients", section):
             values = self._checked(place, written, _CLIENT)
             scopes = values.get("scopes", {})
             for directory, scope in scopes.items():
@@ -214,13 +202,8 @@ class _Reader:
             return None
         if "token" in values:
             return str(values["token"])
-        path: Path = self._path.parent / values["token_file"]
-        try:
-            return path.read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
-            self._problem(place, "token_file", f"{path} can't be read: {reason}; relative to this file's folder")
-            return None
+        text = self._text(place, "token_file", values["token_file"])
+        return None if text is None else text.rstrip("\r\n")
 
     def _store(
         self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]
@@ -255,11 +238,7 @@ class _Reader:
 
     def _directories(self, section: Mapping[str, Any]) -> dict[str, DirectorySettings]:
         found: dict[str, DirectorySettings] = {}
-        for name, written in section.items():
-            place = f"directories.{name}"
-            if not isinstance(written, dict):
-                self._problem("directories", name, f"must be a section: [directories.{name}]")
-                continue
+        for name, place, written in self._sections("directories", section):
             values = self._checked(place, written, _DIRECTORY)
             rules = self._rules(place, values)
             indexes = self._indexes(place, values.pop("indexes", []))
@@ -295,18 +274,28 @@ class _Reader:
         return None
 
     def _schema(self, place: str, written: str) -> dict[str, Any] | None:
+        text = self._text(place, "schema", written)
+        if text is None:
+            return None
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            self._problem(place, "schema", f"{written} is not JSON: {error}")
+            return None
+        if isinstance(found, dict):
+            return found
+        self._problem(place, "schema", f"{written} is not a JSON Schema: it must be an object")
+        return None
+
+    def _text(self, place: str, key: str, written: str) -> str | None:
+        """The text of a file that a key names, relative to our own."""
         path = self._path.parent / written
         try:
-            found = json.loads(path.read_bytes())
-        except OSError as error:
-            self._problem(place, "schema", f"{path} can't be read: {error.strerror}; relative to this file's folder")
-        except ValueError as error:
-            self._problem(place, "schema", f"{path} is not JSON: {error}")
-        else:
-            if isinstance(found, dict):
-                return found
-            self._problem(place, "schema", f"{path} is not a JSON Schema: it must be an object")
-        return None
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+            self._problem(place, key, f"{path} can't be read: {reason}; relative to this file's folder")
+            return None
 
     def _outbox(self, section: Mapping[str, Any]) -> dict[str, TopicRules]:
         if not section:
@@ -344,6 +333,14 @@ class _Reader:
         if not path.is_file():
             self._problem(place, "connector", f"there is no file {path}; the path is relative to this file's folder")
         return path
+
+    def _sections(self, place: str, section: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Name, place and contents of each section within this one; a problem for what is none."""
+        for name, written in section.items():
+            if isinstance(written, dict):
+                yield name, f"{place}.{name}", written
+            else:
+                self._problem(place, name, f"must be a section: [{place}.{name}]")
 
     def _checked(
         self, place: str, section: Mapping[str, Any], kinds: Mapping[str, Any], prefix: str = ""

@@ -9,7 +9,6 @@ import contextlib
 import json
 import socket
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
@@ -26,6 +25,15 @@ __all__ = ["Orders", "order"]
 _PATIENCE = 60.0  # seconds that an order may take, as Postgres may on a slow disk
 _MOST = 4096
 _LOOK = 0.5  # seconds between looks whether everything runs
+_TOLD = {  # of an order that was carried out already, and of one that is now
+    ("stop", "postgres"): ("Postgres is down already", "Postgres is down; lookups go on"),
+    ("start", "postgres"): ("Postgres runs already", "Postgres is back; the source comes back by itself"),
+    ("stop", "kafka"): (
+        "the broker hangs already",
+        "the broker hangs (SIGSTOP), and keeps its topics in memory: clients see an outage, lookups go on",
+    ),
+    ("start", "kafka"): ("the broker runs already", "the broker goes on, with all its topics"),
+}
 
 
 class Orders:
@@ -78,16 +86,10 @@ class Orders:
         """Do ``{"action": "stop"|"start", "server": …}`` and say what came of it."""
         began = time.perf_counter()
         action, server = asked.get("action"), asked.get("server")
-        doings: dict[tuple[Any, Any], Callable[[], str]] = {
-            ("stop", "postgres"): self._stop_postgres,
-            ("start", "postgres"): self._start_postgres,
-            ("stop", "kafka"): self._pause_kafka,
-            ("start", "kafka"): self._resume_kafka,
-        }
-        if (do := doings.get((action, server))) is None:
+        if (action, server) not in _TOLD:
             raise ConfigError(f"the demo can't {action} {server}")
         try:
-            told = do()
+            told = self._done(action, server)
         finally:
             self._running = self._stage.pids
             self._stage.home.announce(self._stage.describe())
@@ -96,34 +98,19 @@ class Orders:
         self._narrator.tell({"order": answer}, f" [cyan]→[/] [bold]{action} {server}[/]: {told}")
         return answer
 
-    def _stop_postgres(self) -> str:
-        if not self._stage.postgres.running:
-            return "Postgres is down already"
-        self._stage.postgres.stop()
-        return "Postgres is down; lookups go on"
-
-    def _start_postgres(self) -> str:
-        if self._stage.postgres.running:
-            return "Postgres runs already"
-        self._stage.postgres.start()
-        return "Postgres is back; the source comes back by itself"
-
-    def _pause_kafka(self) -> str:
-        if self._paused:
-            return "the broker hangs already"
-        self._stage.broker.pause()
-        self._paused = True
-        return (
-            "the broker hangs (SIGSTOP): clients see an outage, lookups go on;"
-            " it is not ended, for its topics are in memory only"
-        )
-
-    def _resume_kafka(self) -> str:
-        if not self._paused:
-            return "the broker runs already"
-        self._stage.broker.resume()
-        self._paused = False
-        return "the broker goes on, with all its topics"
+    def _done(self, action: Any, server: Any) -> str:
+        """Do it unless that was done already; say so."""
+        postgres, broker = self._stage.postgres, self._stage.broker
+        is_up = postgres.running if server == "postgres" else not self._paused
+        already, told = _TOLD[action, server]
+        if is_up == (action == "start"):
+            return already
+        if server == "postgres":
+            (postgres.start if action == "start" else postgres.stop)()
+        else:
+            (broker.resume if action == "start" else broker.pause)()
+            self._paused = action == "stop"
+        return told
 
 
 def order(home: Home, asked: dict[str, Any]) -> dict[str, Any]:

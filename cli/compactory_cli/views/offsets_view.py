@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import decoded, legible, number, print_json, say, seconds
+from .terminal import decoded, fields, legible, number, print_json, say, seconds
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -137,10 +137,7 @@ def _change_json(item: Preview) -> dict[str, Any]:
 
 def _difference_json(found: Difference) -> dict[str, Any]:
     return {
-        "same": found.same,
-        "lacking": found.lacking,
-        "removed": found.removed,
-        "held": found.held,
+        **fields(found, "same", "lacking", "removed", "held"),
         "examples": [{"key": decoded(key), "value": decoded(value)} for key, value in found.examples],
     }
 

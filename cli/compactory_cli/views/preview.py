@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from .terminal import decoded, json_or_text, legible, number, output, print_json, say, table
+from .terminal import decoded, fields, json_or_text, legible, number, output, print_json, say, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -27,8 +27,7 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
                 "server": config.connection.server,
                 "mode": config.mode.value,
                 "tables": [_json(item) for item in shown.tables],
-                "warnings": list(shown.warnings),
-                "notes": list(shown.notes),
+                **fields(shown, "warnings", "notes"),
             }
             for config, shown in found
         ]
@@ -48,27 +47,12 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
 
 def _json(item: TablePreview) -> dict[str, Any]:
     return {
-        "table": item.table,
-        "kind": item.kind,
-        "topic": item.topic,
-        "mode": item.mode,
-        "cursor": list(item.cursor),
-        "reading": item.reading,
+        **fields(item, "table", "kind", "topic", "mode", "cursor", "reading", "rows", "key_columns", "columns"),
         "misses_late_commits": not item.covered,
-        "rows": item.rows,
-        "key_columns": list(item.key_columns),
-        "columns": list(item.columns),
         "left_out": [column.name for column in item.schema if not column.used],
-        "schema": [
-            {"name": column.name, "type": column.type, "nullable": column.nullable, "used": column.used}
-            for column in item.schema
-        ],
+        "schema": [fields(column, "name", "type", "nullable", "used") for column in item.schema],
         "fields": _fields(item),
-        "adopted": item.adopted,
-        "notifies": item.notifies,
-        "sql": item.sql,
-        "skipped": list(item.skipped),
-        "warnings": list(item.warnings),
+        **fields(item, "adopted", "notifies", "sql", "skipped", "warnings"),
         "records": [
             {"key": decoded(record[0]), "value": json_or_text(record[1]), **_routing(record)} for record in item.records
         ],

@@ -19,6 +19,7 @@ __all__ = [
     "cut",
     "decoded",
     "errors",
+    "fields",
     "json_or_text",
     "legible",
     "marked",
@@ -70,6 +71,11 @@ def write(text: str) -> None:
 def print_json(value: Any) -> None:
     """One JSON value on one line of stdout."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def fields(item: object, *names: str) -> dict[str, Any]:
+    """These attributes of it, for programs."""
+    return {name: getattr(item, name) for name in names}
 
 
 def answer(value: Any, text: str, *, as_json: bool) -> None:

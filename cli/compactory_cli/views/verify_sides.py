@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import cut, legible, named, number, print_table, say, seconds
+from .terminal import cut, fields, legible, named, number, print_table, say, seconds
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.verification.side import Differing, SideOutcome
@@ -72,17 +72,11 @@ def _document(side: SideOutcome, limit: int, values: bool) -> dict[str, Any]:
 
     kinds = (Finding.MISSING, Finding.EXTRA, Finding.DIFFERENT, Finding.CHANGING)
     return {
-        "place": side.place,
-        "equal": side.equal,
-        "failure": side.failure,
-        "expected": side.expected,
-        "stored": side.stored,
+        **fields(side, "place", "equal", "failure", "expected", "stored"),
         **{kind.value: side.findings.get(kind, 0) for kind in kinds},
         "bad": side.bad,
         "positions": {str(number): position for number, position in sorted(side.positions.items())},
-        "behind": side.behind,
-        "ranges": side.ranges,
-        "notes": list(side.notes),
+        **fields(side, "behind", "ranges", "notes"),
         "seconds": round(side.seconds, 3),
         "differences": [_difference(each, values) for each in side.differences[:limit]],
     }

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import cut, errors, legible, named, number, print_json, print_table, say, seconds
+from .terminal import cut, errors, fields, legible, named, number, print_json, print_table, say, seconds
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from compactory_connectors.source.reconcile.outcome import Difference, Outcome
+    from compactory_connectors.source.reconcile.progress import Progress
     from compactory_connectors.spark.verification.side import SideOutcome
 
-__all__ = ["Progress", "code_of", "show"]
+__all__ = ["code_of", "progress", "show"]
 
 _DIFFERENT, _NOT_IN_TIME = 1, 3
 
 
-class Progress:
-    """A line on stderr while its block runs, where stderr is a terminal."""
-
-    def __init__(self) -> None:
-        self._status: Status | None = None
-
-    def __enter__(self) -> Self:
-        if errors().is_terminal:
-            self._status = errors().status("connecting")
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def update(self, doing: str, done: int) -> None:
-        """Show what is being done, and how much of it is."""
-        if self._status is not None:
-            self._status.update(f"{escape(doing)}: {number(done)}")
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A line on stderr, where that is a terminal, of what is being done and how much of it is."""
+    with errors().status("connecting") as status:
+        yield lambda doing, done: status.update(f"{escape(doing)}: {number(done)}")
 
 
 def show(
@@ -163,18 +148,11 @@ def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
     from compactory_connectors.source.reconcile.checker import Finding
 
     document: dict[str, Any] = {
-        "topic": outcome.topic,
-        "tables": list(outcome.tables),
-        "equal": outcome.equal,
-        "expected": outcome.expected,
-        "stored": outcome.stored,
+        **fields(outcome, "topic", "tables", "equal", "expected", "stored"),
         **{finding.value: outcome.findings[finding] for finding in Finding if finding is not Finding.EQUAL},
         "several_partitions": outcome.doubled,
         "unreadable_rows": list(outcome.unreadable),
-        "polled": outcome.polled,
-        "sources": list(outcome.sources),
-        "notes": list(outcome.notes),
-        "rounds": outcome.rounds,
+        **fields(outcome, "polled", "sources", "notes", "rounds"),
         "seconds": round(outcome.seconds, 3),
         "differences": [_difference(each, values) for each in outcome.differences[:limit]],
     }

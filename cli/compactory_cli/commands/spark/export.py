@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from ...context.flags import Flags, argument, command, flag, option
 from ...context.session import begin
 from ...views.terminal import number, print_json, print_table, write
-from .command import Conf, Format, Jars, Master, spark_options
+from .arguments import Format, SparkArguments
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.export.job import ExportOptions
@@ -25,6 +25,7 @@ def export(
     flags: Flags,
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     to: Annotated[str, option("--to", "PATH", "A new or empty folder, on any file system.")],
+    *,
     form: Annotated[Format, option("--format", help="Format of the files.")] = "parquet",
     since: Annotated[
         str | None, option("--since", "PATH", "Only records that changed after the export in this folder.")
@@ -45,9 +46,7 @@ def export(
     ] = None,
     wait: Annotated[float, option("--wait", "SECONDS", "Time to wait for an open transaction.", min=0)] = 60.0,
     task_memory: Annotated[int, option("--task-memory", "MB", "Keys and values that a task may hold.", min=16)] = 512,
-    master: Master = None,
-    conf: Conf = None,
-    jars: Jars = None,
+    spark: SparkArguments,
 ) -> None:
     """Export a topic's newest records to files, up to the high watermarks of the start, with a manifest written last.
 
@@ -69,7 +68,7 @@ def export(
         task_memory=task_memory << 20,
     )
     configuration = begin(flags)
-    manifest = _run(configuration, directory, to, options, spark_options(master, conf, jars))
+    manifest = _run(configuration, directory, to, options, spark.options())
     _show(manifest, to, as_json=flags.json)
     bad = manifest.counts.bad + manifest.counts.nameless
     if max_bad is not None and bad > max_bad:

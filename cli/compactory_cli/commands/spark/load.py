@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 from compactory.errors import ConfigError
@@ -28,30 +26,17 @@ from ...context.failure import StepFailed
 from ...context.session import Problems
 from ...views.spark_progress import StageBars
 from ...views.spark_view import show
+from .arguments import LoadArguments
 from .targets import Aim, References, TableAim, TopicAim, aim_at
 
 __all__ = ["LoadCommand"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoadCommand:
+class LoadCommand(LoadArguments):
     """The command's arguments, as they were given."""
 
     configuration: Configuration
-    sources: Sequence[str]
-    directory: str
-    to: str
-    rules: Path | None
-    mode: str
-    dry_run: bool
-    rejects: str | None
-    max_rejects: str | None
-    max_deactivate: str | None
-    load_id: str | None
-    report: Path | None
-    format: str | None
-    table: str | None
-    provider: Sequence[str]
     options: SparkOptions
     as_json: bool
 
@@ -60,8 +45,9 @@ class LoadCommand:
         problems = Problems()
         rules = problems.of(self._rules)
         plan = problems.of(lambda: self._plan(rules or Rules()))
-        aim = problems.of(lambda: aim_at(self.configuration, self.to, self.directory, self.provider, rules or Rules()))
-        references = problems.of(lambda: References.of(self.configuration, self.provider, rules or Rules()))
+        given = self.configuration, self.provider or ()
+        aim = problems.of(lambda: aim_at(*given, self.to, self.directory, rules or Rules()))
+        references = problems.of(lambda: References.of(*given, rules or Rules()))
         for check in (self._check_sources, self._limit, self._check_report):
             problems.of(check)
         problems.raise_any()

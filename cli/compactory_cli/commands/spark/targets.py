@@ -93,7 +93,7 @@ class TopicAim:
 Aim = TableAim | TopicAim
 
 
-def aim_at(configuration: Configuration, to: str, name: str, providers: Sequence[str], rules: Rules) -> Aim:
+def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name: str, rules: Rules) -> Aim:
     """The target that a directory's name stands for. Raises ConfigError with every problem found."""
     settings = configuration.directories.get(name)
     connector = None
@@ -135,7 +135,7 @@ class References:
                 problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {known}"])
                 continue
             to = "postgres" if settings.connector is not None else "kafka"
-            aim = problems.of(partial(aim_at, configuration, to, name, providers, Rules()))
+            aim = problems.of(partial(aim_at, configuration, providers, to, name, Rules()))
             aims |= {name: aim} if aim is not None else {}
         problems.raise_any()
         return References(aims=aims)

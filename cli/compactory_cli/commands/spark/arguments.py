@@ -1,0 +1,102 @@
+"""The options of ``compactory spark``: how Spark runs, and what a load is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from ...context.flags import argument, flag, option
+from ...context.loading import Providers
+from ...context.session import refuse
+
+if TYPE_CHECKING:
+    from compactory_connectors.spark.session import SparkOptions
+
+__all__ = ["Format", "LoadArguments", "SparkArguments"]
+
+Format = Literal["parquet", "orc", "csv", "json"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkArguments:
+    """How Spark runs."""
+
+    master: Annotated[
+        str | None,
+        option(
+            "--master",
+            "MASTER",
+            "Spark's master URL, as in spark-submit; default: that of spark-submit, else local[*].",
+        ),
+    ] = None
+    conf: Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; may be repeated.")] = None
+    jars: Annotated[
+        Path | None,
+        option(
+            "--jars",
+            "DIR",
+            "A folder of JDBC drivers in place of Postgres', which is fetched; default: COMPACTORY_SPARK_JARS.",
+        ),
+    ] = None
+
+    def options(self) -> SparkOptions:
+        """Return them for a session. Raises ConfigError for a property that is none."""
+        from compactory_connectors.spark.session import SparkOptions
+
+        properties = {}
+        for text in self.conf or ():
+            name, equals, value = text.partition("=")
+            if not name or not equals:
+                refuse(f"--conf {text}: must be KEY=VALUE, such as spark.sql.shuffle.partitions=64")
+            properties[name] = value
+        return SparkOptions(master=self.master, conf=properties, jars=self.jars)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadArguments:
+    """What to load, and how."""
+
+    sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders; or a JDBC URL with --table.")]
+    directory: Annotated[str, option("--directory", "NAME", "A directory of compactory.toml, a table or a topic.")]
+    to: Annotated[
+        Literal["postgres", "kafka"],
+        option("--to", help="Write into the directory's table, or directly into its topic."),
+    ]
+    rules: Annotated[
+        Path | None,
+        option("--rules", "FILE", "YAML file: the field for each column, and the rules for rows."),
+    ] = None
+    mode: Annotated[
+        Literal["upsert", "replace"],
+        option("--mode", help="replace deactivates keys missing from the source."),
+    ] = "upsert"
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would change, with examples; write nothing but rejects.")] = (
+        False
+    )
+    rejects: Annotated[str | None, option("--rejects", "DIR", "A folder for rejected rows.")] = None
+    max_rejects: Annotated[
+        str | None,
+        option(
+            "--max-rejects",
+            "N|N%",
+            "Load nothing if more rows are rejected; default: 0 without --rejects, else no limit.",
+        ),
+    ] = None
+    max_deactivate: Annotated[
+        str | None,
+        option(
+            "--max-deactivate", "N|N%", "Load nothing if more keys are missing; default: the connector's limit, or 20%."
+        ),
+    ] = None
+    load_id: Annotated[
+        str | None,
+        option("--load-id", "ID", "Load into Postgres only once under this id; default: a new id."),
+    ] = None
+    report: Annotated[Path | None, option("--report", "FILE", "Write a JSON report, also of a load that fails.")] = None
+    format: Annotated[
+        Format | None,
+        option("--format", help="Format of the files; default: by the ending of their names."),
+    ] = None
+    table: Annotated[str | None, option("--table", "TABLE", "The table behind a JDBC URL.")] = None
+    provider: Providers = None
