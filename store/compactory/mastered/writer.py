@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import queue
 import time
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, Self
 
 import orjson
@@ -41,7 +41,6 @@ _QUICK = 3.0  # seconds for the look at topics before a load
 _RECORD_BYTES = 1_000_000  # the client's own limit
 _OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
 _OWNER = "owner"  # key of the record that names the owner
-_STOP = None
 
 
 class MasteredWriter:
@@ -85,12 +84,12 @@ class MasteredWriter:
         )  # fmt: skip
         self._checker = Checker(self.directory, rules, {name: store[name] for name in rules.references.values()})
         self._record_bytes = _RECORD_BYTES
-        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._handing_over = Lock()  # nothing is queued after _STOP
+        self._thread = ThreadPoolExecutor(1, f"compactory-write-{self.directory.name}")
+        self._handing_over = Lock()  # guards _waiting and _open; while items wait, the thread takes them or is asked to
+        self._waiting: deque[Item] = deque()
+        self._open = False
         self._fenced_at = float("-inf")
         self._owned: Ownership | None = None  # written by the thread
-        self._thread: Thread | None = None
-        self._closed = False
 
     def __enter__(self) -> Self:
         start_writers([self])
@@ -133,16 +132,14 @@ class MasteredWriter:
         configs = self._kafka.topic_configs(topics, self._timeout).values()
         self._record_bytes = min([_RECORD_BYTES, *(int(config["max.message.bytes"]) for config in configs)])
         self._checker.largest = self._record_bytes - _OVERHEAD
-        self._thread = Thread(target=self._run, name=f"compactory-write-{self.directory.name}", daemon=True)
-        self._thread.start()
+        self._open = True
 
     def close(self) -> None:
         """Refuse new operations, answer those that wait, end the thread. Idempotent; complete on return."""
         with self._handing_over:
-            self._closed = True
-            self._queue.put(_STOP)
-        if self._thread is not None:
-            self._thread.join()
+            self._open = False
+        self._thread.shutdown()
+        self._drop()
         self._notes.close()
 
     def put(self, key: str, value: dict[str, Any], **conditions: Any) -> Written:
@@ -191,27 +188,26 @@ class MasteredWriter:
         item = Item(operations, take_over)
         item.future.set_running_or_notify_cancel()  # who waits may give up, but not take it back
         with self._handing_over:
-            if not self._closed and self._thread is not None:
-                self._queue.put(item)
+            if self._open:
+                if not self._waiting:
+                    self._thread.submit(self._turn)
+                self._waiting.append(item)
                 return item.future
         item.future.set_exception(NotReady(f"directory {self.directory.name!r} takes no writes now"))
         return item.future
 
-    def _run(self) -> None:
-        stopping = False
-        while not stopping:
-            first = self._queue.get()
+    def _turn(self) -> None:
+        """Write what waits, in each transaction as much as it takes."""
+        more = True
+        while more:
             self._await_markers()
-            batch = [] if first is None else [first]
-            stopping = first is _STOP
-            with suppress(queue.Empty):
-                while sum(len(item.operations) for item in batch) < _MOST:
-                    item = self._queue.get_nowait()
-                    stopping |= item is _STOP
-                    if item is not None:
-                        batch.append(item)
+            batch, size = list[Item](), 0
+            with self._handing_over:
+                while self._waiting and size < _MOST:
+                    batch.append(self._waiting.popleft())
+                    size += len(batch[-1].operations)
+                more = bool(self._waiting)
             self._answer(batch)
-        self._drop()
 
     def _await_markers(self) -> None:
         """Wait until the store has read the last transaction; meanwhile more operations come for the next one.
