@@ -13,7 +13,19 @@ from operator import itemgetter
 from struct import Struct
 from typing import NamedTuple
 
-__all__ = ["METADATA_SIZE", "Origin", "count_partitions", "newer", "origin", "pack", "partition_base", "unpack"]
+from compactory.records import Entry
+
+__all__ = [
+    "METADATA_SIZE",
+    "Origin",
+    "count_partitions",
+    "entry_of",
+    "newer",
+    "origin",
+    "pack",
+    "partition_base",
+    "unpack",
+]
 
 _METADATA = Struct("<qq")
 _OFFSET_BITS = 48
@@ -47,6 +59,11 @@ def unpack(packed: bytes) -> tuple[int, int, int]:
     """Return partition, offset and timestamp as a plain tuple: what `origin` gives, at half the price."""
     place, timestamp = _unpack_from(packed, len(packed) - METADATA_SIZE)
     return place >> _OFFSET_BITS, place & _OFFSET_MASK, timestamp
+
+
+def entry_of(key: str, packed: bytes, topic: str) -> Entry:
+    """Return the entry that a packed record holds under a lookup key."""
+    return Entry(key, packed[:-METADATA_SIZE], topic, *unpack(packed))
 
 
 def newer(packed: bytes) -> tuple[int, int]:

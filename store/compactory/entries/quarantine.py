@@ -14,7 +14,7 @@ import orjson
 
 from compactory.codec.packed_record import Origin
 from compactory.errors import BadRecord
-from compactory.records import Partition, QuarantinedRecord
+from compactory.records import QuarantinedRecord
 
 __all__ = ["Quarantine"]
 
@@ -91,36 +91,27 @@ class Quarantine:
         """Return the topic keys whose newest record is bad. For the writing thread."""
         return frozenset(number for number in self._held if isinstance(number, bytes))
 
-    def add(
-        self,
-        partition: Partition,
-        offset: int,
-        key: bytes | None,
-        value: bytes | None,
-        timestamp_ms: int,
-        error: Exception,
-        name: bytes | None,
-    ) -> None:
+    def add(self, at: Origin, key: bytes | None, value: bytes | None, error: Exception, name: bytes | None) -> None:
         """Keep a bad record; ``name`` is its lookup key where that much could be read."""
         kind = type(error).__name__
         if self.strict:
-            message = f"bad record in {partition.topic} partition {partition.partition} offset {offset}: {kind}"
+            message = f"bad record in {self.topic} partition {at.partition} offset {at.offset}: {kind}"
             raise BadRecord(f'{message}; the store was told on_bad_record="fail"') from error
         found = QuarantinedRecord(
             directory=self.directory,
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=offset,
+            topic=self.topic,
+            partition=at.partition,
+            offset=at.offset,
             key=key,
             value=value,
-            timestamp_ms=timestamp_ms,
+            timestamp_ms=at.timestamp_ms,
             error=f"{kind}: {error}",
             stacktrace="".join(traceback.format_exception(error)),
         )
         again = found in self  # it was tried once more
         self._keep(_Held(found, name))
         if not again:
-            self._report(partition, offset, kind)
+            self._report(at, kind)
 
     def outlives(self, key: bytes, good: Origin) -> bool:
         """Say whether the bad record of a topic key is of another partition, and newer than this good one."""
@@ -185,13 +176,13 @@ class Quarantine:
         else:
             del self.names[name]
 
-    def _report(self, partition: Partition, offset: int, kind: str) -> None:
+    def _report(self, at: Origin, kind: str) -> None:
         """Log the 1st, 10th, 100th …: a topic full of bad records must not fill the log. Never the value."""
         self.total += 1
         if str(self.total).rstrip("0") == "1":
             log.warning(
                 "bad record number %d in directory %s: %s partition %d offset %d: %s; see quarantine()",
-                self.total, self.directory, partition.topic, partition.partition, offset, kind,
+                self.total, self.directory, self.topic, at.partition, at.offset, kind,
             )  # fmt: skip
 
     def _unpacked(self, packed: bytes) -> _Held:

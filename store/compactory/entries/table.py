@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from compactory.cleanup import apart
 from compactory.codec.decoding import Document, Term, decoder, document, key_text, key_texts, path
-from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base, unpack
+from compactory.codec.packed_record import METADATA_SIZE, entry_of, newer, origin, pack, partition_base, unpack
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.bulk import Bulk
@@ -23,7 +23,7 @@ from compactory.entries.key_owners import KeyOwners, Swap
 from compactory.entries.quarantine import Quarantine
 from compactory.entries.secondary_index import Secondary
 from compactory.errors import DecodeError
-from compactory.records import Contested, Entry, Partition, QuarantinedRecord
+from compactory.records import Contested, QuarantinedRecord
 from compactory.storage.backend import Cut, DirectoryStorage, Frozen
 from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
@@ -125,16 +125,15 @@ class Table:
         self.usable = self.usable or len(rest.keys) < len(run.keys)
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
-            self._apply_one(run.partition, key, value, pack(place + offset, stamp))
+            self._apply_one(key, value, pack(place + offset, stamp))
 
     def retry(self, error: QuarantinedRecord) -> bool:
         """Apply a bad record once more; say whether it is good now. False where it is not kept."""
         if error not in self.quarantine:
             return False
-        partition = Partition(error.topic, error.partition)
         metadata = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
         with self._alone((error.key,)):
-            self._apply_one(partition, error.key, error.value, metadata)
+            self._apply_one(error.key, error.value, metadata)
         self.version = object()
         return error not in self.quarantine
 
@@ -227,28 +226,26 @@ class Table:
         for key in [key for key, metadata in self._tombstones.items() if origin(metadata).timestamp_ms < before_ms]:
             del self._tombstones[key]
 
-    def _apply_one(self, partition: Partition, key: bytes | None, value: bytes | None, metadata: bytes) -> None:
+    def _apply_one(self, key: bytes | None, value: bytes | None, metadata: bytes) -> None:
         if self.multi_partition and key is not None and self._is_superseded(key, metadata):
             return
         name = None if self.directory.key else key
         doc: Document | None = None
+        packed: bytes | None = None
         terms: Terms = ()
         try:
             topic_key = _checked(key)
             doc = self._read(value)
             if doc is not None and value is not None:
-                name = self._name(topic_key, doc)
+                name, packed = self._name(topic_key, doc), value + metadata
                 terms = tuple(index.term_of(doc) for index in self.indexes.values())
                 if self._decodes:
-                    self._decode(self._entry(name, value, metadata) if self._decodes_entries else value)
+                    self._decoded(name.decode(), packed)
         except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
-            where = origin(metadata)
-            self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, error, name)
+            self.quarantine.add(origin(metadata), key, value, error, name)
             return
-        packed = None if doc is None or name is None or value is None else value + metadata
         if self.projection is not None and (refused := self._project(topic_key, name, packed, metadata)) is not None:
-            where = origin(metadata)
-            self.quarantine.add(partition, where.offset, key, value, where.timestamp_ms, refused, name)
+            self.quarantine.add(origin(metadata), key, value, refused, name)
             return
         self.usable = self.usable or doc is not None or (value is not None and self._fits(value))
         if packed is None or name is None:
@@ -267,9 +264,7 @@ class Table:
             if self._entries.get(name) != packed:
                 continue  # another owner answers
             if (refused := self._feed(packed, Swap(name, None, packed))) is not None:
-                at, value = origin(packed), packed[:-METADATA_SIZE]
-                place = Partition(self.directory.topic, at.partition)
-                self.quarantine.add(place, at.offset, topic_key, value, at.timestamp_ms, refused, name)
+                self.quarantine.add(origin(packed), topic_key, packed[:-METADATA_SIZE], refused, name)
 
     def _project(self, topic_key: bytes, name: bytes | None, packed: bytes | None, metadata: bytes) -> Exception | None:
         """Feed the projection the changes that a record is about to make; return what it raises."""
@@ -292,8 +287,8 @@ class Table:
         return None
 
     def _decoded(self, key: str, packed: bytes) -> Any:
-        value, metadata = packed[:-METADATA_SIZE], packed[-METADATA_SIZE:]
-        return self._decode(self._entry(key.encode(), value, metadata) if self._decodes_entries else value)
+        entries, topic = self._decodes_entries, self.directory.topic
+        return self._decode(entry_of(key, packed, topic) if entries else packed[:-METADATA_SIZE])
 
     def _read(self, value: bytes | None) -> Document | None:
         """Return the document in a value as far as keys and indexes need it; None means deleted."""
@@ -317,10 +312,6 @@ class Table:
     def _name(self, topic_key: bytes, doc: Document) -> bytes:
         field = self.directory.key
         return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
-
-    def _entry(self, name: bytes, value: bytes, metadata: bytes) -> Entry:
-        partition, offset, timestamp_ms = origin(metadata)
-        return Entry(name.decode(), value, self.directory.topic, partition, offset, timestamp_ms)
 
     def _put(self, topic_key: bytes, name: bytes, packed: bytes, terms: Terms, metadata: bytes) -> None:
         old = self._owners.get(topic_key)

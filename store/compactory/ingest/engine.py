@@ -204,11 +204,10 @@ class Engine:
         def taken() -> DirectorySnapshot:
             topic_tables = self._known(topic)
             [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
-            positions, _ = self.progress.checkpointed(topic)
             return DirectorySnapshot(
                 directory=directory,
                 topic_id=topic_tables.topic_id,
-                positions={part.partition: offset for part, offset in positions.items()},
+                positions=self.progress.checkpointed(topic)[0],
                 bad=table.quarantine.bad_keys(),
                 revision=table.revision,
                 entries=table.snapshot(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compactory.clock import clock
-from compactory.codec.packed_record import METADATA_SIZE, pack, partition_base
+from compactory.codec.packed_record import entry_of, pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.table import name_reader
 from compactory.errors import Unreachable, VersionGone
@@ -30,7 +30,7 @@ def entry_at(kafka: Kafka, directory: Directory[object], version: Version, timeo
     _check_topic(kafka, topic, version, max(0.1, deadline - clock()))  # it may have been created again meanwhile
     packed = value + pack(partition_base(version.partition) + version.offset, stamp)
     name = key if directory.key is None else name_reader(directory)(packed)
-    return Entry(name.decode(), packed[:-METADATA_SIZE], topic, version.partition, version.offset, stamp)
+    return entry_of(name.decode(), packed, topic)
 
 
 def _check_topic(kafka: Kafka, name: str, version: Version, timeout: float) -> None:

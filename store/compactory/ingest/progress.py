@@ -239,12 +239,13 @@ class Progress:
         with self._changed:
             return self.topics[topic].gap(retention, clock())
 
-    def checkpointed(self, topic: str) -> tuple[dict[Partition, int], dict[Partition, Mark]]:
-        """Return positions and marks of the generation of a topic that is read, served or not."""
+    def checkpointed(self, topic: str) -> tuple[dict[int, int], dict[int, Mark]]:
+        """Return positions and marks, by partition, of the generation of a topic that is read, served or not."""
         with self._changed:
             its = self.topics[topic]
             its.note_caught_up(self._asked_at)
-            return dict(its.positions), its.read_marks()
+            positions = {part.partition: position for part, position in its.positions.items()}
+            return positions, {part.partition: mark for part, mark in its.read_marks().items()}
 
     def note_ends(self, ends: Mapping[Partition, int], asked_at: float) -> None:
         """Keep the high watermarks that the broker gave when asked at ``asked_at`` (by `clock`)."""

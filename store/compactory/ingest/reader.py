@@ -29,7 +29,7 @@ from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.storage.backend import Backend, TopicStorage
-from compactory.storage.checkpoint import CaughtUp
+from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.tracing import passed
 
 __all__ = ["Reader"]
@@ -238,8 +238,7 @@ class Reader:
             return
         for warning in [text for table in tables.tables for text in absent_fields(table)]:
             log.warning("topic %s: %s", topic, warning)
-        positions, _ = self._progress.checkpointed(topic)
-        tables.serve(reading.identity, {part.partition: offset for part, offset in positions.items()})
+        tables.serve(reading.identity, self._progress.checkpointed(topic)[0])
         self._backend.promote(topic, tables.storage)
         with self.between_batches:
             self._on_served(tables)
@@ -320,17 +319,21 @@ class Reader:
                 tables.commit_again()
                 return
             positions, marks = self._progress.checkpointed(topic)
-            positions |= {part: end for part, end in (moved or {}).items() if part.topic == topic}
+            positions |= {part.partition: end for part, end in (moved or {}).items() if part.topic == topic}
             since_epoch = time.time() - clock()
             tables.commit(
-                {part.partition: offset for part, offset in positions.items()},
-                {
-                    part.partition: CaughtUp(at=at + since_epoch, end=end, clock=at, boot=boot())
-                    for part, (at, end) in marks.items()
-                },
-                topic_id=reading.identity,
-                cluster_id=self._discovery.cluster_id,
-                complete=complete or reading.phase is Phase.FOLLOWING or tables.resumable,
+                Checkpoint(
+                    topic_id=reading.identity,
+                    cluster_id=self._discovery.cluster_id,
+                    definition=tables.definition,
+                    positions=positions,
+                    last_record_epochs=dict(tables.last_record_epochs),
+                    caught_up={
+                        number: CaughtUp(at=at + since_epoch, end=end, clock=at, boot=boot())
+                        for number, (at, end) in marks.items()
+                    },
+                    complete=complete or reading.phase is Phase.FOLLOWING or tables.resumable,
+                )
             )
 
     @contextmanager

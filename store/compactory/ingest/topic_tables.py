@@ -14,7 +14,7 @@ from compactory.entries.table import Table
 from compactory.ingest.options import Options
 from compactory.ingest.resumption import dated
 from compactory.storage.backend import Cut, TopicStorage
-from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.storage.checkpoint import Checkpoint
 
 __all__ = ["TopicTables"]
 
@@ -106,25 +106,9 @@ class TopicTables:
         if self.committed is not None:
             self.storage.save(self.committed, self.cuts)
 
-    def commit(
-        self,
-        positions: Mapping[int, int],
-        caught_up: Mapping[int, CaughtUp],
-        *,
-        topic_id: str | None,
-        cluster_id: str | None,
-        complete: bool,
-    ) -> None:
+    def commit(self, checkpoint: Checkpoint) -> None:
         """Make what was applied visible, together with how far it goes."""
-        self.committed = Checkpoint(
-            topic_id=topic_id,
-            cluster_id=cluster_id,
-            definition=self.definition,
-            positions=dict(positions),
-            last_record_epochs=dict(self.last_record_epochs),
-            caught_up=dict(caught_up),
-            complete=complete,
-        )
+        self.committed = checkpoint
         self.commit_again()
 
     def commit_again(self) -> None:

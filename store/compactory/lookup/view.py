@@ -6,7 +6,7 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Va
 from typing import Any, Generic, TypeVar, cast, overload
 
 from compactory.codec.decoding import decoder, frozen, key_bytes
-from compactory.codec.packed_record import METADATA_SIZE, origin, unpack
+from compactory.codec.packed_record import METADATA_SIZE, entry_of, origin, unpack
 from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
@@ -382,8 +382,7 @@ class View(Mapping[str, T], Generic[T]):
         return table, packed
 
     def _entry(self, key: str, packed: bytes) -> Entry:
-        partition, offset, timestamp_ms = unpack(packed)
-        return Entry(key, packed[_VALUE], self.directory.topic, partition, offset, timestamp_ms)
+        return entry_of(key, packed, self.directory.topic)
 
 
 def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:

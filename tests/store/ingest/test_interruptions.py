@@ -89,9 +89,9 @@ def test_close_in_a_forked_child_while_the_topic_is_read_anew(
     name = topics.create()
     topics.produce(name, ("old", "{}"))
     store = open_store(name, backend=RocksDB(tmp_path))
-    recreate(topics, name)
     with topics.transaction() as producer:
-        send(producer, name, [("new", "{}")])
+        recreate(topics, name)
+        send(producer, name, [("new", "{}")])  # at once, before the store asks how far the new topic goes
         # that positions are gone may be seen first: then it is read anew once more when the topic's id is
         eventually(lambda: "(recreated)" in caplog.text and len(list(tmp_path.glob("*/0*"))) == 2, 30)
         assert store.state is StoreState.STALE
@@ -110,8 +110,8 @@ def test_a_retry_while_the_topic_is_read_anew(topics: Topics, open_store: Opener
     name, judge = topics.create(), Judge("good")
     topics.produce(name, ("a", "late"), ("b", "never"))
     store = open_store(Directory("d", topic=name, decode=judge, cache_decoded=True), backend=RocksDB(tmp_path))
-    recreate(topics, name)
     with topics.transaction() as producer:
+        recreate(topics, name)
         send(producer, name, [("new", "good")])
         eventually(lambda: store.loading().total and store.state is StoreState.STALE, 30)
         judge.known.add("late")

@@ -135,7 +135,7 @@ def test_partitions_that_come_while_the_reader_looks() -> None:
         progress.advance([(PART, 10)])
         while discovering.is_alive() and len(progress.reached()) < 3000:
             assert progress.is_complete("t")
-            assert progress.checkpointed("t")[0][PART] == 10
+            assert progress.checkpointed("t")[0][PART.partition] == 10
             assert progress.gap("t", 1.0) is None
     finally:
         stopped.set()
