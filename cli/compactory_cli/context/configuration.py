@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from compactory_connectors.database.jdbc_url import Connection
     from compactory_connectors.outbox.rules import TopicRules
 
-__all__ = ["Configuration", "load"]
+__all__ = ["Configuration", "load", "url_problem"]
 
 _DEFAULT_FILE = Path("compactory.toml")
 _DEFAULT_LISTEN = "127.0.0.1:8080"
@@ -251,13 +251,17 @@ def _tokens(environment: Environment, settings: SettingsFile, problems: list[str
         return Tokens()
 
 
-def _url_problems(url: _Given | None) -> list[str]:
-    if url is None:
-        return []
+def url_problem(url: str) -> str | None:
+    """Say why a text can't be the base URL of a server; None if it can."""
     try:
-        parts = urlsplit(url.value)
+        parts = urlsplit(url)
     except ValueError:
         parts = urlsplit("")
     if parts.scheme in {"http", "https"} and parts.hostname:
-        return []
-    return [f"{url.origin}: must be http://HOST[:PORT] or https://HOST[:PORT]"]
+        return None
+    return "must be http://HOST[:PORT] or https://HOST[:PORT]"
+
+
+def _url_problems(url: _Given | None) -> list[str]:
+    problem = url_problem(url.value) if url is not None else None
+    return [f"{url.origin}: {problem}"] if url is not None and problem is not None else []

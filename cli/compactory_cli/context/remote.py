@@ -13,6 +13,7 @@ from urllib.request import Request, urlopen
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
+from .configuration import url_problem
 from .failure import StepFailed
 
 __all__ = ["RemoteEntry", "Server"]
@@ -36,6 +37,8 @@ class Server:
     """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+        if problem := url_problem(url):
+            raise ConfigError(f"{url}: {problem}")
         self._url = url
         self._token = token
         self._timeout = timeout
@@ -116,7 +119,11 @@ class Server:
         return self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
 
     def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._ask(path, body, method)[0])
+        answer, _ = self._ask(path, body, method)
+        try:
+            found: dict[str, Any] = json.loads(answer)
+        except ValueError:
+            raise Unreachable("HTTP", f"{self.place} did not answer with JSON; check that address") from None
         return found
 
     def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
@@ -151,6 +158,9 @@ class Server:
     def _refused(self, problem: dict[str, Any]) -> CompactoryError:
         code = problem["status"]
         told = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
-        if code in {401, 403}:
+        if code == 401:  # the server's text is for those who write requests
+            remedy = "set COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or COMPACTORY_HTTP_ADMIN_TOKEN"
+            return ConfigError(f"{told}; {remedy} to a token of that server")
+        if code == 403:
             return ConfigError(told)
         return Unreachable("HTTP", told) if code in {503, 504} else StepFailed(told)
