@@ -36,7 +36,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
     @routes.post(
         "/entries:batchGet",
         operation_id="batch_get_entries",
-        summary="Look up to 1,000 keys up, whose values have at most 32 MiB",
+        summary="Look up at most 1,000 keys, with values of at most 32 MiB together",
         responses={200: {"model": BatchAnswer}, **problems(400, 401, 404, 412, 413, 415, 421, 503)},
         openapi_extra={
             "parameters": FRESHNESS_HEADERS,

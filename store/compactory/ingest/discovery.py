@@ -158,7 +158,7 @@ class Discovery:
         until = clock() + timeout
         if not self._looking.acquire(timeout=timeout):
             where = f"Kafka at {self._kafka.bootstrap}"
-            raise Unreachable("Kafka", f"{where} did not answer within {timeout:.1f} s who asked before")
+            raise Unreachable("Kafka", f"{where} did not answer an earlier request within {timeout:.1f} s")
         try:
             return self._look(max(until - clock(), 0.0)), min(self._missing_since, default=None)
         finally:
