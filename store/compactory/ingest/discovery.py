@@ -257,12 +257,9 @@ class Discovery:
         problems = []
         for name in missing:
             near = get_close_matches(name, names, n=1, cutoff=0.75)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
-            )
-            problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}")
+            hint = f"did you mean {near[0]!r}? Else " if near else ""
+            create = "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
+            problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}{create}")
         return problems
 
 
