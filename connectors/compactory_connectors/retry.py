@@ -36,7 +36,7 @@ class Retry:
         return attempt >= self.max_attempts or isinstance(error, self.give_up)
 
     def problems(self) -> Iterator[str]:
-        """What is set wrongly."""
+        """The problems of its settings."""
         if self.max_attempts < 1:
             yield "retry: max_attempts must be at least 1"
         if self.first < 0 or self.limit < 0 or self.factor < 1:

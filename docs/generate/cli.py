@@ -28,9 +28,7 @@ def page_text() -> str:
     root = typer.main.get_command(app)
     common = [item for item in root.params if item.rich_help_panel == "Common options"]  # type: ignore[attr-defined]
     commands = list(_commands(root, "compactory"))
-    links = table(
-        ["command", "what it does"], ([f"[`{path}`](#{_anchor(path)})", _first(item)] for path, item in commands)
-    )
+    links = table(["command", "effect"], ([f"[`{path}`](#{_anchor(path)})", _first(item)] for path, item in commands))
     codes = table(["code", "meaning"], _exit_codes())
     parts = ["## Commands", links, "## Common options", _COMMON, _options(common), "## Exit codes", codes]
     return page("Command line", "the Typer application in `cli/`", _INTRO, *parts, *map(_section, commands))

@@ -39,7 +39,10 @@ indexes = [{fields = ["acquirerId"]}, {fields = ["terminalId"], unique = true}]
 ```"""
 
 _SECTION_MEANINGS = {
-    "postgres": {"url": "URL or DSN of the database, for `compactory sql` and `compactory outbox`"},
+    "postgres": {
+        "url": "URL or DSN of the database of `compactory sql`, `outbox`, `jobs` and `sink status`; `spark load` "
+        "writes to it in place of the connector's"
+    },
     "store": {
         "backend": "where `compactory serve` keeps entries: `memory`, `rocksdb` or `shared` (several processes)",
         "path": "folder of `rocksdb` (for it alone), of `shared`, or of saved `memory`; relative to this file",
@@ -52,7 +55,7 @@ _SECTION_MEANINGS = {
         "read_token": "bearer token that lets one read",
         "write_token": "bearer token that also writes directories mastered in Kafka",
         "advertised": "base URL under which other servers reach this one, to forward writes; default: where it listens",
-        "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
+        "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
     },
     "clients": {
         "token": "bearer token of this client",
@@ -84,13 +87,14 @@ _VARIABLES = {
     "KAFKA": "bootstrap servers",
     "POSTGRES": "URL or DSN of the database",
     "LISTEN": "HOST:PORT of the server, or of a worker's probes",
-    "URL": "base URL of a running server; `get`, `directories` and `errors` ask it instead of Kafka",
+    "URL": "base URL of a running server; `get`, `watch`, `directories` and `errors` ask it instead of Kafka, "
+    "`put` and `delete` write through it, `source` commands go to it",
     "LOG_LEVEL": "debug, info, warning or error",
     "LOG_FORMAT": "console or json; default: console on a terminal, else json",
     "HTTP_READ_TOKEN": "bearer token that lets one read",
     "HTTP_WRITE_TOKEN": "bearer token that also writes directories mastered in Kafka",
     "HTTP_ADVERTISED": "base URL under which other servers reach this one, to forward writes",
-    "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, orders sources",
+    "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
     "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",
     "SPARK_CLASSES": "folder where Spark jobs keep their JVM's classes, in place of the user's cache; empty: nowhere",
     "SPARK_JARS": "folder of the JDBC drivers that `spark load` uses in place of fetching the one for Postgres",

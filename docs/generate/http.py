@@ -34,7 +34,7 @@ is 202 and the connector's status, before the command is carried out. A standby 
 
 _SOURCE_ROUTES = (
     ("GET /v1/connectors", "The connectors of this process"),
-    ("GET /v1/connectors/{connector}/status", "What one does, as in `/v1/status`"),
+    ("GET /v1/connectors/{connector}/status", "The state of one connector, as in `/v1/status`"),
     (
         "PUT /v1/connectors/{connector}/pause",
         "Publish nothing until it is resumed, also after a restart of the process",
@@ -44,7 +44,7 @@ _SOURCE_ROUTES = (
     ("POST /v1/connectors/{connector}/tables/{table}/restart", "The same for one table, also one that was given up"),
     (
         "POST /v1/connectors/{connector}/tables/{table}/approve",
-        'Remove what is held: `{"removal": "ID"}` of the status',
+        'Do the held removal: `{"removal": "ID"}` of the status',
     ),
     (
         "POST /v1/connectors/{connector}/tables/{table}/resend",
@@ -63,8 +63,8 @@ def page_text() -> str:
     routes = ([code(f"{method.upper()} {path}"), cell(each["summary"])] for path, method, each in found)
     errors = ([str(kind.status), code(f"urn:compactory:problem:{kind.name}"), cell(kind.title)] for kind in _problems())
     sections = [_section(path, method, each, document) for path, method, each in found if method != "head"]
-    parts = ["## Routes", table(["route", "what it answers"], routes), "## Who may ask", _AUTH]
-    parts += ["## Sources", _SOURCES, table(["route", "what it does"], ([code(a), b] for a, b in _SOURCE_ROUTES))]
+    parts = ["## Routes", table(["route", "answer"], routes), "## Who may ask", _AUTH]
+    parts += ["## Sources", _SOURCES, table(["route", "effect"], ([code(a), b] for a, b in _SOURCE_ROUTES))]
     parts += ["## Problems", table(["status", "type", "title"], errors), *sections]
     return page("HTTP API", "the OpenAPI document of `api/`", _INTRO, *parts)
 

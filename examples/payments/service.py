@@ -1,9 +1,9 @@
 """Routes card transactions to the bank that authorises them: transactions → authorizations.
 
-Which acquirer a terminal belongs to is looked up in this process's memory, so nothing here waits for Postgres, or
-notices that it is away. What can't be routed goes to rejected-transactions with the reason as a header.
+It looks up a terminal's acquirer in this process's memory. So it never waits for Postgres, and does not notice when
+Postgres is away. A transaction that can't be routed goes to rejected-transactions with the reason as a header.
 
-At least once: a transaction's offset is committed after what came of it was acknowledged; after a crash the last
+At least once: a transaction's offset is committed after Kafka has acknowledged the outcome. After a crash the last
 batch is sent again, with the same transaction id. See README.md beside this file.
 """
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a partner delivered yesterday: loaded, published, compared, exported. Ends with the exit code of the step that did
+# Loads, publishes, compares and exports a partner's delivery of yesterday. Ends with the exit code of the step that did
 # not end well: 1 and 2 need somebody, 3 and 4 are worth another try. It may be started again at any time.
 #
 #   nightly.sh INCOMING LAKE [DAY]      COMPACTORY_* and compactory.toml say where Kafka, Postgres and the stores are

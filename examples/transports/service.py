@@ -28,7 +28,7 @@ outbox = Outbox()
 
 
 class Notify(BaseModel):
-    """What a customer is told."""
+    """The message to a customer."""
 
     transport: str
     status: str

@@ -1,4 +1,4 @@
-"""What a user asks for when a table is adopted. Kept in the triggers' argument: the catalogue tells it later."""
+"""A user's wishes for the adoption of a table. Kept in the triggers' argument: the catalogue tells it later."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Wanted:
 
 
 def index_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
-    """What is missing: the cursor of adopted tables, the connector's own order, one active row a key."""
+    """The missing indexes: the cursor of adopted tables, the connector's own order, one active row a key."""
     xid = _Wanted(suffix="compactory_xid", purpose="finding what changed", columns=(XID_COLUMN,))
     order = _Wanted(suffix="compactory_order", purpose="reading in order", columns=(adoption.timestamp, adoption.id))
     key = _Wanted(

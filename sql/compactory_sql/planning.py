@@ -46,7 +46,7 @@ def refusals(table: Table, adoption: Adoption) -> list[str]:
 
 
 def steps(table: Table, adoption: Adoption) -> tuple[Step, ...]:
-    """What is left to do; call it only when :func:`refusals` finds nothing."""
+    """The remaining steps; call it only when :func:`refusals` finds nothing."""
     return (
         *_column_steps(table),
         *function_steps(table, adoption),
@@ -56,7 +56,7 @@ def steps(table: Table, adoption: Adoption) -> tuple[Step, ...]:
 
 
 def notes(table: Table, adoption: Adoption) -> tuple[str, ...]:
-    """What a reader should know and no step can change."""
+    """Notes on conditions that no step can change."""
     found = [
         f"{trigger} fires after Compactory's and may change what was checked and stamped" for trigger in table.later
     ]

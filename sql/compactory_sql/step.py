@@ -37,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done so that a table is adopted as asked; nothing when ``steps`` is empty.
+    """The steps that adopt a table as asked; nothing is left to do when ``steps`` is empty.
 
     ``table`` is quoted; ``migrations`` are those that the database lacks; ``notes`` say what no step can change.
     """

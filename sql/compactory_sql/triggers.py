@@ -26,7 +26,7 @@ _ROW, _BEFORE, _INSERT, _DELETE, _UPDATE, _TRUNCATE = 1, 2, 4, 8, 16, 32
 
 
 class _Clock(NamedTuple):
-    """What stamps a column of one type: the ending of the function's name, the time, and what compares two times."""
+    """The stamp of columns of one type: the ending of the function's name, the time, and how times compare."""
 
     suffix: str
     now: str

@@ -121,7 +121,7 @@ class AsyncGlobalStore(BaseStore):
             async with asyncio.timeout_at(deadline):
                 targets = await self._ends(timeout)
         except TimeoutError:
-            raise Unreachable("Kafka", f"Kafka did not tell within {timeout:g} s how far the topics go") from None
+            raise Unreachable("Kafka", f"Kafka did not return the ends of the topics within {timeout:g} s") from None
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         await self._waiting.until(targets, left, "the barrier")
 

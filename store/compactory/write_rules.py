@@ -24,7 +24,7 @@ class WriteRules:
     ``unique``      lists of fields whose values no two entries share; each needs a unique `Index` of the directory
     ``references``  field → directory of the same store that must have an entry with the field's value as its key
     ``internal``    top-level fields that no answer shows; a PUT that leaves them out keeps them
-    ``outcomes``    directories of the same store in which processors tell what became of a write
+    ``outcomes``    directories of the same store to which processors write outcomes of writes
     ``remember``    seconds for which the first answer to an Idempotency-Key is kept
     ``remember_at_most``  number of those answers; beyond it the oldest are forgotten
     ``min_insync_replicas``  the least ``min.insync.replicas`` that the topic may have

@@ -267,6 +267,7 @@ def test_a_unique_index_lists_one(serve: Serve, topics: Topics) -> None:
         ("index=a&value=1&value=2", "2 given"), ("value=1", "index="), ("index=&value=1", "no index ''"),
         ("cursor=x", "not one of ours"), ("cursor=", "not one of ours"), ("cursor=%C3%A9", "not one of ours"),
         ("cursor=AAAAAAAAAAAA", "belongs to another"), ("cursor=%FF", "not one of ours"),
+        ("a=1", "unknown parameter 'a'; known are cursor, index, limit, prefix, value"),
     ],
 )  # fmt: skip
 def test_a_listing_that_makes_no_sense_is_refused(serve: Serve, topics: Topics, query: str, told: str) -> None:

@@ -41,7 +41,7 @@ def test_without_a_command_there_is_help(compactory: Shell) -> None:
         (["gte"], "No such command 'gte'. Did you mean 'get'?"),
         (["get", "d", "k", "--kafak", "h:1"], "No such option: --kafak"),
         (["get", "d"], "Missing argument 'KEY'"),
-        (["get", "d", "k", "--log-level", "loud"], "'loud' is not one of"),
+        (["get", "d", "k", "--log-level", "loud"], "'--log-level': 'loud' is not one of"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(compactory: Shell, arguments: list[str], message: str) -> None:

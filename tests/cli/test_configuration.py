@@ -131,6 +131,12 @@ def test_variables_that_kubernetes_sets_for_a_service_are_not_ours(folder: Path)
     loaded(**links)
 
 
+def test_servers_of_a_users_tests_are_not_ours(folder: Path) -> None:
+    """`docs/testing.md` has users set them; a command in the same shell works on."""
+    found = loaded(COMPACTORY_TEST_KAFKA="localhost:9092", COMPACTORY_TEST_POSTGRES="postgresql://u@h/d")
+    assert not found.names_postgres
+
+
 def test_directories_become_directory_objects(folder: Path) -> None:
     (folder / "c.json").write_text("{}")
     toml = """

@@ -91,6 +91,8 @@ class _Server(BaseHTTPRequestHandler):
         elif self.path == "/v1/directories":
             shown = {"name": "t", "topic": "t", "state": "ready", "entries": 5, "lag": 0, "age_seconds": 0.5}
             self._answer(200, json.dumps({"directories": [shown | {"partitions": 3}]}).encode())
+        elif self.path == "/v1/status":
+            self._answer(200, b"<html>sign in</html>")
         else:
             status = int(self.path.rpartition("/")[2])
             self._answer(status, json.dumps({"title": "No", "detail": f"detail of {status}"}).encode())
@@ -135,7 +137,14 @@ def test_a_server_is_asked_where_one_is_given(compactory: Shell, server: str) ->
 def test_what_a_server_refuses_has_an_exit_code(compactory: Shell, server: str, status: int, code: int) -> None:
     outcome = compactory("get", "d", str(status), COMPACTORY_URL=server)
     assert outcome.code == code
-    assert outcome.err == f"error: detail of {status} (HTTP {status} from {server})\n"
+    told = f"error: detail of {status} (HTTP {status} from {server})"
+    assert outcome.err.startswith(told)
+    assert ("set COMPACTORY_HTTP_READ_TOKEN" in outcome.err) == (status == 401)
+
+
+def test_a_page_of_another_server_is_told(compactory: Shell, server: str) -> None:
+    outcome = compactory("source", "status", "--url", server)
+    assert (outcome.code, outcome.err) == (3, f"error: {server} did not answer with JSON; check that address\n")
 
 
 def test_a_server_that_is_not_there_is_exit_code_3_and_its_password_is_not_shown(compactory: Shell) -> None:

@@ -185,6 +185,14 @@ def test_a_missing_table_or_column_is_found_before_anything_is_written(
     assert article.topic not in Kafka(kafka).topic_names()
 
 
+@pytest.mark.parametrize("verb", ["run", "validate"])
+def test_a_database_given_beside_the_connectors_is_not_taken_in_silence(compactory: Shell, verb: str) -> None:
+    outcome = compactory("source", verb, "absent.json", "--postgres", "postgresql://user@localhost/other")
+    assert (outcome.code, "absent.json: can't be read" in outcome.err) == (2, True)
+    assert "--postgres is not used: a source connects to connection.url of its connector" in outcome.err
+    assert "--postgres" not in compactory("source", verb, "absent.json", COMPACTORY_POSTGRES="postgresql://h/d").err
+
+
 def test_a_topic_may_be_required_to_exist(compactory: Shell, article: Article, kafka: str) -> None:
     outcome = compactory("source", "run", *article.arguments, "--no-create-topics", "--kafka", kafka, "--json")
     assert outcome.code == 2

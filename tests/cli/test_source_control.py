@@ -126,6 +126,18 @@ def test_without_a_place_the_remedy_is_told(compactory: Shell) -> None:
     assert (told.code, "--url" in told.err) == (2, True)
     gone = compactory("source", "status", "--url", "http://127.0.0.1:1")
     assert (gone.code, "was not reached" in gone.err) == (3, True)
+    malformed = compactory("source", "status", "--url", "127.0.0.1:8081")
+    assert (malformed.code, "127.0.0.1:8081: must be http://HOST" in malformed.err) == (2, True)
+
+
+def test_another_server_than_a_source_is_told(compactory: Shell) -> None:
+    """A monitor with the wrong address must not see success; a caller without a token sees which variable to set."""
+    with Listener(Listen("127.0.0.1", 0), [], Tokens(read="rd")) as listener:
+        place = {"COMPACTORY_LISTEN": str(listener.address)}
+        shown = compactory("source", "status", COMPACTORY_HTTP_READ_TOKEN="rd", **place)
+        assert (shown.code, "runs no connectors" in shown.out) == (1, True)
+        closed = compactory("source", "status", **place)
+        assert (closed.code, "set COMPACTORY_HTTP_READ_TOKEN" in closed.err) == (2, True)
 
 
 def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None:
@@ -141,7 +153,13 @@ def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None
         assert (unasked.code, "not a terminal: add --removal 4f2a" in unasked.err) == (2, True)
         done = compactory("source", "approve", "c", "public.t", "--yes", "--json", **place)
         assert (done.code, done.json["connectors"][0]["connector"]) == (0, "c")
-    assert told.orders == [Order(verb=Verb.APPROVE, table="public.t", removal="4f2a")]
+        shown = compactory("source", "approve", "c", "--removal", "4f2a", **place)
+        assert (shown.code, "removal 4f2a of public.t is approved" in shown.out, "HELD" in shown.out) == (
+            0,
+            True,
+            False,
+        )
+    assert told.orders == [Order(verb=Verb.APPROVE, table="public.t", removal="4f2a")] * 2
 
 
 def test_an_outage_is_told_once_and_by_the_exit_code(compactory: Shell) -> None:

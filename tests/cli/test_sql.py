@@ -57,7 +57,7 @@ def test_status_tells_what_is_wrong_with_a_table_and_the_remedy(sql: Shell, term
         connection.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER ALL")
     outcome = sql("sql", "status")
     assert outcome.code == 1
-    assert "mend it with: compactory sql adopt public.terminal_acquirer --key terminal_id" in outcome.out
+    assert "repair it with: compactory sql adopt public.terminal_acquirer --key terminal_id" in outcome.out
     [table] = sql("sql", "status", "--json").json["tables"]
     assert table["adopted"] is False
     assert table["problems"]

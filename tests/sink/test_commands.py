@@ -132,6 +132,8 @@ def test_an_operators_round(bench: Bench, tmp_path: Path) -> None:
         assert [(item["offset"], item["key"]) for item in failed] == [(1, "k5000"), (2, "k6000"), (4, "k5000")]
         assert "accounts_balance_check" in failed[0]["reason"]
         assert "waits for an earlier one of its key" in tell(bench, "failed", name, "--topic", topic, code=1)
+        assert "no such record is set aside" in tell(bench, "drop", name, "--offset", "3", code=1)
+        assert "give --topic, --partition or --offset, or --all" in tell(bench, "drop", name, code=2)
         assert ask(bench, "drop", name, "--topic", topic, "--partition", "0", "--offset", "2") == {"records": 1}
         bench.sql.execute("ALTER TABLE accounts DROP CONSTRAINT accounts_balance_check")
         assert ask(bench, "retry", name, "--offset", "1") == {"records": 2}

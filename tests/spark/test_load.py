@@ -528,7 +528,7 @@ def test_rejects_are_not_written_over_what_is_read(load: Loader, tmp_path: Path)
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "part-0.json").write_text('{"code":"A","name":null,"fee":"bad"}\n')
-    with pytest.raises(ConfigError, match="holds what is to be loaded"):
+    with pytest.raises(ConfigError, match="has files that are to be loaded"):
         load("", sources=[str(folder)], rejects=str(folder))
     assert (folder / "part-0.json").exists()
 

@@ -119,6 +119,14 @@ def mapped(*layouts: tuple[str, ...], rules: str = "", whole: bool = False) -> M
     return map_columns(found, COLUMNS, ["code"], parse_rules(rules, "r"), whole=whole)
 
 
+def test_a_header_with_another_delimiter_is_told() -> None:
+    with pytest.raises(ConfigError) as caught:
+        mapped(("code;name;fee",))
+    assert caught.value.problems == [
+        "0.csv has one column, 'code;name;fee': say read.delimiter: ';' in the rules",
+    ]
+
+
 def test_columns_are_found_by_name_in_whatever_order() -> None:
     found = mapped(("code", "fee", "extra"), (" FEE ", "other", "Code"))
     assert [item.name for item in found.fillings] == ["code", "fee"]

@@ -91,7 +91,7 @@ def test_a_write_of_a_load_id_is_done_once(spark: SparkSession, sql: psycopg.Con
     ("rows", "said"),
     [
         ([("a", "1"), ("b", "much")], "takes not every row"),
-        ([("a", "1"), ("a", "2")], "keys Postgres takes for one: code = a"),
+        ([("a", "1"), ("a", "2")], "keys that are equal for Postgres: code = a"),
         ([("a", "1"), (None, "2")], "code"),
     ],
 )

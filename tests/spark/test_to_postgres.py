@@ -239,7 +239,7 @@ def test_years_before_christ_and_after_9999(loading: Loading) -> None:
 
 def test_keys_that_postgres_takes_for_one_are_refused(loading: Loading) -> None:
     loading.sql.execute("CREATE TABLE loose (code numeric PRIMARY KEY, note text)")
-    with pytest.raises(ConfigError, match=r"keys Postgres takes for one: code = 1"):
+    with pytest.raises(ConfigError, match=r"keys that are equal for Postgres: code = 1"):
         loading.load([("1.0", "a"), ("1.00", "b")], ["code", "note"], table="loose")
 
 

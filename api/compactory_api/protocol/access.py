@@ -39,7 +39,7 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What a request may do. ``scopes`` has the directories that differ from the ``rest``; ``name`` says who asks."""
+    """The rights of a request. ``scopes`` has the directories that differ from the ``rest``; ``name`` says who asks."""
 
     name: str
     rest: Scope

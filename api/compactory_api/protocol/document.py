@@ -94,7 +94,7 @@ class WriteAnswer(BaseModel):
 
 
 class Outcome(BaseModel):
-    """What became of a write."""
+    """The outcome of a write."""
 
     key: str
     event: str = Field(description="The ETag of the write")
@@ -122,7 +122,7 @@ class DirectoryState(BaseModel):
     name: str
     topic: str
     state: str = Field(description="new, loading, ready, stale, failed or closed")
-    stale: str | None = Field(None, description="Why what is served is old, while its topic is read anew")
+    stale: str | None = Field(None, description="Why the served data is old, while its topic is read anew")
     entries: int | None = Field(description="null before the store is ready")
     bad_records: int = Field(description="Outstanding ones: no newer record of their key has superseded them")
     unusable: str | None = Field(None, description="Why none of its records is usable, where that is so")
@@ -211,7 +211,7 @@ class Digest(BaseModel):
     definition: Definition
     positions: dict[str, int] = Field(description="Partition to next offset: what is before was applied, nothing else")
     bad: int = Field(description="Keys whose newest record is bad")
-    seconds: float = Field(description="What it took; next to nothing where nothing had changed since the last time")
+    seconds: float = Field(description="Time taken; next to nothing if nothing has changed since the last time")
     count: int
     digest: str = Field(description="Of all ranges together")
     ranges: list[RangeDigest] = Field(description="256 of them")
@@ -263,7 +263,7 @@ class WorkerState(BaseModel):
     live: bool
     ready: bool
     state: str | None = None
-    stale: dict[str, str] | None = Field(None, description="Why what is served is old, by topic; empty but while STALE")
+    stale: dict[str, str] | None = Field(None, description="Why the served data is old, by topic; empty unless STALE")
     loading: LoadingState | None = Field(None, description="null where nothing is being loaded")
     failure: str | None = Field(None, description="The kind of error that ended it")
     load_seconds: float | None = Field(None, description="How long its start took")

@@ -67,7 +67,7 @@ def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter
         responses={
             200: {
                 "content": {_LINES: {"schema": {"type": "string"}}},
-                "description": "First line: what get_digest says without digests. Then a record a line, in no order:"
+                "description": "First line: that of get_digest without digests. Then a record a line, in no order:"
                 " key, digest, partition, offset, timestamp_ms, bad. Last line: how many; without it the answer was"
                 " cut off. A bad key, whose newest record is bad, shows its last good record, or none",
             },

@@ -26,6 +26,7 @@ MOST_KEYS = 1000
 MOST_VALUE_BYTES = 32 << 20  # in the answer to one
 _MOST_BYTES = 8 << 20  # of a request body
 _JSON = "application/json"
+_PARAMETERS = frozenset({"index", "value", "prefix", "limit", "cursor"})
 
 
 def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
@@ -36,7 +37,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
     @routes.post(
         "/entries:batchGet",
         operation_id="batch_get_entries",
-        summary="Look up to 1,000 keys up, whose values have at most 32 MiB",
+        summary="Look up at most 1,000 keys, with values of at most 32 MiB together",
         responses={200: {"model": BatchAnswer}, **problems(400, 401, 404, 412, 413, 415, 421, 503)},
         openapi_extra={
             "parameters": FRESHNESS_HEADERS,
@@ -72,6 +73,9 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
         cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     ) -> Response:
         view = store[directory]
+        if unknown := sorted(request.query_params.keys() - _PARAMETERS):  # ignored, a filter would let everything pass
+            known = ", ".join(sorted(_PARAMETERS))
+            raise BadRequest(f"unknown parameter {unknown[0]!r}; known are {known}: index=NAME&value=… asks an index")
         if value and index is None:
             raise BadRequest("value: give index= too; it says in which field to look")
         await _await_offset(freshness, request, view)

@@ -35,7 +35,7 @@ _MOST_READINGS = 64  # of a composite value: six fields that could each be text 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What to list. ``values`` are those of the index's fields, in their order; without ``index`` everything."""
+    """The entries to list. ``values`` are those of the index's fields, in their order; without ``index`` everything."""
 
     directory: str
     index: str | None = None

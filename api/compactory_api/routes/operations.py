@@ -69,7 +69,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         "/v1/status",
         tags=["operations"],
         operation_id="get_status",
-        summary="What every part of the process does",
+        summary="The state of every part of the process",
         responses={200: {"model": Status}, **problems(401, 421)},
     )
     async def status() -> Response:

@@ -1,4 +1,4 @@
-"""What became of a write: processors write it to other directories, under the entry's key and the write's ETag."""
+"""Outcomes of writes: processors write them to other directories, under the entry's key and the write's ETag."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
     @routes.get(
         "/outcomes/{key:path}",
         operation_id="get_outcome",
-        summary="Tell what became of a write that processors finish",
+        summary="Show the outcome of a write that processors finish",
         responses={200: {"model": Outcome}, **problems(400, 401, 404, 421, 502, 503)},
         openapi_extra={"parameters": [KEY, parameter("Prefer", "wait=SECONDS")]},
     )

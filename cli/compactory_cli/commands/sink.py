@@ -215,20 +215,31 @@ def retry(
 @app.command("drop")
 @command
 def drop(
-    flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
+    flags: Flags,
+    sink: Sink,
+    topic: OneTopic = None,
+    partition: OnePartition = None,
+    offset: OneOffset = None,
+    everything: Annotated[bool, flag("--all", "All of the sink.")] = False,
 ) -> None:
     """Drop records that were set aside; the records that wait behind them are applied."""
     from compactory_connectors.sink import failed as operators
 
-    _operate(flags, operators.drop, "dropped", sink, topic, partition, offset)
+    _operate(flags, operators.drop, "dropped", sink, topic, partition, offset, all_named=everything)
 
 
-def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any) -> None:
+def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
+    from compactory.errors import CompactoryError
     from compactory_connectors.sink.offsets import partition_offsets
 
+    some = any(item is not None for item in chosen)
     with _connected(flags) as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
+        if not some and not all_named:
+            refuse("which records? give --topic, --partition or --offset, or --all")
         count = act(connection, sink, *chosen)
+    if some and not count:
+        raise CompactoryError(f"no such record is set aside: compactory sink failed {sink} lists them")
     print_count(count, "record", outcome, as_json=flags.json)
 
 

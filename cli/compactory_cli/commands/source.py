@@ -15,6 +15,7 @@ from ..context.flags import Flags, LogLevel, command, flag
 from ..context.loading import Connectors, Providers, load_connectors
 from ..context.session import Problems, all_of, begin
 from ..context.worker import ListenOption, health_on
+from ..views.terminal import errors
 from . import source_control, source_offsets
 
 __all__ = ["app"]
@@ -47,6 +48,7 @@ def run(
     listen: ListenOption = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
+    _warn_of_unused(flags)
     if dry_run:
         begin(flags)
         _preview(flags, connectors, provider, records=True)
@@ -66,8 +68,16 @@ def run(
 @command
 def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table."""
+    _warn_of_unused(flags)
     begin(flags)
     _preview(flags, connectors, provider, records=False)
+
+
+def _warn_of_unused(flags: Flags) -> None:
+    """Say that --postgres, a common flag, does not name the database that a source polls."""
+    if flags.postgres is not None:
+        text = "--postgres is not used: a source connects to connection.url of its connector"
+        errors().print(f"[yellow]![/] {text}", highlight=False, soft_wrap=True)
 
 
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:

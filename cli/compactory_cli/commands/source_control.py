@@ -16,6 +16,7 @@ import typer
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.loading import Providers, load_connectors
 from ..context.session import begin, refuse
+from ..views.terminal import say
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -64,7 +65,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
             unseen = str(error)
         else:
             show_status(found, place.place, as_json=flags.json)
-            _exit(all(healthy(each) for each in found))
+            _exit(bool(found) and all(healthy(each) for each in found))
             return
     if not files or len(files) < len(names or ()):
         refuse(
@@ -123,8 +124,14 @@ def approve(
         listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
         refuse(f"which removal? held are: {listed}; name the table" if held else _NOTHING_HELD)
     _confirm(held[0], yes=yes or removal is not None)
-    answer = server.order(connector, "approve", table=held[0]["table"], document={"removal": held[0]["removal"]["id"]})
-    _show([answer], server, flags)
+    approved = {"removal": held[0]["removal"]["id"]}
+    answer = server.order(connector, "approve", table=held[0]["table"], document=approved)
+    if flags.json:
+        _show([answer], server, flags)
+    else:  # the answer's status is that of before
+        say(
+            f"[green]✓[/] removal {approved['removal']} of {held[0]['table']} is approved; the next poll carries it out"
+        )
 
 
 def _target_state(

@@ -217,4 +217,4 @@ def _print_status(found: Status) -> None:
         for problem in item.problems:
             say(f"[red]![/] {escape(problem)}")
         if item.remedy:
-            say(f"  mend it with: [cyan]{escape(item.remedy)}[/]")
+            say(f"  repair it with: [cyan]{escape(item.remedy)}[/]")

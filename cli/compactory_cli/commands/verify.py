@@ -52,8 +52,8 @@ def verify(
 ) -> None:
     """Compare what lookups find with what the table has, key by key, while both change.
 
-    What is on its way is waited for; a difference counts when it will stay. With --spark running stores and exported
-    files are compared with the topic too, each at the positions that it is of. Exit code 0: equal, or repaired. 1:
+    Waits for changes that are not published yet, and reports only differences that will stay. With --spark it compares
+    running stores and exported files with the topic too, each at its own positions. Exit code 0: equal, or repaired. 1:
     different, or an export whose files are not those of its manifest. 3: no difference, but rows that were not
     published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
     repair found another process at work.

@@ -82,7 +82,7 @@ class SparkComparison(Comparison):
         if self.stores or self.exports:
             return []
         raise ConfigError(
-            f"nothing to compare {self.target!r} with: it names no connector, whose tables could be; give --store or"
+            f"nothing to compare {self.target!r} with: it has no connector and so no table; give --store or"
             f' --export, or write connector = "FILE.json" into [directories.{self.target}] of compactory.toml'
         )
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
@@ -264,10 +263,7 @@ def _tokens(environment: Environment, settings: SettingsFile, problems: list[str
 def _url_problems(url: _Given | None) -> list[str]:
     if url is None:
         return []
-    try:
-        parts = urlsplit(url.value)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme in {"http", "https"} and parts.hostname:
-        return []
-    return [f"{url.origin}: must be http://HOST[:PORT] or https://HOST[:PORT]"]
+    from .remote import url_problem
+
+    problem = url_problem(url.value)
+    return [] if problem is None else [f"{url.origin}: {problem}"]

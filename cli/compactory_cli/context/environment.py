@@ -43,7 +43,8 @@ _NAMES = tuple(
 )
 
 # Kubernetes sets these for a Service that happens to be called compactory, or compactory-kafka.
-_SERVICE_LINK = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_|$)")
+# COMPACTORY_TEST_… name the servers of a user's tests.
+_FOREIGN = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_|$)|^COMPACTORY_TEST_")
 
 # Properties whose own names end in "file".
 _FILE_PROPERTY = re.compile(r"_SASL_OAUTHBEARER_ASSERTION_(PRIVATE_KEY_|JWT_TEMPLATE_)?FILE$")
@@ -67,7 +68,7 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     problems: list[str] = []
     found: dict[str, str] = {}
     for variable, text in sorted(variables.items()):
-        if not variable.startswith(_PREFIX) or not text or _SERVICE_LINK.search(variable):
+        if not variable.startswith(_PREFIX) or not text or _FOREIGN.search(variable):
             continue
         name = variable
         if variable.endswith("_FILE") and not _FILE_PROPERTY.search(variable):

@@ -80,7 +80,9 @@ def report(error: Exception, code: int, *, as_json: bool) -> int:
 def _problems(error: Exception) -> list[str]:
     if isinstance(error, ConfigError):
         return error.problems
-    return [error.format_message() if isinstance(error, typer.TyperException) else str(error)]
+    if isinstance(error, typer.TyperException):
+        return [error.format_message().replace(": Value error, ", ": ")]  # pydantic's words, which name nothing
+    return [str(error)]
 
 
 def _print(problems: list[str]) -> None:

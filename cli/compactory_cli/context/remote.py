@@ -17,7 +17,7 @@ from compactory.token import Token
 
 from .failure import StepFailed
 
-__all__ = ["Server"]
+__all__ = ["Server", "url_problem"]
 
 _MOST_ERRORS = 1000  # what a server lists at most
 _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
@@ -27,6 +27,8 @@ class Server:
     """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+        if problem := url_problem(url):
+            raise ConfigError(f"{url}: {problem}")
         self._url = url
         self._token = token
         self._timeout = timeout
@@ -108,7 +110,11 @@ class Server:
         return self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
 
     def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self._ask(path, body, method)[0])
+        answer, _ = self._ask(path, body, method)
+        try:
+            found: dict[str, Any] = json.loads(answer)
+        except ValueError:
+            raise Unreachable("HTTP", f"{self.place} did not answer with JSON; check that address") from None
         return found
 
     def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
@@ -143,6 +149,20 @@ class Server:
     def _refused(self, problem: dict[str, Any]) -> CompactoryError:
         code = problem["status"]
         told = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
-        if code in {401, 403}:
+        if code == 401:  # the server's text is for those who write requests
+            remedy = "set COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or COMPACTORY_HTTP_ADMIN_TOKEN"
+            return ConfigError(f"{told}; {remedy} to a token of that server")
+        if code == 403:
             return ConfigError(told)
         return Unreachable("HTTP", told) if code in {503, 504} else StepFailed(told)
+
+
+def url_problem(url: str) -> str | None:
+    """Say why a text can't be the base URL of a server; None if it can."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme in {"http", "https"} and parts.hostname:
+        return None
+    return "must be http://HOST[:PORT] or https://HOST[:PORT]"

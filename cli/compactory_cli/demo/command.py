@@ -182,4 +182,4 @@ def _set_up(stage: Stage, servers: Servers, narrator: Narrator) -> None:
         step.told = f"{stage.client.url}: the source has sent every row, the server holds it"
     with narrator.step("store", "loading a store") as step:
         stage.open_store()
-        step.told = f"in this process: what a service waits at its start for {ROWS:,} entries"
+        step.told = f"in this process: the start of a store with {ROWS:,} entries"

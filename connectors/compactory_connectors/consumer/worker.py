@@ -20,7 +20,7 @@ class MemberBoard:
 
     lag: Mapping[Partition, int] = field(default_factory=dict)
     error: str | None = None
-    """What is away, or why it has ended."""
+    """The system that is away, or the reason for the end."""
     located: bool = False
     """Whether it was ever told where its partitions go on."""
     polled_at: float = field(default_factory=time.monotonic)

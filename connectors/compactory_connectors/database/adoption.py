@@ -1,7 +1,7 @@
 """Adopts a live table: columns and triggers in one short transaction, indexes built beside the traffic.
 
 Every run compares the table with what is wanted and does what is left, so that a run cut off anywhere is finished by
-the next. Whatever was done so far leaves the table usable.
+the next. The table is usable after each step.
 """
 
 from __future__ import annotations

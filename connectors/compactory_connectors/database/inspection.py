@@ -62,7 +62,7 @@ def inspect(connection: Connection, table: str | int) -> Inspection:
 
 
 def judge(facts: Table) -> Inspection:
-    """What these facts about a table come to."""
+    """The state of a table that follows from these facts."""
     adoption = _adoption(facts)
     adopted, problems = _verdict(facts, adoption)
     return Inspection(

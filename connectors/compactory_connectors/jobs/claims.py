@@ -113,7 +113,7 @@ class Claims:
         return self.assigned is not None and job.place % self.assigned.of in self.assigned.partitions
 
     def ends(self, ending: Sequence[Ended]) -> Ends:
-        """What to commit of these. If that fails, the next call has all of it again."""
+        """The ends to commit. If the commit fails, the next call has all of them again."""
         outcomes: list[Outcome] = []
         back = self._back.copy()
         going_on: dict[int, Chain] = {}
@@ -139,7 +139,7 @@ class Claims:
             self._settle(item, ends.going_on.get(item.chain[0].id, []), ended)
 
     def request(self) -> Request:
-        """What to claim next. If that fails, the next call has all of it again."""
+        """The next claim. If it fails, the next call has all of it again."""
         room = self.room()
         names = list(self._groups)[: min(room, _GROUPS)]
         depth = max(1, min(_DEPTH, room // 2 // len(names))) if names and self._rate > _QUICK else 1

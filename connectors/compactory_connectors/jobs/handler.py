@@ -18,14 +18,14 @@ from .job import Job
 __all__ = ["Handler", "OnFailure", "PayloadType"]
 
 OnFailure = Literal["wait", "skip"]
-"""What later jobs of a group do when one fails: wait until it has succeeded or is gone, or go on."""
+"""How later jobs of a group go on when one fails: they wait until it has succeeded or is gone, or they run."""
 
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON has it
 
 
 class PayloadType:
-    """What payloads of a type of jobs must fit: anything that pydantic knows, or any JSON."""
+    """The type of a job's payloads: any type that pydantic knows, or any JSON."""
 
     def __init__(self, type_: str, annotation: Any = Any) -> None:
         self._type = type_

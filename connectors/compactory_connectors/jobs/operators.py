@@ -1,4 +1,4 @@
-"""What operators do with jobs: look, retry, cancel, discard."""
+"""Operators' commands about jobs: list, show, retry, cancel, discard."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Periodic:
         return next(CronSim(self.cron, after, reverse=True))
 
     def problems(self) -> Iterator[str]:
-        """What is set wrongly."""
+        """The problems of its settings."""
         try:
             CronSim(self.cron, datetime(2000, 1, 1, tzinfo=ZoneInfo(self.timezone)))
         except CronSimError as error:

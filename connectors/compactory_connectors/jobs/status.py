@@ -1,4 +1,4 @@
-"""What an executor shows of itself, and what the tables say: a picture of the moment."""
+"""The status of an executor, and of the jobs in the tables, at one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do with messages that Kafka refused: look, send again, drop."""
+"""Operators' commands about messages that Kafka refused: list, send again, drop."""
 
 from __future__ import annotations
 

@@ -250,7 +250,8 @@ class OutboxRelay:
         stuck = [item for item in topic_statuses(connection) if item.error and item.topic in {row[0] for row in rows}]
         if stuck and len(stuck) == len(rows):
             reasons = [f"topic {item.topic!r}: {item.last_error}" for item in stuck]
-            self._failure = CompactoryError("not everything was sent: " + "; ".join(reasons))
+            again = f"a topic is tried again {PAUSE:g} s after its error"
+            self._failure = CompactoryError(f"not everything was sent: {'; '.join(reasons)}; {again}")
             self._finished.set()
 
     def _done(self, topic: str, sent: int) -> None:

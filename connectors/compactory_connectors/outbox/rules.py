@@ -1,4 +1,4 @@
-"""What a relay does with the messages of a topic. Pure."""
+"""Rules for the messages of a topic in a relay. Pure."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ _POISON = frozenset({
     KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG,
     KafkaError.INVALID_TIMESTAMP, KafkaError.POLICY_VIOLATION,
 })  # fmt: skip
-"""What is wrong with a message and not with its topic."""
+"""Errors of a message and not of its topic."""
 
 
 @dataclass(slots=True)
 class Shared:
-    """What the threads of a relay have in common. ``done`` tells the keeper that a sender is.
+    """The objects that the threads of a relay share. ``done`` tells the keeper that a sender is.
 
     ``busy``: numbers of the senders that have topics. ``ending``: it ends once everything is sent.
     """

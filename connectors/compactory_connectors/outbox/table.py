@@ -126,8 +126,8 @@ class OutboxTable:
     def claim(self, pending: Sequence[Pending], last: Mapping[str, SentIds]) -> list[Claim]:
         """Take the locks of topics with one lapsed holder, or none; those that others were not quicker to take.
 
-        The lapsed holder must be fenced by then. What it sent ``last`` is deleted in the same transaction: nobody looks
-        for it under its name again.
+        The lapsed holder must be fenced by then. Its ``last`` messages are deleted in the same transaction: nobody
+        looks for them under its name again.
         """
         topics = sorted(each.topic for each in pending)
         given = self._given | {"topics": topics, "lapsed": pending[0].lapsed, "own": pending[0].own}
@@ -150,7 +150,7 @@ class OutboxTable:
     def sending(
         self, held: Sequence[Held], ahead: Sequence[Held], size: int
     ) -> Iterator[Callable[[], dict[str, Batch]]]:
-        """What the server does while batches are sent. The function waits for it; Kafka may have them afterwards.
+        """The server's work while batches are sent. The function waits for it; Kafka may have them afterwards.
 
         It deletes what was sent before and renews the locks; that commit is flushed, and with it all that was read.
         Then it reads the next batches of those ``ahead``. The function returns these.
@@ -271,7 +271,7 @@ def _check(held: Sequence[Held], updated: psycopg.Cursor[Any]) -> None:
 
 
 def _batches(held: Sequence[Held], rows: list[Any], size: int) -> list[Batch]:
-    """What was read of each topic: its rows follow the one without an id."""
+    """The rows of each topic: they follow the one without an id."""
     starts = [number for number, row in enumerate(rows) if row[0] is None]
     parts = [rows[start:end] for start, end in pairwise([*starts, len(rows)])]
     found = {part[0][3]["topic"]: part for part in parts}

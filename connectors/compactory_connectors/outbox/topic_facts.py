@@ -1,4 +1,4 @@
-"""What the broker says of topics: whether they exist, how many partitions they have, how large a message may be."""
+"""Facts about topics from the broker: whether they exist, how many partitions they have, how large a message may be."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class TopicFailed(Exception):
 
 
 class TopicFacts:
-    """What the broker says of topics, kept for a minute. Thread-safe.
+    """Facts about topics from the broker, kept for a minute. Thread-safe.
 
     ``waiting`` are topics that are asked about along with one, as a request for each takes longer than a small batch.
     """

@@ -1,4 +1,4 @@
-"""What a processor's function gets and gives."""
+"""The argument and the results of a processor's function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do with events that were set aside. They write to the topic that the running processors read."""
+"""Operators' commands about events that were set aside. They write to the topic that the running processors read."""
 
 from __future__ import annotations
 

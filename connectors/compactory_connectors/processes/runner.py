@@ -83,7 +83,7 @@ class ProcessRunner(Background[Members]):
 
 
 def _located(group: Members, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, int]:
-    """Return where partitions go on. What is kept of them is read after that: no transaction can add to it then."""
+    """Return where partitions go on. Read their kept events after that: no transaction can add to them then."""
     located = group.locate(partitions)
     kept.read_to_the_end()
     return located

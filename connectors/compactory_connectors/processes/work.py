@@ -1,4 +1,4 @@
-"""What a runner does as long as its producer is good: poll, call, and commit outputs with offsets."""
+"""The loop of a runner while its producer works: poll, call, and commit outputs with offsets."""
 
 from __future__ import annotations
 

@@ -196,8 +196,8 @@ class Applying:
         topic, partition, offset = failed.record[:3]
         raise SinkStopped(
             f"sink {self.sink!r} stopped at offset {offset} of partition {partition} of topic {topic!r}:"
-            f" {failed.reason or 'an earlier record of its key is set aside'}; mend what refuses it, have failed"
-            " records set aside (errors.tolerance=all in SINK.json, on_failure='set_aside' in Python), or pass over"
+            f" {failed.reason or 'an earlier record of its key is set aside'}; repair the cause, have failed"
+            " records set aside (errors.tolerance=all in SINK.json, on_failure='set_aside' in Python), or skip"
             f" it: compactory sink offsets set {self.sink} {topic} {partition} {offset + 1}"
         )
 

@@ -70,7 +70,7 @@ class Records(list[SinkRecord]):
         """Whether some of them were refused before."""
         self.failed: list[Failed] = []
         self.prepared: Any = None
-        """What the handler's ``prepare`` made of them."""
+        """The result of the handler's ``prepare`` for them."""
         self.prepare_next: Callable[[], object] = lambda: None
         """For a handler that waits for Postgres now: have the next batch prepared meanwhile."""
         self._holds = holds

@@ -1,4 +1,4 @@
-"""What a sink does as long as it has its connections: poll, apply, and now and then look around."""
+"""The loop of a sink while it has its connections: poll, apply, and check topics and failed records now and then."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class TransactionalSink(Background[Group]):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Applying, Callable[[Batch], Outcome]]]:
-        """What applies batches, on connections that live as long. Raises Unreachable, ConfigError."""
+        """An applier of batches; its connections live as long. Raises Unreachable, ConfigError."""
         with postgres_errors(self._postgres), ExitStack() as stack:
             applying = self._applying(stack)
             if self._parallel == 1:

@@ -57,6 +57,8 @@ def _of_java(thrown: Any) -> CompactoryError:
     said = str(thrown.getMessage() or kind)
     if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
         return Unreachable("Postgres", said.partition("\n")[0])
+    if kind == "ClassNotFoundException":
+        return ConfigError(f"Spark lacks the Java class {said}: name a folder with its jar by --jars")
     if kind in _AWAY:
         return Unreachable("a server that Spark asks", f"{kind}: {said.partition(chr(10))[0]}")
     if kind in _NO_PATH:

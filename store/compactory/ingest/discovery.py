@@ -155,7 +155,7 @@ class Discovery:
         until = clock() + timeout
         if not self._looking.acquire(timeout=timeout):
             where = f"Kafka at {self._kafka.bootstrap}"
-            raise Unreachable("Kafka", f"{where} did not answer within {timeout:.1f} s who asked before")
+            raise Unreachable("Kafka", f"{where} did not answer an earlier request within {timeout:.1f} s")
         try:
             return self._look(max(until - clock(), 0.0)), min(self._missing_since, default=None)
         finally:
@@ -255,12 +255,9 @@ class Discovery:
         problems = []
         for name in missing:
             near = get_close_matches(name, names, n=1, cutoff=0.75)
-            hint = (
-                f"did you mean {near[0]!r}?"
-                if near
-                else "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
-            )
-            problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}")
+            hint = f"did you mean {near[0]!r}? Else " if near else ""
+            create = "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
+            problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}{create}")
         return problems
 
 

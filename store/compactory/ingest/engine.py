@@ -232,7 +232,7 @@ class Engine:
         reading = self.progress.topics[topic]
         moving = reading.demand is not None or not reading.positions
         if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
-            raise NotReady(f"topic {topic!r} is being read; what is served until then is of no known position")
+            raise NotReady(f"topic {topic!r} is being read anew; served data has no known positions meanwhile")
         return topic_tables
 
     def record_changes(self, directory: Directory[Any], timeout: float) -> Table:

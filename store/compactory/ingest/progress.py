@@ -320,7 +320,7 @@ class Progress:
     def refusal(self) -> CompactoryError:
         """Return the error that says why the store does not answer now."""
         if self.state is StoreState.CLOSED:
-            return StoreClosed("the store is closed; make a new one")
+            return StoreClosed("the store is closed, or nothing referred to it any more: make a new one and keep it")
         if self.state is StoreState.FAILED:
             return StoreFailed(f"the store failed: {self.cause}", self.cause)
         if self.state is StoreState.NEW:

@@ -65,7 +65,7 @@ def _checked(answer: Any) -> tuple[Any, ...]:
     if not isinstance(answer, tuple) or not 2 <= len(answer) <= 4 or not isinstance(answer[0], str) or not answer[0]:
         raise ConfigError(f"oauth_cb returned {type(answer).__name__} that is no token: {_SHAPE}")
     if isinstance(answer[1], bool) or not isinstance(answer[1], int | float):
-        raise ConfigError(f"oauth_cb returned a token whose end is {type(answer[1]).__name__}, no number: {_SHAPE}")
+        raise ConfigError(f"oauth_cb returned {type(answer[1]).__name__}, no number, as a token's expiry: {_SHAPE}")
     if (left := answer[1] - time.time()) <= 0:
         raise ConfigError(f"oauth_cb returned a token that ended {-left:.0f} s ago: {_SHAPE}")
     return answer

@@ -183,6 +183,8 @@ class View(Mapping[str, T], Generic[T]):
 
     def get_many(self, keys: Iterable[str], *, max_age: float | None = None) -> dict[str, T]:
         """Return the values of the keys that are present. Raises BadRecord as ``view[key]`` does, StaleData."""
+        if isinstance(keys, str):  # type checkers take it for the keys of its letters
+            raise TypeError(f"get_many takes several keys, such as [{keys!r}], and not one text")
         if max_age is not None:
             self._demand(max_age)
         found = ((key, self.get(key, _ABSENT)) for key in keys)

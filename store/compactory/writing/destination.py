@@ -96,7 +96,7 @@ class Destination:
             log.debug("topic %r can't be looked at: %s", self.topic, error)
             return
         if found is not None and found.topic_id != self.topic_id:
-            changed = CompactoryError(f"topic {self.topic!r} was deleted and created again: what it held is gone")
+            changed = CompactoryError(f"topic {self.topic!r} was deleted and created again: its records are gone")
             changed.retryable = True
             raise changed
 

@@ -299,7 +299,7 @@ def _directory_problems(directory: Any) -> Iterator[str]:
     if directory.rules is not None:
         yield f"directory {directory.name!r} has rules: MasteredWriter obeys them"
     if directory.envelope != "none":
-        yield f"directory {directory.name!r} has envelope={directory.envelope!r}: whoever makes envelopes writes it"
+        yield f"directory {directory.name!r} has envelope={directory.envelope!r}: only their producer writes it"
 
 
 def _timeout_problems(timeout: Any) -> Iterator[str]:

@@ -86,7 +86,7 @@ def test_malformed_patterns_are_refused(pattern: str) -> None:
         ("$2", "there is no group 2"),
         ("${x}", "there is no group x"),
         ("a$", r"a group is $ and a number, or ${name}; write \$ for the character"),
-        ("a\\", "ends with a backslash, which must stand before what it quotes"),
+        ("a\\", "ends with a backslash, which must stand before the character that it quotes"),
     ],
 )
 def test_replacements_that_do_not_fit(replacement: str, problem: str) -> None:

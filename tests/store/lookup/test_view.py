@@ -122,6 +122,13 @@ def test_every_read_honours_the_directorys_max_age(read: str) -> None:
         READS[read](view)
 
 
+def test_one_text_is_not_taken_for_the_keys_of_its_letters() -> None:
+    log = Log(Directory("d"))
+    log.put("T1", "{}")
+    with pytest.raises(TypeError, match=r"several keys, such as \['T1'\]"):
+        log.view.get_many("T1")
+
+
 def test_a_read_may_demand_freshness_and_be_served_all_the_same() -> None:
     """Guarantee 5: failing open, and counted."""
     age = [9.0]

@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
 
 
 NOT_FITTING = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
-"""What a value raises that does not fit its schema or its column."""
+"""The errors of a value that does not fit its schema or its column."""
 
 _KAFKA = ("__connect_topic", "__connect_partition", "__connect_offset")
 _PLACES = tuple(

@@ -1,4 +1,4 @@
-"""What a sink would do with the first records of its topics, without writing anything."""
+"""A dry run: the statements and rows for the first records of a sink's topics. Writes nothing."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class TableWriter:
             _write(connection, write, records.prepare_next)
 
     def writes(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
-        """What is to be written. Sets records aside; creates or changes tables where that is wanted."""
+        """The batches to write. Sets records aside; creates or changes tables where the configuration allows it."""
         with self._lock, collector_paused():  # rows come by the thousand, and hold no cycles
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
@@ -154,7 +154,10 @@ class TableWriter:
 
 
 def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refused: dict[int, str]) -> list[Any]:
-    """What the function makes of the items that are not None, first of all at once; by place why some have none."""
+    """The function's results for the items that are not None, and by place why some items have none.
+
+    It is tried with all items at once first.
+    """
     found: list[Any] = [None] * len(items)
     places = [number for number, item in enumerate(items) if item is not None and number not in refused]
     if not places:
@@ -178,7 +181,7 @@ def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refuse
 
 
 def _shape(half: Decoded | None) -> Any:
-    """What a plan depends on: a schema, by its id, or the names of fields."""
+    """The key of a plan: a schema, by its id, or the names of fields."""
     if half is None:
         return None
     schema, value = half

@@ -105,7 +105,7 @@ def _parts(pattern: re.Pattern[str], replacement: str) -> list[str | tuple[int |
     while at < len(replacement):
         sign = _SIGN.match(replacement, at)
         if sign is None and replacement[at] == "\\":
-            raise ValueError("ends with a backslash, which must stand before what it quotes")
+            raise ValueError("ends with a backslash, which must stand before the character that it quotes")
         if sign is None:
             raise ValueError("a group is $ and a number, or ${name}; write \\$ for the character")
         at = sign.end()

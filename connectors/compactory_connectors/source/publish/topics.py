@@ -76,7 +76,8 @@ class TopicReader:
     ) -> None:
         found = kafka.topics([topic])
         if topic not in found:
-            raise ConfigError(f"topic {topic!r} does not exist; a source makes it when it runs")
+            where = f"topic {topic!r} does not exist on Kafka at {kafka.bootstrap}"
+            raise ConfigError(f"{where}: check its name; a source creates the topic of a table when it runs")
         self.topic = topic
         self.partitions = [part for part in found[topic].all() if partitions is None or part.partition in partitions]
         self._kafka = kafka

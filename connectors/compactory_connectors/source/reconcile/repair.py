@@ -138,7 +138,7 @@ def refuse_repair(connector: ConnectorConfig, outcomes: Sequence[Outcome], *, ap
         if outcome.different and len(outcome.tables) != 1:
             tables = ", ".join(outcome.tables)
             raise ConfigError(
-                f"topic {outcome.topic} is that of {tables}: a key does not say whose it is; nothing is sent"
+                f"topic {outcome.topic} has records of {tables}: a key does not tell its table; nothing is sent"
             )
         removed, percent = outcome.findings[Finding.EXTRA], connector.max_removed_percent
         if not approved and too_many(removed, outcome.stored, percent):

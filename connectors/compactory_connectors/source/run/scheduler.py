@@ -167,7 +167,7 @@ class Scheduler:
                     table.schedule.at_once(now)
         crowded = observation.queue > _CROWDED[self._crowded]
         if crowded and not self._crowded:
-            detail = "somebody listens who does not read; tables are polled until it is emptier"
+            detail = "a session that listens stays in a transaction; tables are polled until the queue is emptier"
             log.error("queue of notifications fills", usage=round(observation.queue, 2), detail=detail)
             self._awaken(self._wakeup.keys.copy())
         self._crowded = crowded

@@ -214,7 +214,7 @@ class Session:
             self._context.board.resumed(table.name)
             return False
         who = "; ".join(map(str, holders(self._server, xid))) or "one that has ended meanwhile"
-        detail = f"an open transaction makes too much to remember: {who}"
+        detail = f"an open transaction has too many later ones to remember: {who}"
         log.error("table waits", table=table.name, detail=detail)
         self._context.board.waits(table.name, detail)
         return True

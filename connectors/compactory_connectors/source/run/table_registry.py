@@ -111,7 +111,7 @@ class TableRegistry:
 
     def _check_ends(self, topics: Mapping[str, Topic]) -> None:
         if behind := self._context.ends.look(topics):
-            raise TopicReplaced(f"topic {behind[0]!r} ends before what was written to it: an older copy was put back")
+            raise TopicReplaced(f"topic {behind[0]!r} ends before its last written record: an older copy was put back")
 
     def close(self) -> None:
         """Stop the sweeps that go on between polls."""

@@ -47,7 +47,7 @@ def refuse_source(spark: SparkSession, folder: str, files: Sequence[SourceFile])
     """See to it that rejects are not written over what they are of. Raises ConfigError."""
     within = f"{qualified(spark, folder)}/"
     if any(file.path.startswith(within) for file in files):
-        raise ConfigError(f"--rejects {folder}: holds what is to be loaded; name a folder of its own")
+        raise ConfigError(f"--rejects {folder}: has files that are to be loaded; name another folder")
 
 
 def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason]) -> DataFrame:

@@ -150,7 +150,7 @@ def entry_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
     ]
     problems += [f"column {name} can't be written: drop it" for name in ("_value", ERROR) if name in columns]
     if OPERATION in columns and _KEY not in columns:
-        problems.append(f"column {OPERATION} needs column {_KEY}: only a key says what to delete")
+        problems.append(f"column {OPERATION} needs column {_KEY}: a deletion needs a key")
     writers: dict[str, Json] = {}
     for name, kind in columns.items():
         try:

@@ -67,7 +67,7 @@ def export(
     folder = ExportFolder(spark, path)
     since = ExportFolder(spark, options.since) if options.since is not None else None
     if since is not None and since.place == folder.place:
-        raise ConfigError(f"--since and --to are both {path}: what an increment adds to has to stay; give another path")
+        raise ConfigError(f"--since and --to are both {path}: an increment needs its base export; give another path")
     before = since.manifest() if since is not None else None
     captured = time.time()
     extent = capture(kafka, directory.topic, wait=options.wait)

@@ -135,7 +135,7 @@ def same_key(connection: psycopg.Connection[Any], statements: LoadSql) -> str | 
 def refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
     """See to it that Postgres takes no two staged keys for one. Raises ConfigError naming such a key."""
     if same := same_key(connection, statements):
-        raise ConfigError(f"{statements.table.label}: the load has rows whose keys Postgres takes for one: {same}")
+        raise ConfigError(f"{statements.table.label}: the load has keys that are equal for Postgres: {same}")
 
 
 def _refuse_several(connection: psycopg.Connection[Any], statements: LoadSql) -> None:

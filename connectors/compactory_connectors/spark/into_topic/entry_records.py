@@ -52,7 +52,7 @@ class EntryRecords:
         if directory.rules is not None:
             raise ConfigError(f'{name}: its servers write it (mastered = "kafka"); write a DataFrame through one')
         if not types:
-            raise ConfigError(f"{name}: has no connector, so the rules have to say what its columns are")
+            raise ConfigError(f"{name}: has no connector, so list its columns in the rules")
         wanted = [directory.key] if directory.key is not None else list(key)
         if len(wanted) != 1:
             given = ", ".join(wanted) or "none"
@@ -63,7 +63,7 @@ class EntryRecords:
                 f"{name}: its key is the field {column!r}, which is none of the columns: {', '.join(types)}"
             )
         if directory.envelope != "none":
-            raise ConfigError(f"{name}: has envelope={directory.envelope!r}: whoever makes envelopes writes it")
+            raise ConfigError(f"{name}: has envelope={directory.envelope!r}: only their producer writes it")
         Encoding(directory)
         return cls(directory=directory, types=dict(types), key_column=column)
 

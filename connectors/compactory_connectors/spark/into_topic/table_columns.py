@@ -115,7 +115,7 @@ def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> tupl
         )
     if len(found) > 1:
         names = ", ".join(plan.qualified for plan in found)
-        raise ConfigError(f"topic {topic!r} is that of {names}: a key does not say whose it is; nothing is loaded")
+        raise ConfigError(f"topic {topic!r} has records of {names}: a key does not tell its table; nothing is loaded")
     return found[0].rows.table, key_of(connector.name, server.database, found[0])
 
 

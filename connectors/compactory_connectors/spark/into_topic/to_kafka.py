@@ -212,7 +212,7 @@ class KafkaTarget:
         if not self._maker.tells_keys:
             raise CompactoryError(
                 f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns;"
-                " nothing may be removed then: mend the rows, or load with --mode upsert"
+                " nothing may be removed then: repair the rows, or load with --mode upsert"
             )
         keys = make_keys(self._maker, spared).distinct()
         return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")

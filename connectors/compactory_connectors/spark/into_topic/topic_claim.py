@@ -69,10 +69,10 @@ class TopicClaim:
         owned = list(owners(read_offsets(self._kafka), self._topic, topic_id, self._table))
         if owned:
             raise ConfigError(
-                f"topic {self._topic!r} is that of {', '.join(owned)}, whose source goes on from where it stopped and"
-                " would never notice what a load changed: load into Postgres (--to postgres), which the source"
-                " publishes; or forget what it has stored, compactory source offsets reset, and it will make the topic"
-                " its table's again when it starts"
+                f"topic {self._topic!r} is that of {', '.join(owned)}: its source goes on from its stored offset and"
+                " would never notice the load's changes. Load into Postgres (--to postgres), which the source"
+                " publishes; or run compactory source offsets reset, and the source makes the topic equal to its"
+                " table when it starts"
             )
 
     def take(self, longest: float = 30.0, properties: Mapping[str, Any] | None = None) -> Publisher:

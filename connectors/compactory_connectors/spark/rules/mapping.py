@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -13,6 +14,8 @@ from ..target import TargetColumn
 from .rules import ColumnRule, Rules
 
 __all__ = ["Filling", "Layout", "Mapped", "map_columns"]
+
+_DELIMITER = re.compile(r"[;,|\t]")  # in a header that was read as one column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +124,8 @@ def _folded(name: str) -> str:
 
 def _missing(layout: Layout, fillings: Iterable[Filling], places: Mapping[str, int]) -> list[str]:
     lacking = [item for item in fillings if item.source is not None and item.name not in places]
+    if lacking and len(layout.columns) == 1 and (sign := _DELIMITER.search(layout.columns[0])):
+        return [f"{layout.label} has one column, {layout.columns[0]!r}: say read.delimiter: {sign[0]!r} in the rules"]
     return [
         f"{layout.label} has no column {item.source!r}{_nearest(str(item.source), layout.columns)}{_remedy(item)}"
         for item in lacking

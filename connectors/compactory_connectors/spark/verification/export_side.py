@@ -172,9 +172,9 @@ def _outcome(
 
 def _notes(since: int, forgotten: int, suspects: int) -> Iterator[str]:
     if since:
-        yield f"{since} keys were written after the export, and compaction has taken what they had then"
+        yield f"{since} keys were written after the export, and compaction has removed their exported records"
     if forgotten:
-        yield f"{forgotten} keys are gone from the topic, whose deletions it remembers no more: export anew to be sure"
+        yield f"{forgotten} keys are gone from the topic, and so are their tombstones: export anew to be sure"
     if suspects == _MOST:
         yield f"{_MOST} keys differ or more; no more were looked at"
 

@@ -1,0 +1,47 @@
+"""Java's exceptions as errors with a remedy; no Spark is started."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory_connectors.spark.failures import _of_java
+
+
+def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
+    """A Java exception as py4j shows it."""
+    return SimpleNamespace(
+        getCause=lambda: cause,
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind),
+        getMessage=lambda: said,
+        getSQLState=lambda: state,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (
+            thrown("ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),
+            ConfigError,
+            r"com.mysql.cj.jdbc.Driver.*--jars",
+        ),
+        (thrown("PSQLException", "refused", state="08001"), Unreachable, "refused"),
+        (thrown("ConnectException", "refused"), Unreachable, "ConnectException: refused"),
+        (thrown("SparkException", "job", thrown("OutOfMemoryError", "heap")), CompactoryError, "ran out of memory"),
+        (
+            thrown("SparkException", "job", thrown("RuntimeException", "x is none")),
+            CompactoryError,
+            "failed: x is none",
+        ),
+    ],
+    ids=["driver", "postgres", "server", "memory", "other"],
+)
+def test_the_innermost_exception_is_told(error: Any, kind: type[Exception], told: str) -> None:
+    found = _of_java(error)
+    assert type(found) is kind
+    with pytest.raises(kind, match=told):
+        raise found
