@@ -170,7 +170,7 @@ class Application:
                 status, answered = message["status"], perf_counter()
             await send(message)
 
-        if scope["method"] == "HEAD" and scope["path"].endswith("/changes"):
+        if scope["method"] == "HEAD" and scope["path"].endswith(("/watch", "/changes")):
             raise MethodRefused("HEAD", "GET")  # it would never end
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:

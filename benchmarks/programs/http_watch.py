@@ -65,7 +65,7 @@ def _resident(port: int) -> float:
 async def _watch(port: int, kafka: str, topic: str, clients: int) -> dict[str, float]:
     producer = Producer({"bootstrap.servers": kafka, "acks": "all", "linger.ms": 0})
     producer.list_topics(topic, timeout=10)
-    request = f"GET /v1/directories/{topic}/changes HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+    request = f"GET /v1/directories/{topic}/watch HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
     received: dict[bytes, int] = {}
     took: list[float] = []
     before = await asyncio.to_thread(_resident, port)

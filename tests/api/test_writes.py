@@ -198,7 +198,7 @@ def test_no_route_of_a_directory_is_open_to_a_client_without_a_scope_on_it(share
         for name in ("acquirers", "%61cquirers"):
             place = path.format(directory=name, key="good", ranges="0")
             assert shared.ask(place, method, headers=by("billing")).status == 403, place
-    assert shared.ask("/v1/directories%2Facquirers/changes", headers=by("billing")).status in (403, 404)
+    assert shared.ask("/v1/directories%2Facquirers/watch", headers=by("billing")).status in (403, 404)
     assert shared.ask("/v1/directories", headers=by("nothing")).status == 200
 
 

@@ -42,8 +42,9 @@ _MOST_BYTES = 16 << 10  # of values that are written at once: a slow client hold
 _SLICE = 64  # clients that are woken at a time, so that lookups go on in between
 _PAUSE = 10e-6  # seconds for each client between two rounds of events: so lookups have a third of the time at least
 _ANSWER = {
-    "description": "An event for each change; its id is the cursor behind it. Every 15 s an id alone, as a heartbeat."
-    " The event named end says with a problem document why no more come",
+    "description": "An event named put or delete for each change; its id is the cursor behind it. The event named"
+    " heartbeat comes at first and every 15 s: it has no data. The event named end says with a problem document why no"
+    " more come",
     "content": {_EVENTS: {"schema": schema_of(DirectoryChange)}},
 }
 
@@ -52,14 +53,15 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
     """Return the route. It raises the errors of `problem`'s table."""
     routes = APIRouter(tags=["entries"])
 
+    @routes.get("/v1/directories/{directory}/changes", include_in_schema=False)  # its former name
     @routes.get(
-        "/v1/directories/{directory}/changes",
+        "/v1/directories/{directory}/watch",
         operation_id="watch_changes",
         summary="The changes of a directory as they come, as server-sent events",
         response_class=Response,
         responses={200: _ANSWER, **problems(400, 401, 404, 405, 410, 421, 503)},
     )
-    async def changes(
+    async def watch(
         directory: str,
         since: Annotated[str | None, Query(description="A cursor: the id of the last event seen")] = None,
         prefix: Annotated[str, Query(description="Only keys that begin with this")] = "",
@@ -239,9 +241,9 @@ class _Stream:
             self._waiting.set_result(events)
 
     def mark(self) -> bytes:
-        """Return an event that is nothing but the cursor of now."""
+        """Return a heartbeat: an event that is nothing but the cursor of now."""
         watch = self._own or self._feed.shared
-        return b"" if watch is None else b"id: %b\n\n" % str(watch.cursor).encode()
+        return b"" if watch is None else b"event: heartbeat\nid: %b\n\n" % str(watch.cursor).encode()
 
 
 class _Sent(Response):
@@ -298,7 +300,7 @@ def _event(embed: Callable[[bytes], Any], change: Change[Any]) -> bytes:
         "timestamp_ms": change.timestamp_ms,
     }
     data = orjson.dumps(document).replace(b"\n", b" ").replace(b"\r", b" ")  # between the tokens of a topic's JSON
-    return b"id: %b\ndata: %b\n\n" % (str(change.cursor).encode(), data)
+    return b"event: %b\nid: %b\ndata: %b\n\n" % (change.kind.encode(), str(change.cursor).encode(), data)
 
 
 def _stopping() -> Stopping:

@@ -62,11 +62,11 @@ class Server:
     def changes(self, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
         """The changes of a directory as they come, each with its cursor. Raises the error that ends them."""
         asked = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
-        with self._opened(f"/v1/directories/{quote(directory, safe='')}/changes?{asked}", timeout=_SILENT) as answer:
+        with self._opened(f"/v1/directories/{quote(directory, safe='')}/watch?{asked}", timeout=_SILENT) as answer:
             event = cursor = ""
             for line in answer:
                 field, _, text = line.decode().rstrip("\n").partition(": ")
-                if field == "data" and event:
+                if field == "data" and event == "end":
                     raise self._refused(json.loads(text))
                 if field == "data":
                     yield {**json.loads(text), "cursor": cursor}
