@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import os
 import random
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,7 +66,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if _OF_ALL in config.stash:
         config.stash[_OF_ALL].remove()
     if folder := config.stash[_IN_MEMORY]:
-        memory.remove_folder(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,7 +33,7 @@ _PLACE = b"/outcomes/"
 async def completed(
     store: GlobalStore, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer
 ) -> Answer:
-    """Return the answer to a write that processors finish: its outcome, or 202 where there is none in time."""
+    """Return the answer to a write that processors finish: the outcome, or 202 if no outcome comes in time."""
     if directory.rules is None or not directory.rules.outcomes:
         return stored
     status, headers, body = stored

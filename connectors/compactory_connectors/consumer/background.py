@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Generic, Self, TypeVar
@@ -20,7 +21,7 @@ __all__ = ["Background"]
 G = TypeVar("G", bound=Group)
 
 
-class Background(Generic[G]):
+class Background(ABC, Generic[G]):
     """Thread-safe; start it once. A subclass has a ``board``, and says what to check, how to join and what to do."""
 
     board: Any
@@ -67,17 +68,17 @@ class Background(Generic[G]):
         """Whether it has not ended: one that still waits for a server at its start is alive."""
         return self._thread.ident is None or self._thread.is_alive()
 
+    @abstractmethod
     def _check(self) -> None:
         """Look for what it needs. Raises Unreachable, ConfigError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _join(self) -> G:
         """Become a member of the group."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _live(self, group: G, worked: Callable[[], None]) -> None:
         """Attach the group and work until `_stop` is set; call ``worked`` for progress. Raises Unreachable."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         """Work until `_stop` is set; leave in ``failure`` why it ended before."""
@@ -92,7 +93,7 @@ class Background(Generic[G]):
             self._end(CompactoryError(f"{kind} {name!r} failed: {type(error).__name__}"))
 
     def _work(self, group: G) -> None:
-        """Live; begin anew with back-off, within the group, where a server was lost or the group went on without us."""
+        """Live. If a server is lost or the group goes on without us, wait for a growing time and begin anew."""
         backoff, pause = Backoff(), 0.0
         while not self._stop.is_set():
             try:

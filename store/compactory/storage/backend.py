@@ -163,7 +163,7 @@ class Cut:
 
 
 class TopicStorage(ABC):
-    """One generation of what was read of a topic. Belongs to one writing thread, except for what `Reading` says."""
+    """One generation of a topic's records. Belongs to one writing thread; `Reading` is for all threads."""
 
     persistent: bool
     """Whether `commit` does anything: where it does not, no checkpoint has to be made for it."""

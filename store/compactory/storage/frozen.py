@@ -38,7 +38,7 @@ class Epoch:
 
 
 class WrittenDict(MutableMapping[bytes, bytes]):
-    """The writing side of a dict: keeps what snapshots need, and the order of the keys, once there is one.
+    """Writes to a dict. Keeps the former values that snapshots need and, once it was built, the order of the keys.
 
     ``found`` is the dict. It is no subclass: the garbage collector passes over a plain dict of bytes.
     """

@@ -81,7 +81,7 @@ class TopicFolder:
 
     def current(self) -> Path | None:
         """Return the generation that counts; None where there is none, or the pointer makes no sense."""
-        with _told(self.path):  # of too many open files, say, which are no reason to remove what is there
+        with _told(self.path):  # too many open files, for example, are no reason to take the folder for empty
             try:
                 number = int((self.path / _POINTER).read_text(encoding="ascii"))
             except (FileNotFoundError, NotADirectoryError, ValueError):
