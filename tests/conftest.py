@@ -154,23 +154,38 @@ def postgres_server() -> Iterator[PostgresServer]:
         server.remove()
 
 
-@pytest.fixture
-def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
-    """URL of a fresh, empty database, dropped afterwards."""
-    name = unique("db").replace("-", "_")
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-    yield postgres_server.url(name)
-    if postgres_server.running:
-        with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+@contextlib.contextmanager
+def _new_database(server: PostgresServer, name: str, template: str = "template1") -> Iterator[str]:
+    name = name.replace("-", "_")
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    yield server.url(name)
+    if server.running:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
 @pytest.fixture
-def migrated(database: str) -> str:
-    """URL of a database with Compactory's tables and functions."""
-    install(database)
-    return database
+def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
+    """URL of a fresh, empty database, dropped afterwards."""
+    with _new_database(postgres_server, unique("db")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def installed_template(postgres_server: PostgresServer) -> str:
+    """A database with Compactory's tables and functions, to be copied."""
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE installed")
+    install(postgres_server.url("installed"))
+    return "installed"
+
+
+@pytest.fixture
+def migrated(postgres_server: PostgresServer, installed_template: str, unique: Callable[[str], str]) -> Iterator[str]:
+    """URL of a fresh database with Compactory's tables and functions, dropped afterwards."""
+    with _new_database(postgres_server, unique("db"), installed_template) as url:
+        yield url
 
 
 @pytest.fixture
