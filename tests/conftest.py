@@ -21,6 +21,7 @@ from typing import Any
 import hypothesis
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 from xdist.scheduler import LoadFileScheduling
 
 from compactory.errors import Unreachable
@@ -118,10 +119,20 @@ def apache_kafka_server(request: pytest.FixtureRequest) -> Iterator[RunningKafka
         server.remove()
 
 
+@pytest.fixture(scope="module")
+def cleared_kafka(apache_kafka_server: RunningKafka) -> Iterator[RunningKafka]:
+    """The Kafka of all tests; topics of a module go with it, for a broker looks after each of them all the time."""
+    yield apache_kafka_server
+    admin = AdminClient({"bootstrap.servers": apache_kafka_server.address})
+    left = [name for name in admin.list_topics(timeout=30).topics if f"-{_run}-" in name]
+    for deleted in (admin.delete_topics(left) if left else {}).values():
+        deleted.exception()
+
+
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> str:
     """Bootstrap address of Apache Kafka 4.x: of ``own_kafka`` in a test that asks for it as well."""
-    server = "own_kafka" if "own_kafka" in request.fixturenames else "apache_kafka_server"
+    server = "own_kafka" if "own_kafka" in request.fixturenames else "cleared_kafka"
     return request.getfixturevalue(server).address
 
 
