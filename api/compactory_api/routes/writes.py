@@ -277,7 +277,7 @@ def _operation(line: bytes) -> Operation | CompactoryError:
 
 def _line(number: int, result: Written | CompactoryError) -> bytes:
     if isinstance(result, Written):
-        token, status = result.token, 201 if result.status == "created" else 200
+        status, token = 201 if result.status == "created" else 200, result.token
         return b'{"line":%d,"status":%d,"key":%b,"etag":"%b","offset":"%b"}' % (
             number, status, orjson.dumps(result.key), result.etag.encode(), str(token).encode()
         )  # fmt: skip
