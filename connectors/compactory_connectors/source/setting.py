@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
@@ -18,6 +18,7 @@ __all__ = [
     "Status",
     "at_least",
     "boolean",
+    "find_setting",
     "honoured",
     "member_of",
     "moot",
@@ -188,6 +189,13 @@ def settings_of(kind: Any) -> dict[str, Setting]:
 def options_of(kind: Any) -> tuple[Setting, ...]:
     """The keys that fill the fields of a dataclass, in their order."""
     return tuple(settings_of(kind).values())
+
+
+def find_setting(key: str, settings: Sequence[Setting]) -> Setting | None:
+    """The entry of ``key``, exact before prefix, the first prefix that fits; None when the key is unknown."""
+    exact = next((item for item in settings if item.name == key), None)
+    prefixes = ((item.name[:-1], item) for item in settings if item.name.endswith(".*"))
+    return exact or next((item for prefix, item in prefixes if key.startswith(prefix) and key != prefix), None)
 
 
 def read_options(

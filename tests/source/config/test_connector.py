@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from compactory.errors import ConfigError
 from compactory_connectors.source.config.connector import ConnectorConfig, Mode, SoftDelete
 from compactory_connectors.source.config.files import load_connector, parse_connector, parse_connectors
-from compactory_connectors.source.config.keys import SETTINGS, find_setting
+from compactory_connectors.source.config.keys import SETTINGS
 from compactory_connectors.source.config.selection import TableName, split_identifier
-from compactory_connectors.source.setting import Status
+from compactory_connectors.source.setting import Status, find_setting
 
 ARTICLE = Path(__file__).parents[2] / "golden" / "terminal_acquirer.json"
 URL = "jdbc:postgresql://db:5433/shop"
@@ -491,11 +491,11 @@ def test_every_default_is_valid_and_every_refusal_says_why() -> None:
 
 
 def test_keys_are_found_exactly_before_by_prefix() -> None:
-    assert find_setting("topic.creation.default.partitions").name == "topic.creation.default.partitions"  # type: ignore[union-attr]
-    assert find_setting("topic.creation.default.retention.ms").name == "topic.creation.default.*"  # type: ignore[union-attr]
-    assert find_setting("topic.creation.x.partitions").name == "topic.creation.*"  # type: ignore[union-attr]
-    assert find_setting("topic.creation.") is None
-    assert find_setting("nonsense") is None
+    assert find_setting("topic.creation.default.partitions", SETTINGS).name == "topic.creation.default.partitions"  # type: ignore[union-attr]
+    assert find_setting("topic.creation.default.retention.ms", SETTINGS).name == "topic.creation.default.*"  # type: ignore[union-attr]
+    assert find_setting("topic.creation.x.partitions", SETTINGS).name == "topic.creation.*"  # type: ignore[union-attr]
+    assert find_setting("topic.creation.", SETTINGS) is None
+    assert find_setting("nonsense", SETTINGS) is None
 
 
 @pytest.mark.parametrize(

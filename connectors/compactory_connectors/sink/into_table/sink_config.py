@@ -14,7 +14,7 @@ from typing import Any
 
 from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.source.config.files import read_file
+from compactory_connectors.source.config.config_file import read_file
 from compactory_connectors.source.config.key_reader import KeyReader
 from compactory_connectors.source.config.placeholder import Placeholders
 from compactory_connectors.source.record.decoders import decoder_of

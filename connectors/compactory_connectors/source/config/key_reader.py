@@ -10,8 +10,7 @@ from compactory_connectors.database.jdbc_url import Connection, parse_url
 
 from ..record.converters import Converter, read_converter, read_header_converter
 from ..record.transforms import TransformSpec, read_transforms
-from ..setting import Setting, Status, nearest, rejected, settings_of
-from .keys import find_setting
+from ..setting import Setting, Status, find_setting, nearest, rejected, settings_of
 from .placeholder import Placeholders, has_placeholder
 
 __all__ = ["KeyReader"]
