@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from compactory import Directory, DirectoryWriter
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.identity import Identity
@@ -32,7 +33,6 @@ from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
 from compactory_connectors.source.publish.topics import read
-from compactory_connectors.source.record.converters.json_converter import JsonConverter
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_topic import sending

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.setting import Status, find_setting
 from compactory_connectors.source.config.connector import ConnectorConfig, Mode, SoftDelete
 from compactory_connectors.source.config.files import load_connector, parse_connector, parse_connectors
 from compactory_connectors.source.config.keys import SETTINGS
 from compactory_connectors.source.config.selection import TableName, split_identifier
-from compactory_connectors.source.setting import Status, find_setting
 
 ARTICLE = Path(__file__).parents[2] / "golden" / "terminal_acquirer.json"
 URL = "jdbc:postgresql://db:5433/shop"

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.config.config_file import parse_text, read_file
+from compactory_connectors.connect.config.placeholder import Placeholders
 
-from .config_file import parse_text, read_file
 from .connector import ConnectorConfig
-from .placeholder import Placeholders
 from .reading import ConnectorReader
 
 __all__ = ["load_connector", "load_connectors", "parse_connector", "parse_connectors"]

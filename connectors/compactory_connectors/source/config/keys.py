@@ -7,9 +7,8 @@ why) or REFUSED (the note says why and what to do). Documentation is generated f
 
 from __future__ import annotations
 
-from ..javatext.java_zone import read_zone
-from ..record.column import Calendar, ColumnTypes, Granularity, NumericMapping
-from ..setting import (
+from compactory_connectors.connect.javatext.java_zone import read_zone
+from compactory_connectors.connect.setting import (
     Setting,
     at_least,
     boolean,
@@ -23,6 +22,8 @@ from ..setting import (
     required_text,
     text,
 )
+
+from ..columns.column import Calendar, ColumnTypes, Granularity, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy
 from .selection import patterns, table_types
 

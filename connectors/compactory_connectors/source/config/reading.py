@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.config.key_reader import KeyReader
+from compactory_connectors.connect.config.placeholder import Placeholders
+from compactory_connectors.connect.converters import Converter
+from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.database.jdbc_url import Connection
 
-from ..record.column import ColumnOptions, NumericMapping
-from ..record.converters import Converter
-from ..record.converters.json_converter import JsonConverter
+from ..columns.column import ColumnOptions, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
-from .key_reader import KeyReader
 from .keys import SETTINGS
-from .placeholder import Placeholders
 from .producer_properties import read_producer
 from .selection import ColumnMapping, TableName, TableSelection, split_identifier
 from .topic_rules import TopicRules, read_rules

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..javatext.java_regex import java_pattern
-from ..setting import names, nearest
+from compactory_connectors.connect.javatext.java_regex import java_pattern
+from compactory_connectors.connect.setting import names, nearest
 
 __all__ = [
     "RELATIONS",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ..record.record import KeyParts
+from compactory_connectors.connect.record.record import KeyParts
 
 __all__ = [
     "ALL",

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.converters import Render
+from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
+from compactory_connectors.connect.record.row_value import picker
+from compactory_connectors.connect.record.schema import Field, Schema, Type
+from compactory_connectors.connect.transforms.branches import Case, Failed, Leaf, grow, leaves, tested, usual
 
+from ..columns.column_node import column_node, column_warnings
 from ..config.connector import ConnectorConfig
-from ..record.column_node import column_node, column_warnings
-from ..record.converters import Render
-from ..record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
-from ..record.row_value import picker
-from ..record.schema import Field, Schema, Type
-from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
 from .catalog import Table
 from .key_parts import is_exact, key_reader, sample
 from .row_function import Row, RowCompiler, Written

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from ..record.converters import Converter, Half, Render, SimpleHeaderConverter
-from ..record.record import Node, Record, RowError
-from ..record.row_value import Row, null_test
-from .branches import Case, Dropped, Failed, Fork, Leaf
+from compactory_connectors.connect.converters import Converter, Half, Render, SimpleHeaderConverter
+from compactory_connectors.connect.record.record import Node, Record, RowError
+from compactory_connectors.connect.record.row_value import Row, null_test
+from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, Leaf
+
 from .function_call import compile_call
 
 __all__ = ["Headers", "Row", "RowCompiler", "RowFunctions", "Written"]

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from compactory_connectors.connect.record.record import RowFailed
+
 from ..control.load_progress import Load
 from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import ResendReason
 from ..plan.row_function import Written
-from ..record.record import RowFailed
 
 __all__ = ["Record", "RecordBatch", "pages"]
 

@@ -10,13 +10,13 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
+from compactory_connectors.connect.record.record import KeyParts, LogUnreadable, RowError, RowFailed
 from compactory_connectors.database.postgres_errors import refusal
 
 from ..control.removal import Removal
 from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
 from ..postgres.server import RawRow, Server, statement
-from ..record.record import KeyParts, LogUnreadable, RowError, RowFailed
 from .living_rows import LivingRows, columns_of_keys, type_name
 
 __all__ = ["Rendered", "Renderer", "logged_columns"]

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, nullcontext
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
+from compactory_connectors.connect.record.record import KeyParts
+
 from ..control.removal import Copy, Removal
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan
@@ -18,7 +20,6 @@ from ..poll.conditions import Conditions
 from ..poll.living_rows import LivingRows, snapshot_of
 from ..poll.record_batch import Record
 from ..postgres.server import Server
-from ..record.record import KeyParts
 from .publisher import Publisher
 
 __all__ = ["RemovalGuard"]

@@ -11,9 +11,9 @@ import orjson
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, Message
+from compactory_connectors.connect.setting import nearest
 
 from ..cursor.offset import Edit, SourceOffset
-from ..setting import nearest
 from .topics import OFFSETS_TOPIC, newest_records
 
 __all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing"]

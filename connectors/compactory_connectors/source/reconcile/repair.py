@@ -18,6 +18,7 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowError
 
 from ..config.connector import ConnectorConfig
 from ..control.removal import Copy, Removal, misplaced, too_many
@@ -32,7 +33,6 @@ from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets
 from ..publish.topics import TopicReader
-from ..record.record import RowError
 from .checker import Finding, Row
 from .outcome import Outcome
 from .sweeper import stamps

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from psycopg import sql
 
 from compactory.errors import CompactoryError
+from compactory_connectors.connect.record.record import RowFailed
 
 from ..config.connector import ConnectorConfig
 from ..config.selection import RELATIONS
@@ -16,7 +17,6 @@ from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
 from ..poll.record_batch import Record
 from ..postgres.server import Server, connected, statement
-from ..record.record import RowFailed
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]
 

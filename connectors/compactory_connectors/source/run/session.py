@@ -17,6 +17,7 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.database.postgres_errors import postgres_errors, refusal
 from compactory_connectors.database.snapshot import Snapshot
 
@@ -32,7 +33,6 @@ from ..postgres.server import Server, TableReplaced
 from ..publish.publisher import Publisher, PublishLease, TopicRefused
 from ..publish.topics import TopicEnds
 from ..reconcile.repair import resend_rows
-from ..record.record import RowFailed
 from .heartbeat import Heartbeat
 from .scheduler import Scheduler
 from .table_registry import TableRegistry

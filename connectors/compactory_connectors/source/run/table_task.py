@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowError, RowFailed
 
 from ..control.control import Control, Stop
 from ..control.removal import Copy, HeldRemoval, RemovalHeld
@@ -32,7 +33,6 @@ from ..reconcile.cleanup import TopicCleanup
 from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.sweeper import Sweeper
-from ..record.record import RowError, RowFailed
 from .schedule import Schedule
 
 if TYPE_CHECKING:
