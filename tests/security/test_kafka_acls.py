@@ -47,7 +47,8 @@ from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
 from compactory_connectors.source.offset_editing.offset_edit import signed
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
+from compactory_connectors.source.publish.topic_reader import read
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
 from compactory_connectors.source.run.source import Source
 from tests.conftest import needs_apache_kafka
 from tests.sink.harness import COUNTERS, count

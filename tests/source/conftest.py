@@ -21,7 +21,7 @@ from compactory_connectors.source.config.connector import ConnectorConfig, SoftD
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.publish.publisher import Publisher
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.source.publish.topic_reader import read
 from compactory_connectors.source.run.source import Source
 from tests.source.harness import STAMP, Feed
 from tests.source.workload import TERMINALS, wait_until

@@ -22,7 +22,7 @@ from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.control import Control
 from compactory_connectors.source.control.status import StatusBoard, TableStatus
-from compactory_connectors.source.publish.topics import TopicReader
+from compactory_connectors.source.publish.topic_reader import TopicReader
 from compactory_connectors.source.run.session import Session
 from compactory_connectors.source.run.table_registry import TopicReplaced
 from tests.source.conftest import Bench

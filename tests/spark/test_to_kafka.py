@@ -32,7 +32,8 @@ from compactory_connectors.source.offset_editing.offset_edit import edit_offsets
 from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.source.publish.topic_reader import read
+from compactory_connectors.source.publish.topics import publisher_of
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_topic import sending
@@ -546,7 +547,7 @@ def test_a_load_that_lost_its_lease_writes_nothing(
 
     def overtaken(*given: Any) -> Iterator[Any]:
         yield from records(*given)
-        others.append(Publisher.of(mastered.connector, cluster))
+        others.append(publisher_of(mastered.connector, cluster))
         others[0].open()
 
     monkeypatch.setattr(Sending, "_records", overtaken)

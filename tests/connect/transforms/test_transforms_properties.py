@@ -21,7 +21,7 @@ from compactory_connectors.connect.record.record import Java, RowError
 from compactory_connectors.connect.record.schema import Schema, Type
 from compactory_connectors.connect.transforms import SourceRecord
 from compactory_connectors.connect.transforms.cast import caster, float32
-from compactory_connectors.source.plan.row_function import Written
+from compactory_connectors.topics.producer_record import ProducerRecord
 from tests.connect.transform_cases import chain_of, functions_of, raw_row, source_record
 
 KAFKA = "org.apache.kafka.connect.transforms."
@@ -76,7 +76,7 @@ def tables(draw: st.DrawFn) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 Table = tuple[list[dict[str, Any]], dict[str, Any]]
 
 
-def written(table: Table, *transforms: dict[str, str]) -> Written:
+def written(table: Table, *transforms: dict[str, str]) -> ProducerRecord:
     """The record by JsonConverter: key, value, topic, headers."""
     described, row = table
     converter = JsonConverter(schemas_enable=True)

@@ -11,7 +11,7 @@ from compactory import Directory, GlobalStore
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.publish.partitioner import partition_of
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.source.publish.topic_reader import read
 from compactory_connectors.source.reconcile import cleanup
 from compactory_connectors.source.run import table_registry as registry
 from tests.source.conftest import Bench, Running

@@ -13,7 +13,7 @@ import pytest
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.control.status import SourceState, TableStatus
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.source.publish.topic_reader import read
 from compactory_connectors.source.run.source import Source
 from tests.source.conftest import Running
 from tests.source.poller import config, settings

@@ -27,7 +27,7 @@ from ..cursor.cursor import Cursor
 from ..cursor.offset_keys import offset_key, query_key
 from ..publish.publisher import Publisher
 from ..publish.stored_offsets import StoredOffset
-from ..publish.topics import read
+from ..publish.topic_reader import read
 
 __all__ = [
     "ConnectOffset",

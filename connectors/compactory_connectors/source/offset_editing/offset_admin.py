@@ -26,7 +26,7 @@ from ..poll.readers import open_reader
 from ..poll.table import TableReader
 from ..postgres.server import Server, connected, statement
 from ..publish.stored_offsets import StoredOffset, matching, read_offsets
-from ..publish.topics import length
+from ..publish.topic_reader import length
 from ..reconcile.pending import Difference, difference
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, Decide, edit_offsets, imported, moved, refuse_running

@@ -10,23 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka, hand_over, kafka_errors, take_transactional_id
+from compactory_connectors.topics.producer_record import Copy, Headers, ProducerRecord
 
-from ..control.removal import Copy
-from ..plan.row_function import Headers
-from ..poll.record_batch import Record
 from .partitioner import placing
-from .topics import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from confluent_kafka import Producer
-
-    from ..config.connector import ConnectorConfig
 
 __all__ = ["PublishLease", "Publisher", "TopicRefused", "TransactionTimedOut"]
 
@@ -100,7 +95,7 @@ class TopicRefused(CompactoryError):
 
 
 class Publisher:
-    """A producer for one connector. Owned by one thread.
+    """A producer of one holder of a transactional id. Owned by one thread.
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
     ``longest`` is the number of seconds after which Kafka ends a transaction. Raises what ``lease`` raises, and:
@@ -114,7 +109,7 @@ class Publisher:
     def __init__(
         self,
         kafka: Kafka,
-        connector: str,
+        name: str,
         offsets_topic: str,
         *,
         transactions: bool = True,
@@ -126,7 +121,7 @@ class Publisher:
         self._kafka = kafka
         self._offsets_topic = offsets_topic
         self._transactions = transactions
-        self._id = f"compactory-{connector}"
+        self._id = f"compactory-{name}"
         self._timeout = timeout
         self._longest = longest
         self._lease = lease
@@ -142,18 +137,6 @@ class Publisher:
         self.partitioner = placing({**_DEFAULTS, **kafka.properties(), **own}["partitioner"])
         """By what keys are put into partitions; see `partitioner.home_of`."""
 
-    @classmethod
-    def of(cls, connector: ConnectorConfig, kafka: Kafka, lease: PublishLease | None = None) -> Self:
-        """The publisher of a connector's records and offsets."""
-        return cls(
-            kafka,
-            connector.name,
-            OFFSETS_TOPIC,
-            transactions=connector.transactions,
-            overrides=connector.producer,
-            lease=lease,
-        )
-
     def open(self, timeout: float = 30.0) -> None:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
         if self._transactions:
@@ -164,7 +147,11 @@ class Publisher:
             self._lease.confirm()
 
     def publish(
-        self, topic: str, records: Iterable[Record], offset: Record | None, deleted_copies: Iterable[Copy] = ()
+        self,
+        topic: str,
+        records: Iterable[ProducerRecord],
+        offset: ProducerRecord | None,
+        deleted_copies: Iterable[Copy] = (),
     ) -> None:
         """Publish records, tombstones of these copies and the offset; on return Kafka has acknowledged all of it."""
         with self._guarded("publish in a transaction" if self._transactions else "publish"):

@@ -14,7 +14,8 @@ from compactory.kafka.client import Kafka, Message
 from compactory_connectors.connect.setting import nearest
 
 from ..cursor.offset import Edit, SourceOffset
-from .topics import OFFSETS_TOPIC, newest_records
+from .topic_reader import newest_records
+from .topics import OFFSETS_TOPIC
 
 __all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing"]
 

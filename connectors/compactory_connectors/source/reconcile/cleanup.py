@@ -15,8 +15,9 @@ import structlog
 from psycopg import sql
 
 from compactory_connectors.connect.record.record import RowError
+from compactory_connectors.topics.producer_record import Copy
 
-from ..control.removal import Copy, HeldRemoval, enough_left, removal_id, too_many
+from ..control.removal import HeldRemoval, enough_left, removal_id, too_many
 from ..plan.table_plan import Reading
 from ..poll.conditions import Conditions
 from ..poll.reader import Reader

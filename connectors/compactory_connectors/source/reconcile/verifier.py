@@ -17,7 +17,7 @@ from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan, key_of
 from ..postgres.server import Server
 from ..publish.stored_offsets import StoredOffset, read_offsets
-from ..publish.topics import TopicReader
+from ..publish.topic_reader import TopicReader
 from .checker import Finding, Rules
 from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .outcome import Difference, Outcome

@@ -30,8 +30,8 @@ from ..plan.planning import find_plans
 from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
-from ..publish.publisher import Publisher, PublishLease, TopicRefused
-from ..publish.topics import TopicEnds
+from ..publish.publisher import PublishLease, TopicRefused
+from ..publish.topics import TopicEnds, publisher_of
 from ..reconcile.repair import resend_rows
 from .heartbeat import Heartbeat
 from .scheduler import Scheduler
@@ -87,7 +87,7 @@ class Session:
             context = SessionContext(
                 connector=connector,
                 kafka=kafka,
-                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, lease))),
+                publisher=opened.enter_context(closing(publisher_of(connector, kafka, lease))),
                 board=board,
                 create_topics=create_topics and connector.topics.create,
                 control=control or Control(),

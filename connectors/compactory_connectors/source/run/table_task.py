@@ -13,9 +13,10 @@ import structlog
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowError, RowFailed
+from compactory_connectors.topics.producer_record import Copy
 
 from ..control.control import Control, Stop
-from ..control.removal import Copy, HeldRemoval, RemovalHeld
+from ..control.removal import HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import Phase, ResendReason
@@ -28,7 +29,8 @@ from ..postgres.server import Server
 from ..publish.partitioner import home_of
 from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
-from ..publish.topics import TopicEnds, ensure, length
+from ..publish.topic_reader import length
+from ..publish.topics import TopicEnds, ensure
 from ..reconcile.cleanup import TopicCleanup
 from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
