@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, Producer
 from compactory.kafka.client import Kafka
 from compactory_cli import main
 from compactory_connectors.source.cursor.offset_keys import offset_key
-from compactory_connectors.source.publish.topic_reader import read
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, stored_values
+from compactory_connectors.topics.topic_reader import read
 from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell
 from tests.cli.test_source import altered, await_topic, wait
 

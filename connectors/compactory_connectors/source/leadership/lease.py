@@ -20,10 +20,10 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
+from compactory_connectors.topics.publisher import PublishLease
 
 from ..config.connector import ConnectorConfig
 from ..control.status import LeaseStatus
-from ..publish.publisher import PublishLease
 from ..publish.topics import OFFSETS_TOPIC, publisher_of
 from .claim import TTL, Claim, LeaseConnection, choose_claim, connect_lease
 

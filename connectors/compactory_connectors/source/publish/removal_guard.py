@@ -13,6 +13,7 @@ from psycopg.pq import TransactionStatus
 
 from compactory_connectors.connect.record.record import KeyParts
 from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.publisher import Publisher
 
 from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
@@ -20,7 +21,6 @@ from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
 from ..poll.living_rows import LivingRows, snapshot_of
 from ..postgres.server import Server
-from .publisher import Publisher
 
 __all__ = ["RemovalGuard"]
 

@@ -11,11 +11,11 @@ import structlog
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Topic
+from compactory_connectors.topics.publisher import Publisher, PublishLease
+from compactory_connectors.topics.topic_reader import newest_records
 
 from ..config.connector import ConnectorConfig
 from ..config.topic_rules import TopicCreation
-from .publisher import Publisher, PublishLease
-from .topic_reader import newest_records
 
 __all__ = ["OFFSETS_TOPIC", "TopicEnds", "ensure", "publisher_of", "stored_values"]
 

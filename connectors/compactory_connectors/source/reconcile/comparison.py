@@ -23,10 +23,10 @@ from typing import Self, TypeVar
 from compactory.kafka.client import Kafka, Message
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, record_digest
 from compactory_connectors.topics.producer_record import ProducerRecord
+from compactory_connectors.topics.topic_reader import TopicReader
 
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.record_batch import RecordBatch
-from ..publish.topic_reader import TopicReader
 from .checker import Finding, Row, Rules, Stored, check
 from .outcome import Digests
 from .spool import BUCKETS, Spool

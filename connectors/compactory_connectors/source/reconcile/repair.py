@@ -19,7 +19,10 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowError
+from compactory_connectors.topics.partitioner import home_of
 from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.topics.topic_reader import TopicReader
 
 from ..config.connector import ConnectorConfig
 from ..control.removal import Removal, misplaced, too_many
@@ -29,11 +32,8 @@ from ..plan.table_plan import Reading, TablePlan, key_of
 from ..poll.record_batch import pages
 from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server, connected
-from ..publish.partitioner import home_of
-from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets
-from ..publish.topic_reader import TopicReader
 from ..publish.topics import publisher_of
 from .checker import Finding, Row
 from .outcome import Outcome

@@ -20,11 +20,11 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.topic_reader import TopicReader
 
 from ..control.removal import misplaced
 from ..plan.table_plan import TablePlan
 from ..postgres.server import Server
-from ..publish.topic_reader import TopicReader
 from .comparison import KEYS, Comparison
 from .key_ranges import KeyRange, KeyRanges, living_keys
 

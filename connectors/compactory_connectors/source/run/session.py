@@ -20,6 +20,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.database.postgres_errors import postgres_errors, refusal
 from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.topics.publisher import PublishLease, TopicRefused
 
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
@@ -30,7 +31,6 @@ from ..plan.planning import find_plans
 from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
-from ..publish.publisher import PublishLease, TopicRefused
 from ..publish.topics import TopicEnds, publisher_of
 from ..reconcile.repair import resend_rows
 from .heartbeat import Heartbeat

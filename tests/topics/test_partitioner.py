@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.publish.partitioner import murmur2, partition_of
-from compactory_connectors.source.publish.topic_reader import read
+from compactory_connectors.topics.partitioner import murmur2, partition_of
+from compactory_connectors.topics.topic_reader import read
 from tests.stack.apache_kafka import jars
 
 
