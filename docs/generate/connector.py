@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from compactory_connectors.connect.converters import REGISTRY as CONVERTERS
+from compactory_connectors.connect.setting import Setting, Status
 from compactory_connectors.source.config.keys import SETTINGS
 from compactory_connectors.source.config.producer_properties import MOOT, REFUSED, RENAMED
-from compactory_connectors.source.record.converters import REGISTRY as CONVERTERS
-from compactory_connectors.source.setting import Setting, Status
 
 from .markdown import cell, code, page, table
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
-from compactory_connectors.source.record.transforms import PREDICATES, REGISTRY
-from compactory_connectors.source.record.transforms.registry import Entry
-from compactory_connectors.source.setting import Setting
+from compactory_connectors.connect.setting import Setting
+from compactory_connectors.connect.transforms import PREDICATES, REGISTRY
+from compactory_connectors.connect.transforms.registry import Entry
 
 from .markdown import cell, code, page, table, unmarked
 
@@ -121,7 +121,7 @@ def page_text() -> str:
     for name, entry in _plain(PREDICATES).items():
         parts += _described(name, entry, "predicates.isInternal")
     parts += ["## A Python function", _FUNCTION, "## Other than in Kafka Connect", _DIFFERENCES]
-    return page("Transforms", "`connectors/compactory_connectors/source/record/transforms`", *parts)
+    return page("Transforms", "`connectors/compactory_connectors/connect/transforms`", *parts)
 
 
 def _plain(registry: Mapping[str, Entry]) -> dict[str, Entry]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from compactory_connectors.source.record.column import Column, ColumnOptions, ColumnTypes, Granularity, Shape
-from compactory_connectors.source.record.column_node import column_node
-from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema
-from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.converters.string_converter import StringConverter
-from compactory_connectors.source.record.record import Java, Node, StructNode
-from compactory_connectors.source.record.schema import Schema, Type
+from compactory_connectors.connect.converters.avro_schema import AvroNames, avro_schema
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.converters.string_converter import StringConverter
+from compactory_connectors.connect.record.record import Java, Node, StructNode
+from compactory_connectors.connect.record.schema import Schema, Type
+from compactory_connectors.source.columns.column import Column, ColumnOptions, ColumnTypes, Granularity, Shape
+from compactory_connectors.source.columns.column_node import column_node
 
 from .markdown import cell, code, page, table
 
@@ -182,7 +182,7 @@ def page_text() -> str:
         "## Known differences",
         table(["", "the real connector", "here"], _DIFFERENCES),
     ]
-    return page("Types", "`connectors/compactory_connectors/source/record/column_type.py`", *parts)
+    return page("Types", "`connectors/compactory_connectors/source/columns/column_type.py`", *parts)
 
 
 def _supported() -> Iterator[list[str]]:

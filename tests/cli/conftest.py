@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
+from compactory_cli import main
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_sql import read
 from tests.stack.command import run_command
@@ -41,6 +44,17 @@ class Outcome:
     @property
     def error(self) -> Any:
         return json.loads(self.err.splitlines()[-1])
+
+
+def in_process(*arguments: str | Path) -> Outcome:
+    """A command without a process of its own, which would take most of these tests' time."""
+    out, err = io.StringIO(), io.StringIO()
+    words = ["compactory", *map(str, arguments)]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "stdin", io.StringIO())
+        code = main._run()
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 class Shell:

@@ -12,7 +12,8 @@ import pytest
 
 from compactory import GlobalStore
 from compactory.kafka.client import Kafka
-from tests.cli.conftest import NOBODY_HOME, Article, Shell
+from compactory_cli.commands import source, source_offsets
+from tests.cli.conftest import NOBODY_HOME, Article, Shell, in_process
 
 
 def altered(shell: Shell, article: Article, **changes: object) -> None:
@@ -185,12 +186,21 @@ def test_a_missing_table_or_column_is_found_before_anything_is_written(
     assert article.topic not in Kafka(kafka).topic_names()
 
 
-@pytest.mark.parametrize("verb", ["run", "validate"])
-def test_a_database_given_beside_the_connectors_is_not_taken_in_silence(compactory: Shell, verb: str) -> None:
-    outcome = compactory("source", verb, "absent.json", "--postgres", "postgresql://user@localhost/other")
-    assert (outcome.code, "absent.json: can't be read" in outcome.err) == (2, True)
-    assert "--postgres is not used: a source connects to connection.url of its connector" in outcome.err
-    assert "--postgres" not in compactory("source", verb, "absent.json", COMPACTORY_POSTGRES="postgresql://h/d").err
+@pytest.mark.parametrize(
+    "words",
+    [["verify"]]
+    + [["source", str(each.name)] for each in source.app.registered_commands]
+    + [["source", "offsets", str(each.name)] for each in source_offsets.app.registered_commands],
+    ids=" ".join,
+)
+def test_a_database_given_beside_the_connectors_is_not_taken_in_silence(words: list[str]) -> None:
+    command = [*words, "absent.json", "--kafka", "127.0.0.1:1"]
+    outcome = in_process(*command, "--postgres", "postgresql://user@localhost/other")
+    assert outcome.code == 2
+    assert outcome.err.count("--postgres is not used: a source connects to connection.url of its connector") == 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMPACTORY_POSTGRES", "postgresql://h/d")
+        assert "--postgres" not in in_process(*command).err
 
 
 def test_a_topic_may_be_required_to_exist(compactory: Shell, article: Article, kafka: str) -> None:

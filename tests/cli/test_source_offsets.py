@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from compactory.kafka.client import Kafka
-from compactory_cli import main
 from compactory_connectors.source.cursor.offset_keys import offset_key
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, read, stored_values
-from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, stored_values
+from compactory_connectors.topics.topic_reader import read
+from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell, in_process
 from tests.cli.test_source import altered, await_topic, wait
-
-
-def in_process(*arguments: str | Path) -> Outcome:
-    """A command without a process of its own, which would take most of these tests' time."""
-    out, err = io.StringIO(), io.StringIO()
-    words = ["compactory", *map(str, arguments)]
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        patch.setattr(sys, "argv", words)
-        patch.setattr(sys, "stdin", io.StringIO())
-        code = main._run()
-    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 class Offsets:
@@ -218,6 +203,12 @@ def test_a_running_source_is_neither_disturbed_nor_able_to_write_over_an_edit(of
             outcome = offsets(*edit)
             assert outcome.code == 4
             assert "is running: pid " in outcome.err
+        printed = offsets("export")
+        assert (printed.code, len(printed.json["offsets"])) == (0, 2)
+        assert "is running: pid " in printed.err
+        written = offsets("export", "--to-connect", offsets.article.topic)
+        assert (written.code, "is running: pid " in written.err) == (4, True)
+        assert len(offsets.keys()) == 5
         offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
         wait(lambda: len(offsets.keys()) == 6)  # it goes on undisturbed
         assert offsets("set", "--timestamp", "2024-01-01T00:03", "--force").code == 0
@@ -258,6 +249,9 @@ def test_postgres_away(offsets: Offsets) -> None:
     altered(offsets.shell, offsets.article, connection__url=url)
     assert offsets("reset").code == 3
     assert offsets("set", "--to-id", "1").code == 3
+    exported = offsets("export")
+    assert (exported.code, len(exported.json["offsets"])) == (0, 2)
+    assert "make sure that no source of" in exported.err
     assert offsets("reset", "--force").code == 0
     assert offsets.stored() is None
 
@@ -338,7 +332,9 @@ def test_import_from_connect_and_back(offsets: Offsets, unique: Callable[[str], 
     assert sorted(offsets.keys()) == ["1", "2", "3", "4", "5"]
     assert offsets.run() == 0
 
-    body = offsets("export", "--connect-name", "article").json
+    exported = offsets("export", "--connect-name", "article")
+    assert exported.err == ""
+    body = exported.json
     tables = offsets.table, offsets.table.partition(".")[2]  # up to version 10.9.4 of the connector, and since
     place = {"timestamp_nanos": 0, "incrementing": 5, "timestamp": 1704067500000}
     forms = [{"partition": {"protocol": "1", "table": table}, "offset": place} for table in tables]

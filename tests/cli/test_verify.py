@@ -9,9 +9,9 @@ from confluent_kafka import Producer
 
 from compactory_cli.stack.port import free_port
 from compactory_cli.views.terminal import cut
-from tests.cli.conftest import Article, Shell
+from tests.cli.conftest import Article, Shell, in_process
 from tests.cli.test_source import wait
-from tests.cli.test_source_offsets import Offsets, in_process
+from tests.cli.test_source_offsets import Offsets
 
 
 @pytest.fixture

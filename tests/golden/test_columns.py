@@ -13,16 +13,16 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
+from compactory_connectors.connect.converters import REGISTRY
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.converters.json_value import schema_json
+from compactory_connectors.connect.converters.string_converter import StringConverter
+from compactory_connectors.connect.record.record import Node, RowError, StructNode
+from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.source.columns.column import Calendar, Column, ColumnOptions, Granularity, NumericMapping
+from compactory_connectors.source.columns.column_type import column_cell
 from compactory_connectors.source.postgres.server import raw_rows
-from compactory_connectors.source.record.column import Calendar, Column, ColumnOptions, Granularity, NumericMapping
-from compactory_connectors.source.record.column_type import column_cell
-from compactory_connectors.source.record.converters import REGISTRY
-from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.converters.json_value import schema_json
-from compactory_connectors.source.record.converters.string_converter import StringConverter
-from compactory_connectors.source.record.record import Node, RowError, StructNode
-from compactory_connectors.source.record.schema import Field, Schema, Type
 from compactory_sql import query
 
 GOLDEN = Path(__file__).parent / "columns"

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from compactory_connectors.source.record.column import Column
-from compactory_connectors.source.record.column_type import column_cell
-from compactory_connectors.source.record.converters.avro_converter import AvroConverter
-from compactory_connectors.source.record.converters.avro_schema import AvroNames, avro_schema
-from compactory_connectors.source.record.converters.json_schema_converter import json_schema
-from compactory_connectors.source.record.converters.schema_registry import Registry, Subjects
-from compactory_connectors.source.record.record import StructNode
-from compactory_connectors.source.record.schema import Field, Schema, Type
+from compactory_connectors.connect.converters.avro_converter import AvroConverter
+from compactory_connectors.connect.converters.avro_schema import AvroNames, avro_schema
+from compactory_connectors.connect.converters.json_schema_converter import json_schema
+from compactory_connectors.connect.converters.schema_registry import Registry, Subjects
+from compactory_connectors.connect.record.record import StructNode
+from compactory_connectors.connect.record.schema import Field, Schema, Type
+from compactory_connectors.source.columns.column import Column
+from compactory_connectors.source.columns.column_type import column_cell
 from tests.golden.test_columns import GOLDEN, Rows, options, tables
 
 __all__ = ["tables"]

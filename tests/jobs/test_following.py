@@ -14,7 +14,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob
 from compactory_connectors.jobs.worker import JobsWorker
-from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_connectors.topics.partitioner import partition_of
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 

@@ -10,7 +10,7 @@ import psycopg
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.outbox import Outbox, OutboxRelay
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.topics.topic_reader import read
 from tests.outbox.mortal import BATCH
 from tests.source.workload import wait_until
 from tests.stack.mortal import Mortal

@@ -23,7 +23,7 @@ from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.outbox.worker import OutboxWorker
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.topics.topic_reader import read
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS
 from tests.source.workload import wait_until

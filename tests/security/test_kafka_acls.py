@@ -47,8 +47,9 @@ from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
 from compactory_connectors.source.offset_editing.offset_edit import signed
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
 from compactory_connectors.source.run.source import Source
+from compactory_connectors.topics.topic_reader import read
 from tests.conftest import needs_apache_kafka
 from tests.sink.harness import COUNTERS, count
 from tests.source.conftest import ARTICLE, article_environment

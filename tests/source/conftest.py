@@ -20,9 +20,9 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.publish.publisher import Publisher
-from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.run.source import Source
+from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.topics.topic_reader import read
 from tests.source.harness import STAMP, Feed
 from tests.source.workload import TERMINALS, wait_until
 

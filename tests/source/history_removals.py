@@ -22,9 +22,9 @@ from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.control import Control
 from compactory_connectors.source.control.status import StatusBoard, TableStatus
-from compactory_connectors.source.publish.topics import TopicReader
 from compactory_connectors.source.run.session import Session
 from compactory_connectors.source.run.table_registry import TopicReplaced
+from compactory_connectors.topics.topic_reader import TopicReader
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, adopted, by_terminal
 

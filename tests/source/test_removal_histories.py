@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from compactory_connectors.source.control.removal import Copy
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.poll.rendering import Renderer
 from compactory_connectors.source.publish.removal_guard import RemovalGuard
@@ -17,6 +16,7 @@ from compactory_connectors.source.reconcile import cleanup, repair, sweeper
 from compactory_connectors.source.reconcile.comparison import Comparison
 from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.run import table_registry
+from compactory_connectors.topics.producer_record import Copy
 from tests.source.conftest import Bench
 from tests.source.history_removals import RemovalHistory
 from tests.source.poller import cleared

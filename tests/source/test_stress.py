@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.topics.topic_reader import read
 from tests.source.child import Child
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.proof import LONG

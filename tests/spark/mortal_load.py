@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 from compactory import Directory
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.publish.publisher import Publisher, Record
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode
+from compactory_connectors.topics.publisher import Publisher, Record
 from tests.spark.conftest import OPTIONS
 
 TYPES = {"id": "bigint", "name": "text"}

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
-from compactory_connectors.source.publish.partitioner import partition_of
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
 from compactory_connectors.spark.export.tally import Tally, digest_sums
 from compactory_connectors.spark.topic.partition_homes import strays
 from compactory_connectors.spark.typed.json_columns import JsonReader
 from compactory_connectors.spark.typed.json_types import merged, settled, spelt
+from compactory_connectors.topics.partitioner import partition_of
 
 SCALARS = (
     st.none()

@@ -11,11 +11,10 @@ from typing import Annotated
 
 import typer
 
-from ..context.flags import Flags, LogLevel, command, flag
-from ..context.loading import Connectors, Providers, load_connectors
+from ..context.flags import Flags, LogLevel, flag
+from ..context.loading import Connectors, Providers, connector_command, load_connectors
 from ..context.session import Problems, all_of, begin
 from ..context.worker import ListenOption, health_on
-from ..views.terminal import errors
 from . import source_control, source_offsets
 
 __all__ = ["app"]
@@ -35,7 +34,7 @@ app.command("approve")(source_control.approve)
 
 
 @app.command("run")
-@command
+@connector_command
 def run(
     flags: Flags,
     connectors: Connectors,
@@ -48,7 +47,6 @@ def run(
     listen: ListenOption = None,
 ) -> None:
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
-    _warn_of_unused(flags)
     if dry_run:
         begin(flags)
         _preview(flags, connectors, provider, records=True)
@@ -65,19 +63,11 @@ def run(
 
 
 @app.command("validate")
-@command
+@connector_command
 def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table."""
-    _warn_of_unused(flags)
     begin(flags)
     _preview(flags, connectors, provider, records=False)
-
-
-def _warn_of_unused(flags: Flags) -> None:
-    """Say that --postgres, a common flag, does not name the database that a source polls."""
-    if flags.postgres is not None:
-        text = "--postgres is not used: a source connects to connection.url of its connector"
-        errors().print(f"[yellow]![/] {text}", highlight=False, soft_wrap=True)
 
 
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:

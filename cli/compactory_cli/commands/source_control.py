@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, argument, command, flag, option
-from ..context.loading import Providers, load_connectors
+from ..context.flags import Flags, argument, flag, option
+from ..context.loading import Providers, connector_command, load_connectors
 from ..context.session import begin, refuse
 from ..views.terminal import say
 
@@ -42,7 +42,7 @@ _Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this one.
 _Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new state.")]
 
 
-@command
+@connector_command
 def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
     """Show the state of sources, table by table. Exit code 1 if one failed, is held, or does not publish.
 
@@ -79,19 +79,19 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
     _exit(all(each.target_state.paused or each.holder or each.running for each in seen))
 
 
-@command
+@connector_command
 def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Stop publishing a connector until it is resumed, also after a restart. It keeps its lease."""
     _target_state(flags, name, url, wait, provider, paused=True)
 
 
-@command
+@connector_command
 def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Resume a paused connector."""
     _target_state(flags, name, url, wait, provider, paused=False)
 
 
-@command
+@connector_command
 def restart(
     flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
 ) -> None:
@@ -102,7 +102,7 @@ def restart(
     _show([answer], server, flags)
 
 
-@command
+@connector_command
 def approve(
     flags: Flags,
     name: _Name = None,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command, flag, option
-from ..context.loading import Connector, Providers, load_connectors
+from ..context.flags import Flags, flag, option
+from ..context.loading import Connector, Providers, connector_command, load_connectors
 from ..context.session import all_of, begin, refuse
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class _Editing:
 
 
 @app.command("show")
-@command
+@connector_command
 def show(
     flags: Flags,
     chosen: _Chosen,
@@ -114,7 +114,7 @@ def show(
 
 
 @app.command("reset")
-@command
+@connector_command
 def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
     from compactory_connectors.source.offset_editing.offset_edit import signed
@@ -127,7 +127,7 @@ def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
 
 
 @app.command("set")
-@command
+@connector_command
 def set_(
     flags: Flags,
     chosen: _Chosen,
@@ -164,7 +164,7 @@ def set_(
 
 
 @app.command("import")
-@command
+@connector_command
 def import_(
     flags: Flags,
     chosen: _Chosen,
@@ -206,7 +206,7 @@ def import_(
 
 
 @app.command("export")
-@command
+@connector_command
 def export(
     flags: Flags,
     chosen: _Chosen,
@@ -221,19 +221,21 @@ def export(
 ) -> None:
     """Give offsets back to Kafka Connect: as the body of its PATCH /connectors/NAME/offsets, or into its topic.
 
-    Its tasks read the topic when they start; publish everything and stop the source first.
+    Its tasks read the topic when they start; publish everything and stop the source first. While it runs,
+    offsets are printed with a warning, and not written.
     """
     from compactory_connectors.source.offset_editing.connect_offsets import export_offsets, write_offsets
 
     from ..views.offsets_view import show_export
 
     config, kafka = chosen.begin(flags)
+    writes = to_connect is not None and not dry_run
+    _expect_stopped(config, writes=writes)
     offsets = [item for _, item in _stored(config, kafka, chosen.table or ())[0] if item is not None]
     exported = export_offsets(kafka, offsets, connect_name or config.name, to_connect)
-    if to_connect is not None and not dry_run:
+    if to_connect is not None and writes:
         write_offsets(kafka, to_connect, exported)
-    written = to_connect if to_connect is not None and not dry_run else None
-    show_export(exported, topic=written, as_json=flags.json)
+    show_export(exported, topic=to_connect if writes else None, as_json=flags.json)
 
 
 def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
@@ -272,6 +274,23 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
         return Place(to_id=to_id)
     micros = microseconds("--timestamp", timestamp) if timestamp is not None else None
     return Place(cursor=Cursor.at(micros, incrementing))
+
+
+def _expect_stopped(config: ConnectorConfig, *, writes: bool) -> None:
+    """Raise LeaseLost where offsets are to be written while a source of the connector runs; otherwise only warn."""
+    from compactory.errors import CompactoryError, LeaseLost
+    from compactory_connectors.source.run.overview import running_sources
+
+    try:
+        running = running_sources(config)
+    except CompactoryError as error:
+        _warn(f"make sure that no source of {config.name!r} is running, because Postgres can't say: {error}")
+        return
+    if running:
+        found = f"a source of {config.name!r} is running: {'; '.join(running)}; stop it first"
+        if writes:
+            raise LeaseLost(found)
+        _warn(f"{found}: its offsets go on")
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:

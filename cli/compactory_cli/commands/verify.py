@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, command, flag, option
-from ..context.loading import load_connectors
+from ..context.flags import Flags, flag, option
+from ..context.loading import connector_command, load_connectors
 from ..context.session import all_of, begin, refuse
 from .comparison import Comparison
 from .spark.arguments import SparkArguments
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["verify"]
 
 
-@command
+@connector_command
 def verify(
     flags: Flags,
     comparison: Comparison,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 
-from .flags import argument, option
+from ..views.terminal import errors
+from .flags import Flags, argument, command, option
 from .session import Problems, refuse
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
 
-__all__ = ["Connector", "Connectors", "Providers", "load_connectors", "provider_files"]
+__all__ = ["Connector", "Connectors", "Providers", "connector_command", "load_connectors", "provider_files"]
+
+P = ParamSpec("P")
 
 Connector = Annotated[Path, argument("CONNECTOR.json", "A connector: JSON, or .properties.")]
 Connectors = Annotated[
@@ -23,6 +26,19 @@ Providers = Annotated[
     list[str] | None,
     option("--provider", "NAME=FILE", "A .properties file that answers the placeholders ${NAME:…}; may be repeated."),
 ]
+
+
+def connector_command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
+    """As `command`, for commands on connectors: say that --postgres, a common flag, does not name their database."""
+
+    @wraps(function)
+    def warned(flags: Flags, /, *arguments: P.args, **options: P.kwargs) -> None:
+        if flags.postgres is not None:
+            text = "--postgres is not used: a source connects to connection.url of its connector"
+            errors().print(f"[yellow]![/] {text}", highlight=False, soft_wrap=True)
+        function(flags, *arguments, **options)
+
+    return command(warned)
 
 
 def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:

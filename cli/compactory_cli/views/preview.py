@@ -12,8 +12,8 @@ from .terminal import decoded, fields, json_or_text, legible, number, output, pr
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.poll.record_batch import Record
     from compactory_connectors.source.run.preview import ConnectorPreview, TablePreview
+    from compactory_connectors.topics.producer_record import ProducerRecord
 
 __all__ = ["show"]
 
@@ -117,13 +117,13 @@ def _records(item: TablePreview) -> None:
     say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
 
 
-def _routed(record: Record) -> tuple[str, str]:
+def _routed(record: ProducerRecord) -> tuple[str, str]:
     routing = _routing(record)
     headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
     return routing.get("topic", ""), legible(headers.encode())
 
 
-def _routing(record: Record) -> dict[str, Any]:
+def _routing(record: ProducerRecord) -> dict[str, Any]:
     """Topic and headers of a record, where transforms have made them."""
     if len(record) == 2:
         return {}

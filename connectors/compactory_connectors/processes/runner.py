@@ -14,7 +14,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.consumer.background import Background
-from compactory_connectors.source.publish.publisher import Publisher
+from compactory_connectors.topics.publisher import Publisher
 
 from .membership import KeptEvents, Members
 from .pending import LARGEST, group_of

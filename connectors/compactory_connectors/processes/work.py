@@ -16,7 +16,7 @@ from compactory.kafka.client import Message
 from compactory.records import Partition
 from compactory.token import Token
 from compactory_connectors.consumer.group import Position
-from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
+from compactory_connectors.topics.publisher import Publisher, TopicRefused
 
 from .event import Event, Output, Refused
 from .membership import KeptEvents, Members

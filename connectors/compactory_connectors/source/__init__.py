@@ -1,9 +1,10 @@
 """The source: polls Postgres tables into compacted topics, in the place of the Kafka Connect JDBC source connector."""
 
+from compactory_connectors.connect.transforms import SourceRecord
+
 from .config.connector import ConnectorConfig
 from .config.files import load_connector
 from .control.status import SourceState, SourceStatus, TableStatus
-from .record.transforms import SourceRecord
 from .run.preview import TablePreview, preview
 from .run.source import Source
 

@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.setting import Status, find_setting
 from compactory_connectors.source.config.connector import ConnectorConfig, Mode, SoftDelete
 from compactory_connectors.source.config.files import load_connector, parse_connector, parse_connectors
-from compactory_connectors.source.config.keys import SETTINGS, find_setting
-from compactory_connectors.source.config.selection import TableName, split_identifier
-from compactory_connectors.source.setting import Status
+from compactory_connectors.source.config.keys import SETTINGS
+from compactory_connectors.source.config.selection import TableName
 
 ARTICLE = Path(__file__).parents[2] / "golden" / "terminal_acquirer.json"
 URL = "jdbc:postgresql://db:5433/shop"
@@ -142,6 +140,11 @@ def test_a_table_with_its_database_before_it() -> None:
     """Versions of the connector whose pgjdbc reports the database (42.7.5 and later) match such names only."""
     listed = read({"table.whitelist": 'shop.public.a,"shop"."ref"."b"'}).selection.listed
     assert list(map(str, listed)) == ["public.a", "ref.b"]
+
+
+def test_names_in_quotes_keep_their_case_where_others_are_folded() -> None:
+    listed = read({"table.whitelist": 'Ref."B ""b"""', "quote.sql.identifiers": "never"}).selection.listed
+    assert listed == (TableName("ref", 'B "b"'),)
 
 
 def test_blanks_around_true_and_false_do_not_count() -> None:
@@ -468,20 +471,6 @@ def test_the_properties_of_a_standalone_worker(tmp_path: Path) -> None:
     assert load_connector(path, environment={}).name == "shop"
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [("a", ["a"]), ("a.b", ["a", "b"]), ('"a.b"."c""d"', ["a.b", 'c"d']), ('"a', None), ("a.", None), ("", None)],
-)
-def test_identifiers(text: str, parts: list[str] | None) -> None:
-    assert split_identifier(text) == parts
-
-
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=2))
-def test_quoted_identifiers_come_back(parts: list[str]) -> None:
-    doubled = (part.replace('"', '""') for part in parts)
-    assert split_identifier(".".join(f'"{part}"' for part in doubled)) == parts
-
-
 def test_every_default_is_valid_and_every_refusal_says_why() -> None:
     for setting in SETTINGS:
         assert setting.meaning
@@ -491,11 +480,11 @@ def test_every_default_is_valid_and_every_refusal_says_why() -> None:
 
 
 def test_keys_are_found_exactly_before_by_prefix() -> None:
-    assert find_setting("topic.creation.default.partitions").name == "topic.creation.default.partitions"  # type: ignore[union-attr]
-    assert find_setting("topic.creation.default.retention.ms").name == "topic.creation.default.*"  # type: ignore[union-attr]
-    assert find_setting("topic.creation.x.partitions").name == "topic.creation.*"  # type: ignore[union-attr]
-    assert find_setting("topic.creation.") is None
-    assert find_setting("nonsense") is None
+    assert find_setting("topic.creation.default.partitions", SETTINGS).name == "topic.creation.default.partitions"  # type: ignore[union-attr]
+    assert find_setting("topic.creation.default.retention.ms", SETTINGS).name == "topic.creation.default.*"  # type: ignore[union-attr]
+    assert find_setting("topic.creation.x.partitions", SETTINGS).name == "topic.creation.*"  # type: ignore[union-attr]
+    assert find_setting("topic.creation.", SETTINGS) is None
+    assert find_setting("nonsense", SETTINGS) is None
 
 
 @pytest.mark.parametrize(

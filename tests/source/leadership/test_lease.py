@@ -25,9 +25,9 @@ from compactory_connectors.database import install
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.leadership.claim import TTL
 from compactory_connectors.source.leadership.lease import Lease, LeaseTaken, LeaseUnsure
-from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.run import source
 from compactory_connectors.source.run.worker import SourceWorker
+from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.mortal import STEPS
 from tests.source.workload import wait_until

@@ -14,8 +14,8 @@ from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
 from compactory_connectors.source.offset_editing.offset_edit import Change, edit_offsets, signed
-from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, stored_values
+from compactory_connectors.topics.publisher import Publisher
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
 

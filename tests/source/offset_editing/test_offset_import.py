@@ -21,8 +21,8 @@ from compactory_connectors.source.offset_editing.connect_offsets import (
 )
 from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
 from compactory_connectors.source.offset_editing.offset_edit import signed
-from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.run.preview import preview
+from compactory_connectors.topics.publisher import Publisher
 from tests.source.conftest import Bench
 
 Record = tuple[bytes | None, bytes | None]

@@ -9,8 +9,8 @@ import pytest
 
 from compactory.errors import CompactoryError
 from compactory_connectors.source.offset_editing.pruning import prune
-from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.stored_offsets import read_offsets
+from compactory_connectors.topics.publisher import Publisher
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, adopted, living
 from tests.source.workload import wait_until

@@ -14,12 +14,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from compactory.errors import ConfigError
 from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.source.columns.column import Column
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.plan.catalog import Table
 from compactory_connectors.source.plan.chain import RowPlan, compile_plan
 from compactory_connectors.source.postgres.server import raw_rows
-from compactory_connectors.source.record.column import Column
 from tests.source.described import describe_tables
 
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from compactory_connectors.source.plan.row_function import Written
-from compactory_connectors.source.record.converters import Converter
-from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.record import RowError
-from compactory_connectors.source.record.transforms import SourceRecord
-from tests.source.transform_cases import chain_of, functions_of, raw_row, source_record
+from compactory_connectors.connect.converters import Converter
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.record.record import RowError
+from compactory_connectors.connect.transforms import SourceRecord
+from compactory_connectors.topics.producer_record import ProducerRecord
+from tests.connect.transform_cases import chain_of, functions_of, raw_row, source_record
 
 KAFKA = "org.apache.kafka.connect.transforms."
 COLUMNS: list[dict[str, Any]] = [
@@ -41,7 +41,9 @@ def function(record: SourceRecord) -> Any:
     return change(record)
 
 
-def written(monkeypatch: pytest.MonkeyPatch, by: Change, converter: Converter = BARE, **row: Any) -> Written | None:
+def written(
+    monkeypatch: pytest.MonkeyPatch, by: Change, converter: Converter = BARE, **row: Any
+) -> ProducerRecord | None:
     monkeypatch.setattr(f"{__name__}.change", by)
     chain = chain_of(KEY, None, f"{__name__}:function")
     functions = functions_of(source_record(COLUMNS), chain, converter, COLUMNS)

@@ -21,11 +21,11 @@ import pytest
 
 from compactory.records import Partition
 from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.source.control.load_progress import Load
 from compactory_connectors.source.cursor.offset import SourceOffset
 from compactory_connectors.source.poll import table as table_module
 from compactory_connectors.source.poll.readers import open_reader
-from compactory_connectors.source.record.record import RowFailed
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
+from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.source.postgres.server import TableReplaced
-from compactory_connectors.source.record.record import RowError
 from tests.source.harness import Feed, add, expected
 from tests.source.workload import wait_until
 

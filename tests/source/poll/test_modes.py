@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.database.postgres_errors import refusal
 from compactory_connectors.source.plan.table_plan import Reading
 from compactory_connectors.source.postgres.server import TableReplaced
-from compactory_connectors.source.record.record import RowFailed
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until
 from tests.stack.crowd import working

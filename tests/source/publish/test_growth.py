@@ -10,10 +10,10 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from compactory import Directory, GlobalStore
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.publish.partitioner import partition_of
-from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.reconcile import cleanup
 from compactory_connectors.source.run import table_registry as registry
+from compactory_connectors.topics.partitioner import partition_of
+from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import Bench, Running
 from tests.source.control.test_removals import ROWS, held, status
 from tests.source.workload import wait_until
@@ -130,7 +130,7 @@ def test_a_kill_in_the_middle_is_gone_on_from(bench: Bench, monkeypatch: pytest.
     grow(bench, 2)
     running: Running = bench.start(batch_max_rows=10)
     removal = held(running)
-    from compactory_connectors.source.publish.publisher import Publisher
+    from compactory_connectors.topics.publisher import Publisher
 
     publish, calls = Publisher.publish, []
 

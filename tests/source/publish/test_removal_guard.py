@@ -15,14 +15,16 @@ from confluent_kafka import Producer
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
-from compactory_connectors.source.control.removal import Copy, misplaced
+from compactory_connectors.source.control.removal import misplaced
 from compactory_connectors.source.poll.living_rows import LivingRows
-from compactory_connectors.source.publish.partitioner import home_of
 from compactory_connectors.source.publish.stored_offsets import read_offsets
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, read
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
 from compactory_connectors.source.reconcile import cleanup
 from compactory_connectors.source.reconcile.key_ranges import KeyRanges
 from compactory_connectors.source.reconcile.repair import repair
+from compactory_connectors.topics.partitioner import home_of
+from compactory_connectors.topics.producer_record import Copy
+from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, by_terminal, status
 from tests.source.poller import Poller

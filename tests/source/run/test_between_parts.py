@@ -18,11 +18,11 @@ from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.control.status import SourceState, StatusBoard
 from compactory_connectors.source.cursor.phase import ResendReason
 from compactory_connectors.source.poll.record_batch import RecordBatch
-from compactory_connectors.source.publish.publisher import Publisher, TopicRefused
 from compactory_connectors.source.publish.stored_offsets import read_offsets
 from compactory_connectors.source.reconcile.sweeper import Sweeper
 from compactory_connectors.source.run import table_task as polled
 from compactory_connectors.source.run.session import Session
+from compactory_connectors.topics.publisher import Publisher, TopicRefused
 from tests.source.conftest import Bench, Running, paused_within_a_load
 from tests.source.control.test_removals import ROWS, held, living, status
 from tests.source.workload import TERMINALS, wait_until

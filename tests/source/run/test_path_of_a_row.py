@@ -43,7 +43,7 @@ class Calls:
 def _counts(module: str, name: str) -> bool:
     """Not what the compiled function of a row calls, nor comprehensions and what dataclasses have by themselves."""
     inner = name.endswith(("comp>", "genexpr>", "__post_init__")) or name.startswith("__create_fn__")
-    others = ".source.record." in module or module.endswith(".watched_connection")
+    others = ".connect." in module or module.endswith(".watched_connection")
     return module.startswith("compactory_connectors.") and not inner and not others
 
 

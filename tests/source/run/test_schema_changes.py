@@ -16,7 +16,7 @@ from psycopg import sql
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.topics.topic_reader import read
 from tests.source.run.test_tables import Shop
 from tests.source.workload import wait_until
 from tests.stack.postgres_versions import needs

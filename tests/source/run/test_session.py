@@ -18,9 +18,10 @@ from compactory_connectors.source.config.selection import TableName, TableSelect
 from compactory_connectors.source.config.topic_rules import TopicCreation
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset_keys import offset_key
-from compactory_connectors.source.publish.publisher import Publisher
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, read, stored_values
+from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, stored_values
 from compactory_connectors.source.run.table_registry import TOPICS_EVERY
+from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
 

@@ -13,8 +13,8 @@ import pytest
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.control.status import SourceState, TableStatus
-from compactory_connectors.source.publish.topics import read
 from compactory_connectors.source.run.source import Source
+from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import Running
 from tests.source.poller import config, settings
 from tests.source.workload import wait_until

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from compactory.errors import CompactoryError
+from compactory_connectors.connect.converters import schema_registry
 from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset_keys import offset_key
-from compactory_connectors.source.publish.publisher import Publisher
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure
-from compactory_connectors.source.record.converters import schema_registry
 from compactory_connectors.source.run import schedule
 from compactory_connectors.source.run.preview import preview
+from compactory_connectors.topics.publisher import Publisher
 from tests.source.poller import config, settings
 from tests.source.run.test_tables import Shop
 from tests.source.workload import wait_until

@@ -11,12 +11,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from compactory_connectors.source.plan.branches import Case, Dropped, Failed, Fork, grow
-from compactory_connectors.source.record.decoding import Decoded, java_value
-from compactory_connectors.source.record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
-from compactory_connectors.source.record.row_value import java_of, null_test, value_reader
-from compactory_connectors.source.record.schema import Field, Schema, Type
-from compactory_connectors.source.record.transforms import TransformSpec
+from compactory_connectors.connect.converters.decoding import Decoded, java_value
+from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
+from compactory_connectors.connect.record.row_value import java_of, null_test, value_reader
+from compactory_connectors.connect.record.schema import Field, Schema, Type
+from compactory_connectors.connect.transforms import TransformSpec
+from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, grow
 
 from ..record import RecordRefused
 

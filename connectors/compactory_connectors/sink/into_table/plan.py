@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from psycopg import sql
 
-from compactory_connectors.source.record.decoding import Decoded
-from compactory_connectors.source.record.schema import Schema, Type
+from compactory_connectors.connect.converters.decoding import Decoded
+from compactory_connectors.connect.record.schema import Schema, Type
 
 from ..record import RecordRefused, SinkRecord
 from .chain import Change

@@ -13,7 +13,7 @@ import psycopg
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.source.publish.topics import read
+from compactory_connectors.topics.topic_reader import read
 
 from ..offsets import open_sink
 from ..record import Records, SinkRecord

@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from compactory.errors import ConfigError
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.source.config.files import read_file
-from compactory_connectors.source.config.key_reader import KeyReader
-from compactory_connectors.source.config.placeholder import Placeholders
-from compactory_connectors.source.record.decoders import decoder_of
-from compactory_connectors.source.record.decoding import Decoder
-from compactory_connectors.source.record.transforms import TransformSpec
-from compactory_connectors.source.setting import (
+from compactory_connectors.connect.config.config_file import read_file
+from compactory_connectors.connect.config.key_reader import KeyReader
+from compactory_connectors.connect.config.placeholder import Placeholders
+from compactory_connectors.connect.converters.decoders import decoder_of
+from compactory_connectors.connect.converters.decoding import Decoder
+from compactory_connectors.connect.setting import (
     Setting,
     at_least,
     boolean,
@@ -33,6 +31,8 @@ from compactory_connectors.source.setting import (
     refused,
     required_text,
 )
+from compactory_connectors.connect.transforms import TransformSpec
+from compactory_connectors.database.jdbc_url import Connection
 
 __all__ = ["SinkConfig", "load_sink"]
 

@@ -8,7 +8,7 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
-from compactory_connectors.source.record.schema import Schema
+from compactory_connectors.connect.record.schema import Schema
 
 from ..record import RecordRefused
 from .target import Target, column_type

@@ -21,8 +21,8 @@ from psycopg import sql
 from compactory.errors import ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.record.decoding import Decoded
-from compactory_connectors.source.record.record import RowError
+from compactory_connectors.connect.converters.decoding import Decoded
+from compactory_connectors.connect.record.record import RowError
 
 from ..offsets import Start
 from ..record import RecordRefused, Records

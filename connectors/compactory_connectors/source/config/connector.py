@@ -6,12 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from compactory_connectors.database.jdbc_url import Connection
-
-from ..record.column import ColumnOptions
-from ..record.converters import Converter
-from ..record.transforms import TransformSpec
-from ..setting import (
+from compactory_connectors.connect.converters import Converter
+from compactory_connectors.connect.setting import (
     at_least,
     boolean,
     member_of,
@@ -23,6 +19,10 @@ from ..setting import (
     switch,
     whole_number,
 )
+from compactory_connectors.connect.transforms import TransformSpec
+from compactory_connectors.database.jdbc_url import Connection
+
+from ..columns.column import ColumnOptions
 from .selection import ColumnMapping, TableSelection, column_mapping, columns_mapping
 from .topic_rules import TopicRules, topic_prefix
 

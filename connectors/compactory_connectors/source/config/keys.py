@@ -7,11 +7,8 @@ why) or REFUSED (the note says why and what to do). Documentation is generated f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..javatext.java_zone import read_zone
-from ..record.column import Calendar, ColumnTypes, Granularity, NumericMapping
-from ..setting import (
+from compactory_connectors.connect.javatext.java_zone import read_zone
+from compactory_connectors.connect.setting import (
     Setting,
     at_least,
     boolean,
@@ -25,10 +22,12 @@ from ..setting import (
     required_text,
     text,
 )
+
+from ..columns.column import Calendar, ColumnTypes, Granularity, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy
 from .selection import patterns, table_types
 
-__all__ = ["SETTINGS", "find_setting"]
+__all__ = ["SETTINGS"]
 
 _CONNECTION: tuple[Setting, ...] = (
     honoured(
@@ -214,10 +213,3 @@ SETTINGS: tuple[Setting, ...] = (
     *options_of(ErrorPolicy),
     *_TOPICS,
 )
-
-
-def find_setting(key: str, settings: Sequence[Setting] = SETTINGS) -> Setting | None:
-    """The entry of ``key``, exact before prefix, the first prefix that fits; None when the key is unknown."""
-    exact = next((item for item in settings if item.name == key), None)
-    prefixes = ((item.name[:-1], item) for item in settings if item.name.endswith(".*"))
-    return exact or next((item for prefix, item in prefixes if key.startswith(prefix) and key != prefix), None)

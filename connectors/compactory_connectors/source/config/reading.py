@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.config.key_reader import KeyReader
+from compactory_connectors.connect.config.placeholder import Placeholders
+from compactory_connectors.connect.converters import Converter
+from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.database.jdbc_url import Connection
+from compactory_sql.naming import split_name
 
-from ..record.column import ColumnOptions, NumericMapping
-from ..record.converters import Converter
-from ..record.converters.json_converter import JsonConverter
+from ..columns.column import ColumnOptions, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
-from .key_reader import KeyReader
 from .keys import SETTINGS
-from .placeholder import Placeholders
 from .producer_properties import read_producer
-from .selection import ColumnMapping, TableName, TableSelection, split_identifier
+from .selection import ColumnMapping, TableName, TableSelection
 from .topic_rules import TopicRules, read_rules
 
 __all__ = ["ConnectorReader"]
@@ -132,13 +133,13 @@ class ConnectorReader(KeyReader):
         """Tables by name; where pgjdbc is 42.7.5 or later, the connector may want the database before the schema."""
         tables = []
         for text in dict.fromkeys(self._values[key] or ()):
-            parts = split_identifier(text)
-            if parts is not None and len(parts) == 3 and parts[0] == database:
+            parts = split_name(text)
+            if parts is not None and len(parts) == 3 and parts[0][0] == database:
                 parts = parts[1:]
             if parts is None or len(parts) > 2:
                 self._problems.append(f"{key}: {text!r} is not a table; write table or schema.table")
                 continue
-            folded = [self._folded(part, quoted=f'"{part}"' in text) for part in parts]
+            folded = [self._folded(part, quoted=quoted) for part, quoted in parts]
             tables.append(TableName(folded[0] if len(folded) == 2 else None, folded[-1]))
         return tuple(tables)
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ..javatext.java_regex import java_pattern
-from ..setting import names, nearest
+from compactory_connectors.connect.javatext.java_regex import java_pattern
+from compactory_connectors.connect.setting import names, nearest
 
 __all__ = [
     "RELATIONS",
@@ -23,12 +23,8 @@ __all__ = [
     "column_mapping",
     "columns_mapping",
     "patterns",
-    "split_identifier",
     "table_types",
 ]
-
-_IDENTIFIER_PART = re.compile(r'"(?:[^"]|"")+"|[^".]+')
-_IDENTIFIER = re.compile(rf"(?:{_IDENTIFIER_PART.pattern})(?:\.(?:{_IDENTIFIER_PART.pattern}))*")
 
 RELATIONS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
 """What can be polled, by ``pg_class.relkind``."""
@@ -198,13 +194,6 @@ def _mapping(value: str, form: str, columns_in: Callable[[str], list[str]]) -> t
             raise ValueError(f"must be {form}, separated by commas")
         found.append(ColumnMapping(_pattern(pattern.strip()), columns))
     return tuple(found)
-
-
-def split_identifier(text: str) -> list[str] | None:
-    """``schema.table`` → its parts; a part in double quotes may hold dots and doubled quotes. None when malformed."""
-    if not _IDENTIFIER.fullmatch(text):
-        return None
-    return [part[1:-1].replace('""', '"') if part.startswith('"') else part for part in _IDENTIFIER_PART.findall(text)]
 
 
 def _pattern(text: str) -> re.Pattern[str]:

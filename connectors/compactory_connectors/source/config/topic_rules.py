@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..setting import at_least, honoured, nearest, read_options
+from compactory_connectors.connect.setting import at_least, honoured, nearest, read_options
+
 from .selection import patterns
 
 __all__ = ["TopicCreation", "TopicRules", "read_rules", "topic_prefix"]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ..record.record import KeyParts
+from compactory_connectors.connect.record.record import KeyParts
+from compactory_connectors.topics.producer_record import Copy
 
 __all__ = [
     "ALL",
     "FEW",
-    "Copy",
     "HeldRemoval",
     "Removal",
     "RemovalHeld",
@@ -36,24 +36,6 @@ class Removal:
     key: bytes
     value: bytes | None = None
     parts: KeyParts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A living record that is to get a tombstone in its own partition.
-
-    ``timestamp_ms`` is the tombstone's, 0: the time of sending. Of a key that lives elsewhere it must not be newer than
-    the record there, or readers would take the key for deleted.
-    """
-
-    key: bytes
-    partition: int
-    timestamp_ms: int = 0
-
-    @property
-    def misplaced(self) -> bool:
-        """Whether its key lives in another partition, where it belongs."""
-        return self.timestamp_ms > 0
 
 
 def misplaced(

@@ -20,11 +20,11 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import refuse_pooling
+from compactory_connectors.topics.publisher import PublishLease
 
 from ..config.connector import ConnectorConfig
 from ..control.status import LeaseStatus
-from ..publish.publisher import Publisher, PublishLease
-from ..publish.topics import OFFSETS_TOPIC
+from ..publish.topics import OFFSETS_TOPIC, publisher_of
 from .claim import TTL, Claim, LeaseConnection, choose_claim, connect_lease
 
 __all__ = ["Lease", "LeaseContested", "LeaseTaken", "LeaseUnsure", "end_abandoned"]
@@ -196,5 +196,5 @@ def end_abandoned(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease)
     if not connector.transactions or OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return
     if kafka.stable_offsets(place) != kafka.high_watermarks(place):
-        with closing(Publisher.of(connector, kafka, lease)) as publisher:
+        with closing(publisher_of(connector, kafka, lease)) as publisher:
             publisher.open()

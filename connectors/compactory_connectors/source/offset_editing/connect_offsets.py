@@ -21,13 +21,13 @@ from confluent_kafka.admin import AdminClient
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
+from compactory_connectors.connect.setting import nearest
+from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.topics.topic_reader import read
 
 from ..cursor.cursor import Cursor
 from ..cursor.offset_keys import offset_key, query_key
-from ..publish.publisher import Publisher
 from ..publish.stored_offsets import StoredOffset
-from ..publish.topics import read
-from ..setting import nearest
 
 __all__ = [
     "ConnectOffset",

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.topics.topic_reader import length
 
 from ..config.connector import ConnectorConfig
 from ..cursor.cursor import Cursor
@@ -26,7 +27,6 @@ from ..poll.readers import open_reader
 from ..poll.table import TableReader
 from ..postgres.server import Server, connected, statement
 from ..publish.stored_offsets import StoredOffset, matching, read_offsets
-from ..publish.topics import length
 from ..reconcile.pending import Difference, difference
 from .connect_offsets import ConnectOffset, find_offset
 from .offset_edit import Change, Decide, edit_offsets, imported, moved, refuse_running

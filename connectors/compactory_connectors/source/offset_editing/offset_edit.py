@@ -18,6 +18,7 @@ from typing import TypeAlias
 
 from compactory.errors import ConfigError, LeaseLost
 from compactory.kafka.client import Kafka
+from compactory_connectors.topics.producer_record import Headers
 
 from ..config.connector import ConnectorConfig
 from ..cursor.cursor import Cursor
@@ -25,12 +26,10 @@ from ..cursor.id_ranges import IdRanges
 from ..cursor.identity import Identity
 from ..cursor.offset import Edit, SourceOffset
 from ..cursor.phase import Phase
-from ..plan.row_function import Headers
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.server import Server
-from ..publish.publisher import Publisher
 from ..publish.stored_offsets import StoredOffset, read_offsets
-from ..publish.topics import ensure
+from ..publish.topics import ensure, publisher_of
 
 __all__ = ["Change", "Decide", "edit_offsets", "imported", "moved", "refusal", "refuse_running", "signed"]
 
@@ -81,7 +80,7 @@ def edit_offsets(
     last word. Nothing is written when it raises LeaseLost (somebody took over meanwhile), Unreachable or ConfigError.
     """
     ensure(kafka, {}, create=True)
-    with closing(Publisher.of(connector, kafka)) as publisher:
+    with closing(publisher_of(connector, kafka)) as publisher:
         publisher.open()
         changes = list(decide([stored for stored in read_offsets(kafka) if stored.connector == connector.name]))
         check()

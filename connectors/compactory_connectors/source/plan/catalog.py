@@ -14,8 +14,8 @@ from psycopg.rows import class_row, dict_row, tuple_row
 from compactory.errors import ConfigError
 from compactory_sql import query
 
+from ..columns.column import Column, Shape, shapes_of
 from ..config.selection import Relation
-from ..record.column import Column, Shape, shapes_of
 
 __all__ = ["Index", "Table", "describe", "describe_query", "find_relations"]
 

@@ -12,20 +12,21 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.converters import Render
+from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
+from compactory_connectors.connect.record.row_value import picker
+from compactory_connectors.connect.record.schema import Field, Schema, Type
+from compactory_connectors.connect.transforms.branches import Case, Failed, Leaf, grow, leaves, tested, usual
+from compactory_connectors.topics.producer_record import ProducerRecord
 
+from ..columns.column_node import column_node, column_warnings
 from ..config.connector import ConnectorConfig
-from ..record.column_node import column_node, column_warnings
-from ..record.converters import Render
-from ..record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
-from ..record.row_value import picker
-from ..record.schema import Field, Schema, Type
-from .branches import Case, Failed, Leaf, grow, leaves, tested, usual
 from .catalog import Table
 from .key_parts import is_exact, key_reader, sample
-from .row_function import Row, RowCompiler, Written
+from .row_function import Row, RowCompiler
 from .sql_renderer import Formatted, formatted
 
-__all__ = ["RowError", "RowPlan", "Written", "compile_plan", "value_schema"]
+__all__ = ["RowPlan", "compile_plan", "value_schema"]
 
 _TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
@@ -59,7 +60,7 @@ class RowPlan:
     """Columns that decide how the row is treated; functions of the key need them too."""
     warnings: tuple[str, ...]
     """Doubts: columns left out because the real connector leaves out their type, fields that do not exist."""
-    render: Callable[[Row], Written | None] = field(repr=False)
+    render: Callable[[Row], ProducerRecord | None] = field(repr=False)
     """Raw columns → key and value, and with ``routed`` topic and headers; None: a Filter drops the row.
 
     Raises RowError for a value that the real connector's task would fail on, as the others do.
@@ -70,7 +71,7 @@ class RowPlan:
     """Rows have one record key only if Postgres takes ``key_columns`` for equal."""
     key_parts: Callable[[bytes], KeyParts | None] = field(repr=False)
     """Key bytes → the ``key_columns`` of the rows that have this key; None where that is not known."""
-    render_deletion: Callable[[Row], Written | None] = field(repr=False)
+    render_deletion: Callable[[Row], ProducerRecord | None] = field(repr=False)
     """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
     formatted: Formatted | None = field(default=None, repr=False)
     """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from compactory_connectors.connect.setting import nearest
+
+from ..columns.column import Column
 from ..config.connector import ConnectorConfig, CursorColumns
 from ..config.selection import RELATIONS, ColumnMapping
-from ..record.column import Column
-from ..setting import nearest
 from .catalog import Table
 from .table_plan import Reading
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ..javatext.java_number import double_text_of
-from ..record.converters import Converter
-from ..record.converters.json_converter import JsonConverter
-from ..record.converters.json_value import finite, json_string, scale_of, value_writer
-from ..record.record import Java, Node, Record, RowError, StructNode
-from ..record.row_value import Row, value_reader
-from ..record.schema import DECIMAL
-from ..record.transforms.function import FunctionTransform, SourceRecord
+from compactory_connectors.connect.converters import Converter
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.converters.json_value import finite, json_string, scale_of, value_writer
+from compactory_connectors.connect.javatext.java_number import double_text_of
+from compactory_connectors.connect.record.record import Java, Node, Record, RowError, StructNode
+from compactory_connectors.connect.record.row_value import Row, value_reader
+from compactory_connectors.connect.record.schema import DECIMAL
+from compactory_connectors.connect.transforms.function import FunctionTransform, SourceRecord
 
 __all__ = ["compile_call"]
 

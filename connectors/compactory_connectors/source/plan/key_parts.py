@@ -13,12 +13,12 @@ from typing import Any
 from uuid import UUID
 
 from compactory.errors import CompactoryError
+from compactory_connectors.connect.converters import Converter, Render
+from compactory_connectors.connect.converters.decoders import decoder_of
+from compactory_connectors.connect.converters.string_converter import StringConverter
+from compactory_connectors.connect.record.record import WHOLES, Cell, Java, KeyParts, Kind, Node, StructNode
 
-from ..record.column import Column
-from ..record.converters import Converter, Render
-from ..record.converters.string_converter import StringConverter
-from ..record.decoders import decoder_of
-from ..record.record import WHOLES, Cell, Java, KeyParts, Kind, Node, StructNode
+from ..columns.column import Column
 from .catalog import Table
 
 __all__ = ["is_exact", "key_reader", "key_type", "sample"]

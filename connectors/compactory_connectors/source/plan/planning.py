@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.setting import nearest
 from compactory_connectors.database import Inspection, inspect
 from compactory_connectors.database.postgres_errors import refusal
 
@@ -15,7 +16,6 @@ from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
 from ..postgres.server import Server, statement
-from ..setting import nearest
 from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of

@@ -8,30 +8,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-from ..record.converters import Converter, Half, Render, SimpleHeaderConverter
-from ..record.record import Node, Record, RowError
-from ..record.row_value import Row, null_test
-from .branches import Case, Dropped, Failed, Fork, Leaf
+from compactory_connectors.connect.converters import Converter, Half, Render, SimpleHeaderConverter
+from compactory_connectors.connect.record.record import Node, Record, RowError
+from compactory_connectors.connect.record.row_value import Row, null_test
+from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, Leaf
+from compactory_connectors.topics.producer_record import Headers, ProducerRecord
+
 from .function_call import compile_call
 
-__all__ = ["Headers", "Row", "RowCompiler", "RowFunctions", "Written"]
-
-Headers: TypeAlias = list[tuple[str, str | bytes | None]]
-"""As the client takes them."""
-Written: TypeAlias = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, str, Headers]
+__all__ = ["Row", "RowCompiler", "RowFunctions"]
 
 
 @dataclass(frozen=True, slots=True)
 class RowFunctions:
     """The functions of a row. Each raises RowError for a row that can't be converted."""
 
-    record: Callable[[Row], Written | None]
+    record: Callable[[Row], ProducerRecord | None]
     """None: a Filter drops the row."""
     key: Render
     """The key alone; None also where a Filter drops the row."""
-    deletion: Callable[[Row], Written | None]
+    deletion: Callable[[Row], ProducerRecord | None]
     """The tombstone of a row; None: a Filter drops it."""
 
 
@@ -151,7 +149,7 @@ def _written(
         found = values(raw)
         return None if found is None else (key(raw), found[0], *behind(raw))
 
-    return RowFunctions(written, key, lambda raw: cast("Written", (key(raw), None, *behind(raw))))
+    return RowFunctions(written, key, lambda raw: cast("ProducerRecord", (key(raw), None, *behind(raw))))
 
 
 def _now() -> int:

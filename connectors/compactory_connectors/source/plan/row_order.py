@@ -11,8 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from psycopg import sql
 
+from compactory_connectors.connect.javatext.java_zone import zone_info
+
 from ..cursor.offset import SourceOffset
-from ..javatext.java_zone import zone_info
 from .table_plan import TablePlan
 
 __all__ = [

@@ -17,13 +17,14 @@ from typing import TypeAlias
 
 from psycopg import sql
 
-from ..record.column import Column
-from ..record.converters import Converter
-from ..record.converters.json_converter import JsonConverter
-from ..record.converters.json_value import json_string
-from ..record.converters.string_converter import StringConverter
-from ..record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
-from ..record.schema import DATE, TIME, TIMESTAMP, Type
+from compactory_connectors.connect.converters import Converter
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.converters.json_value import json_string
+from compactory_connectors.connect.converters.string_converter import StringConverter
+from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
+from compactory_connectors.connect.record.schema import DATE, TIME, TIMESTAMP, Type
+
+from ..columns.column import Column
 
 __all__ = ["Formatted", "formatted", "respelt"]
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from psycopg import sql
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.record.record import RowFailed
 
 from ..cursor.offset import SourceOffset
 from ..plan import row_order
@@ -20,7 +21,6 @@ from ..plan.row_order import end_of_reading, instant_of
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
-from ..record.record import RowFailed
 from .offset_builder import not_whole
 from .reader import Expect, Reader
 from .record_batch import RecordBatch

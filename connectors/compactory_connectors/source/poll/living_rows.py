@@ -9,10 +9,11 @@ from typing import LiteralString, cast
 
 from psycopg import sql
 
+from compactory_connectors.connect.record.record import KeyParts, RowError
+
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, Server, statement
-from ..record.record import KeyParts, RowError
 from .conditions import Conditions
 
 __all__ = ["LivingRows", "columns_of_keys", "keys_joined", "snapshot_of", "type_name"]

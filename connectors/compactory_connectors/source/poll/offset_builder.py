@@ -8,12 +8,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
+from compactory_connectors.connect.record.record import RowFailed
+
 from ..cursor.offset import PartialPoll, SourceOffset
 from ..cursor.seen_snapshot import SeenSnapshot
 from ..plan.row_order import instant_of
 from ..plan.table_plan import TablePlan
 from ..postgres.server import PollSnapshot, RawRow
-from ..record.record import RowFailed
 
 __all__ = ["OffsetBuilder", "not_whole"]
 

@@ -12,6 +12,7 @@ import psycopg
 from psycopg import sql
 from psycopg.pq.abc import PGresult
 
+from compactory_connectors.connect.record.record import LogUnreadable
 from compactory_connectors.database.postgres_errors import refusal
 
 from ..cursor.offset import PartialPoll, SourceOffset
@@ -19,7 +20,6 @@ from ..plan.row_order import ordering
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
 from ..postgres.server import ChunkReader, RawRow, Server, statement
-from ..record.record import LogUnreadable
 from .conditions import Conditions
 from .rendering import Rendered, Renderer
 from .written_rows import FIRST, WrittenRows

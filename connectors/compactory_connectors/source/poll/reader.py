@@ -10,18 +10,19 @@ from typing import TypeAlias
 from psycopg import sql
 
 from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.topics.producer_record import ProducerRecord
 
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..postgres.server import ChunkReader, PollSnapshot, Server
 from .conditions import Conditions
-from .record_batch import Record, RecordBatch
+from .record_batch import RecordBatch
 from .rendering import Renderer
 
 __all__ = ["Expect", "Reader"]
 
-Expect: TypeAlias = Callable[[list[Record]], object]
+Expect: TypeAlias = Callable[[list[ProducerRecord]], object]
 """Takes the records of a load before the first of them is handed over, in the order in which they will come."""
 
 

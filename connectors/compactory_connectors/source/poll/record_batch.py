@@ -6,19 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from compactory_connectors.connect.record.record import RowFailed
+from compactory_connectors.topics.producer_record import ProducerRecord
+
 from ..control.load_progress import Load
 from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import ResendReason
-from ..plan.row_function import Written
-from ..record.record import RowFailed
 
-__all__ = ["Record", "RecordBatch", "pages"]
+__all__ = ["RecordBatch", "pages"]
 
 _Item = TypeVar("_Item")
-
-Record = Written
-"""Key and value, and where the plan is routed topic and headers; the value None is a tombstone."""
 
 
 def pages(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
@@ -35,7 +33,7 @@ class RecordBatch:
     ``resend_reason`` says why records may have been sent before. ``load`` is how far a load is with this page.
     """
 
-    records: list[Record]
+    records: list[ProducerRecord]
     offset: SourceOffset
     persist: bool = True
     skipped: Sequence[RowFailed] = ()

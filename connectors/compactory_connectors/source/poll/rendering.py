@@ -10,13 +10,13 @@ from typing import Self
 import psycopg
 from psycopg import sql
 
+from compactory_connectors.connect.record.record import KeyParts, LogUnreadable, RowError, RowFailed
 from compactory_connectors.database.postgres_errors import refusal
+from compactory_connectors.topics.producer_record import ProducerRecord
 
 from ..control.removal import Removal
-from ..plan.row_function import Written
 from ..plan.table_plan import TablePlan
 from ..postgres.server import RawRow, Server, statement
-from ..record.record import KeyParts, LogUnreadable, RowError, RowFailed
 from .living_rows import LivingRows, columns_of_keys, type_name
 
 __all__ = ["Rendered", "Renderer", "logged_columns"]
@@ -28,7 +28,7 @@ _GONE = (b"2", b"3")
 class Rendered:
     """Records of rows; which of them stand for deactivated or deleted rows; and rows that were skipped."""
 
-    records: list[Written] = field(default_factory=list)
+    records: list[ProducerRecord] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     skipped: list[RowFailed] = field(default_factory=list)
 
@@ -92,7 +92,7 @@ class Renderer:
         pairs = list(zip(names, texts, strict=False))[1 if self._plan.timestamps and len(names) > 1 else 0 :]
         return ", ".join(f"{name} {text}".strip() for name, text in pairs)
 
-    def _record(self, row: RawRow, living: set[bytes]) -> Written | None:
+    def _record(self, row: RawRow, living: set[bytes]) -> ProducerRecord | None:
         plan, phase = self._plan, row[self.phase]
         if phase == b"3":
             raise RowError(f"it was logged without one of the columns {', '.join(self.logged_names)}")

@@ -15,6 +15,7 @@ from functools import partial
 import structlog
 from psycopg import sql
 
+from compactory_connectors.connect.record.record import LogUnreadable
 from compactory_connectors.database.snapshot import Snapshot
 
 from ..control.load_progress import Load
@@ -26,7 +27,6 @@ from ..plan.table_plan import Reading, TablePlan
 from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
 from ..postgres.seen_ids import recent, seen_ids
 from ..postgres.server import PollSnapshot, Server, statement
-from ..record.record import LogUnreadable
 from .offset_builder import OffsetBuilder
 from .poll_rows import PollRows
 from .reader import Expect, Reader

@@ -13,11 +13,12 @@ from psycopg import generators, sql
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
+from compactory_connectors.connect.record.column_value import composite_parts
+
 from ..plan.sql_renderer import respelt
 from ..plan.table_plan import TablePlan
 from ..postgres.page_size import PageFill
 from ..postgres.server import RawRow, Server
-from ..record.column_value import composite_parts
 
 __all__ = ["FIRST", "WrittenRows"]
 

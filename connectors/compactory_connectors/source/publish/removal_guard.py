@@ -11,15 +11,16 @@ from contextlib import AbstractContextManager, nullcontext
 from psycopg import sql
 from psycopg.pq import TransactionStatus
 
-from ..control.removal import Copy, Removal
+from compactory_connectors.connect.record.record import KeyParts
+from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.publisher import Publisher
+
+from ..control.removal import Removal
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
 from ..poll.living_rows import LivingRows, snapshot_of
-from ..poll.record_batch import Record
 from ..postgres.server import Server
-from ..record.record import KeyParts
-from .publisher import Publisher
 
 __all__ = ["RemovalGuard"]
 
@@ -42,7 +43,11 @@ class RemovalGuard:
         """By what keys are put into partitions; see `partitioner.home_of`."""
 
     def publish(
-        self, records: Sequence[Record], offset: Record, removals: Iterable[Removal] = (), copies: Iterable[Copy] = ()
+        self,
+        records: Sequence[ProducerRecord],
+        offset: ProducerRecord,
+        removals: Iterable[Removal] = (),
+        copies: Iterable[Copy] = (),
     ) -> set[bytes]:
         """Publish records, of which these are removals, tombstones of copies, and the offset; which keys live and stay.
 
@@ -60,7 +65,7 @@ class RemovalGuard:
         self._publisher.publish(self._plan.topic, records, offset, copies)
         return living
 
-    def _living(self, asked: Mapping[bytes, KeyParts | None], offset: Record) -> set[bytes]:
+    def _living(self, asked: Mapping[bytes, KeyParts | None], offset: ProducerRecord) -> set[bytes]:
         with self._snapshot():
             living = self._rows.among(asked)
             sent = self._rows.among({key: asked[key] for key in living}, self._sent(offset)) if living else set()
@@ -68,7 +73,7 @@ class RemovalGuard:
             self._stopped(len(sent))
         return living
 
-    def _sent(self, offset: Record) -> sql.Composable:
+    def _sent(self, offset: ProducerRecord) -> sql.Composable:
         """Rows whose records were published, by the offset; of what has no row versions that is taken for granted."""
         if self._plan.reading is Reading.WHOLE:
             return sql.SQL("false")

@@ -11,10 +11,11 @@ import orjson
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, Message
+from compactory_connectors.connect.setting import nearest
+from compactory_connectors.topics.topic_reader import newest_records
 
 from ..cursor.offset import Edit, SourceOffset
-from ..setting import nearest
-from .topics import OFFSETS_TOPIC, newest_records
+from .topics import OFFSETS_TOPIC
 
 __all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing"]
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field, replace
 import structlog
 from psycopg import sql
 
-from ..control.removal import Copy, HeldRemoval, enough_left, removal_id, too_many
+from compactory_connectors.connect.record.record import RowError
+from compactory_connectors.topics.producer_record import Copy
+
+from ..control.removal import HeldRemoval, enough_left, removal_id, too_many
 from ..plan.table_plan import Reading
 from ..poll.conditions import Conditions
 from ..poll.reader import Reader
 from ..poll.record_batch import RecordBatch, pages
 from ..postgres.server import Server, statement
-from ..record.record import RowError
 from .pending_approval import PendingApproval
 from .sweeper import Found, Sweeper
 

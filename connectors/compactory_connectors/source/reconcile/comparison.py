@@ -22,11 +22,11 @@ from typing import Self, TypeVar
 
 from compactory.kafka.client import Kafka, Message
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, record_digest
+from compactory_connectors.topics.producer_record import ProducerRecord
+from compactory_connectors.topics.topic_reader import TopicReader
 
-from ..plan.row_function import Written
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.record_batch import RecordBatch
-from ..publish.topics import TopicReader
 from .checker import Finding, Row, Rules, Stored, check
 from .outcome import Digests
 from .spool import BUCKETS, Spool
@@ -72,7 +72,7 @@ QUICK = Fingerprint(hash, lambda _key, value: hash(value), Struct("<qqB"), Struc
 DIGESTED = Fingerprint(_number, record_digest, Struct("<q16sB"), Struct("<q16sBHq"))
 """What digests are made of; the range of a key is the highest byte of its number."""
 
-R = TypeVar("R", bound=Written)
+R = TypeVar("R", bound=ProducerRecord)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,7 +177,7 @@ class Comparison:
             several = (key for key, count in living.items() if count > 1)
             yield len(living) - len(gone), set(map(_number_in, gone)), set(map(_number_in, several))
 
-    def expect(self, records: Iterable[Written]) -> None:
+    def expect(self, records: Iterable[ProducerRecord]) -> None:
         """Announce all records of a load in their order: of those with one key only the last counts.
 
         Needed where several rows have one key, as with a row that replaced another one.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowError
 
 from ..control.removal import too_many
 from ..plan.table_plan import TablePlan
@@ -14,7 +15,6 @@ from ..poll.reader import Reader
 from ..poll.readers import open_reader
 from ..poll.record_batch import RecordBatch
 from ..postgres.server import Server
-from ..record.record import RowError
 from .comparison import Comparison
 from .key_ranges import living_keys
 

@@ -18,21 +18,23 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowError
+from compactory_connectors.topics.partitioner import home_of
+from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.topics.topic_reader import TopicReader
 
 from ..config.connector import ConnectorConfig
-from ..control.removal import Copy, Removal, misplaced, too_many
+from ..control.removal import Removal, misplaced, too_many
 from ..leadership.lease import Lease
 from ..plan.planning import plan_tables
 from ..plan.table_plan import Reading, TablePlan, key_of
-from ..poll.record_batch import Record, pages
+from ..poll.record_batch import pages
 from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server, connected
-from ..publish.partitioner import home_of
-from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
 from ..publish.stored_offsets import read_offsets
-from ..publish.topics import TopicReader
-from ..record.record import RowError
+from ..publish.topics import publisher_of
 from .checker import Finding, Row
 from .outcome import Outcome
 from .sweeper import stamps
@@ -65,7 +67,7 @@ def refuse_resend(plan: TablePlan) -> None:
 
 
 def resend_rows(
-    server: Server, kafka: Kafka, plan: TablePlan, guard: RemovalGuard, keys: Collection[bytes], offset: Record
+    server: Server, kafka: Kafka, plan: TablePlan, guard: RemovalGuard, keys: Collection[bytes], offset: ProducerRecord
 ) -> ResentRows:
     """Send what the rows of these keys are now, tombstones for keys that have none, each page with the offset as it is.
 
@@ -82,7 +84,7 @@ def resend_rows(
 
 
 def _publish(
-    guard: RemovalGuard, page: Sequence[_KeyValue], offset: Record, copies: Sequence[Copy]
+    guard: RemovalGuard, page: Sequence[_KeyValue], offset: ProducerRecord, copies: Sequence[Copy]
 ) -> Sequence[_KeyValue]:
     """Publish a page; which of it was sent."""
     removals = [Removal(key) for key, value in page if value is None]
@@ -155,7 +157,7 @@ def repair(connector: ConnectorConfig, kafka: Kafka, table: str, keys: Collectio
     """
     with closing(Lease(connector, lambda _status: None)) as lease:
         lease.take()
-        with connected(connector.connection) as server, closing(Publisher.of(connector, kafka, lease)) as publisher:
+        with connected(connector.connection) as server, closing(publisher_of(connector, kafka, lease)) as publisher:
             return _send(connector, kafka, server, publisher, table, keys)
 
 

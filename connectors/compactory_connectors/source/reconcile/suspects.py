@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from compactory.kafka.client import Message
+from compactory_connectors.connect.record.record import KeyParts
 
 from ..postgres.server import RawRow
-from ..record.record import KeyParts
 from .checker import Finding, Row, Rules, Stored, check
 from .outcome import Difference, Found
 from .table_side import Expected

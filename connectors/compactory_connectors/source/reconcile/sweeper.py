@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.topic_reader import TopicReader
 
-from ..control.removal import Copy, misplaced
+from ..control.removal import misplaced
 from ..plan.table_plan import TablePlan
-from ..poll.record_batch import Record
 from ..postgres.server import Server
-from ..publish.topics import TopicReader
 from .comparison import KEYS, Comparison
 from .key_ranges import KeyRange, KeyRanges, living_keys
 
@@ -74,7 +74,7 @@ class Sweeper:
         """Whether the next sweep need not read everything."""
         return self._ranges is not None
 
-    def note(self, records: Iterable[Record]) -> None:
+    def note(self, records: Iterable[ProducerRecord]) -> None:
         """These were published."""
         if not self._sweeping and self._ranges is None:
             return

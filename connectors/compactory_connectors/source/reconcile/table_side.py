@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 from psycopg import sql
 
+from compactory_connectors.connect.record.record import KeyParts, RowError
+
 from ..cursor.offset import SourceOffset
 from ..plan import row_order
 from ..plan.table_plan import Reading, TablePlan
@@ -19,7 +21,6 @@ from ..poll.rendering import logged_columns
 from ..poll.written_rows import FIRST, WrittenRows
 from ..postgres.page_size import PAGE_ROWS, PageFill
 from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
-from ..record.record import KeyParts, RowError
 from .checker import Row
 
 __all__ = ["Expected", "Look", "look_at"]

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.topics.topic_reader import TopicReader
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan, key_of
 from ..postgres.server import Server
 from ..publish.stored_offsets import StoredOffset, read_offsets
-from ..publish.topics import TopicReader
 from .checker import Finding, Rules
 from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .outcome import Difference, Outcome

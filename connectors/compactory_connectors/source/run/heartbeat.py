@@ -15,11 +15,11 @@ import structlog
 
 from compactory.store_worker import HEARTBEATS_TOPIC
 from compactory_connectors.database.postgres_errors import refusal
+from compactory_connectors.topics.publisher import TopicRefused
 from compactory_sql import query
 
 from ..config.topic_rules import TopicCreation
 from ..postgres.server import Server
-from ..publish.publisher import TopicRefused
 from ..publish.topics import ensure
 from .table_task import SessionContext
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from psycopg import sql
 
 from compactory.errors import CompactoryError
+from compactory_connectors.connect.record.record import RowFailed
+from compactory_connectors.topics.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
 from ..config.selection import RELATIONS
 from ..plan.planning import find_plans, plan_tables
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
-from ..poll.record_batch import Record
 from ..postgres.server import Server, connected, statement
-from ..record.record import RowFailed
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]
 
@@ -53,7 +53,7 @@ class TablePreview:
     notifies: bool
     rows: int
     """Counted for a small table, the planner's estimate for a large one."""
-    records: tuple[Record, ...]
+    records: tuple[ProducerRecord, ...]
     skipped: tuple[str, ...]
     """The first rows that can't be converted, each with the reason, where such rows are tolerated."""
     sql: str

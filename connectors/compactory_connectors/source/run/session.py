@@ -17,8 +17,10 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.database.postgres_errors import postgres_errors, refusal
 from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.topics.publisher import PublishLease, TopicRefused
 
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Stop
@@ -29,10 +31,8 @@ from ..plan.planning import find_plans
 from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
 from ..postgres.server import Server, TableReplaced
-from ..publish.publisher import Publisher, PublishLease, TopicRefused
-from ..publish.topics import TopicEnds
+from ..publish.topics import TopicEnds, publisher_of
 from ..reconcile.repair import resend_rows
-from ..record.record import RowFailed
 from .heartbeat import Heartbeat
 from .scheduler import Scheduler
 from .table_registry import TableRegistry
@@ -87,7 +87,7 @@ class Session:
             context = SessionContext(
                 connector=connector,
                 kafka=kafka,
-                publisher=opened.enter_context(closing(Publisher.of(connector, kafka, lease))),
+                publisher=opened.enter_context(closing(publisher_of(connector, kafka, lease))),
                 board=board,
                 create_topics=create_topics and connector.topics.create,
                 control=control or Control(),

@@ -14,6 +14,7 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.topics.publisher import TransactionTimedOut
 
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Halt, Stop
@@ -23,7 +24,6 @@ from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, e
 from ..plan.planning import find_plans
 from ..postgres.page_size import PageBytes
 from ..postgres.server import connected
-from ..publish.publisher import TransactionTimedOut
 from .session import Session
 from .target_state import read_target_state, write_target_state
 

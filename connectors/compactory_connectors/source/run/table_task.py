@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING
 import structlog
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowError, RowFailed
+from compactory_connectors.topics.partitioner import home_of
+from compactory_connectors.topics.producer_record import Copy
+from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.topics.topic_reader import length
 
 from ..control.control import Control, Stop
-from ..control.removal import Copy, HeldRemoval, RemovalHeld
+from ..control.removal import HeldRemoval, RemovalHeld
 from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import Phase, ResendReason
@@ -24,15 +29,12 @@ from ..poll.reader import Reader
 from ..poll.record_batch import RecordBatch
 from ..postgres.page_size import PAGE_ROWS, PageBytes
 from ..postgres.server import Server
-from ..publish.partitioner import home_of
-from ..publish.publisher import Publisher
 from ..publish.removal_guard import RemovalGuard
-from ..publish.topics import TopicEnds, ensure, length
+from ..publish.topics import TopicEnds, ensure
 from ..reconcile.cleanup import TopicCleanup
 from ..reconcile.comparison import MOST_COMPARED, Comparison
 from ..reconcile.pending_approval import PendingApproval
 from ..reconcile.sweeper import Sweeper
-from ..record.record import RowError, RowFailed
 from .schedule import Schedule
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
 from ..control.control import TargetState, target_key
-from ..publish.publisher import Publisher
-from ..publish.topics import OFFSETS_TOPIC, ensure, stored_values
+from ..publish.topics import OFFSETS_TOPIC, ensure, publisher_of, stored_values
 
 __all__ = ["read_target_state", "write_target_state"]
 
@@ -29,6 +28,6 @@ def write_target_state(
     Raises LeaseLost, Unreachable, ConfigError.
     """
     ensure(kafka, {}, create=create)
-    with closing(Publisher.of(connector, kafka)) as publisher:
+    with closing(publisher_of(connector, kafka)) as publisher:
         publisher.open()
         publisher.amend([(target_key(connector.name), target_state.dumps(), [])])

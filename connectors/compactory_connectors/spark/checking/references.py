@@ -18,8 +18,8 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.watched_connection import connect
-from compactory_connectors.source.config.selection import split_identifier
 from compactory_sql import query
+from compactory_sql.naming import split_name
 
 from ..identifier import literal
 from ..into_table.staging import workers_conninfo
@@ -38,7 +38,8 @@ def of_table(spark: SparkSession, connection: Connection, table: str, column: st
     Raises ConfigError where there is no such column or no right to read it, Unreachable.
     """
     condition = sql.SQL("{} IS NOT FALSE").format(sql.Identifier(active)) if active else sql.SQL("true")
-    target = sql.Identifier(*(split_identifier(table) or (table,)))
+    parts = split_name(table) or [(table, True)]
+    target = sql.Identifier(*(part for part, _ in parts))
     names = {"column": sql.Identifier(column), "target": target, "condition": condition}
     with postgres_errors(connection):
         session = connect({"connect_timeout": 10, "application_name": "compactory-load", **connection.conninfo})

@@ -8,11 +8,11 @@ from typing import Final
 from pyspark.sql import types as t
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.record.schema import DATE, DECIMAL, TIMESTAMP, Schema, Type
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.plan.chain import value_schema
-from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.schema import DATE, DECIMAL, TIMESTAMP, Schema, Type
 
 from ..into_topic.table_columns import described
 from .options import ReadOptions

@@ -16,7 +16,7 @@ import pyarrow as pa
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import ConfigError, WriteRefused
-from compactory_connectors.source.record.record import RowError
+from compactory_connectors.connect.record.record import RowError
 
 from ..column_types import parse_type
 from ..identifier import quoted

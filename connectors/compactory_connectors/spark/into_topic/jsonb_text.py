@@ -11,7 +11,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from compactory_connectors.source.record.record import RowError
+from compactory_connectors.connect.record.record import RowError
 
 __all__ = ["jsonb_text"]
 

@@ -18,9 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.source.control.removal import Copy
-from compactory_connectors.source.poll.record_batch import Record
-from compactory_connectors.source.publish.publisher import Publisher, TransactionTimedOut
+from compactory_connectors.topics.producer_record import Copy, ProducerRecord
+from compactory_connectors.topics.publisher import Publisher, TransactionTimedOut
 
 from ..target import Change
 from ..topic.extent import Extent, TopicChanged, capture
@@ -110,7 +109,9 @@ class Sending:
         for number, end in self._ends.items():
             self._ends[number] += end > ends[number]  # the mark of the commit
 
-    def _records(self, outgoing: Iterator[Outgoing], strays: list[Copy], flush: Callable[[], None]) -> Iterator[Record]:
+    def _records(
+        self, outgoing: Iterator[Outgoing], strays: list[Copy], flush: Callable[[], None]
+    ) -> Iterator[ProducerRecord]:
         """The records of a transaction; what is wrong by then ends it. Notes where the topic ends with them."""
         now, sent = int(time.time() * 1000) - 1, 0
         config = self._kafka.topic_configs([self._topic]).get(self._topic, {})
@@ -173,7 +174,7 @@ class Sending:
         for row in packs.toLocalIterator(prefetchPartitions=True):
             yield from unpacked(bytes(row[0]))
 
-    def _record(self, record: Outgoing) -> Record:
+    def _record(self, record: Outgoing) -> ProducerRecord:
         if record.headers is None:
             return record.key, record.value
         return record.key, record.value, self._topic, list(record.headers)

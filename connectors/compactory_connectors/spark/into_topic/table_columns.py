@@ -12,18 +12,18 @@ from typing import Final
 import structlog
 
 from compactory.errors import ConfigError, Unreachable
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.converters.primitive_converters import PrimitiveConverter
+from compactory_connectors.connect.converters.string_converter import StringConverter
+from compactory_connectors.connect.setting import nearest
 from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.source.columns.column import Column
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.plan.catalog import Table
 from compactory_connectors.source.plan.chain import compile_plan
 from compactory_connectors.source.plan.planning import find_plans
 from compactory_connectors.source.plan.table_plan import key_of
 from compactory_connectors.source.postgres.server import Server
-from compactory_connectors.source.record.column import Column
-from compactory_connectors.source.record.converters.json_converter import JsonConverter
-from compactory_connectors.source.record.converters.primitive_converters import PrimitiveConverter
-from compactory_connectors.source.record.converters.string_converter import StringConverter
-from compactory_connectors.source.setting import nearest
 
 from ..column_types import ColumnType, parse_type
 

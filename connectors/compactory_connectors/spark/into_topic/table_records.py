@@ -16,14 +16,14 @@ from typing import Final, Self, TypeAlias, cast
 import pyarrow as pa
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.converters import Render
+from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.plan.catalog import Table
 from compactory_connectors.source.plan.chain import RowPlan, compile_plan
-from compactory_connectors.source.plan.row_function import Written
 from compactory_connectors.source.postgres.server import RawRow
-from compactory_connectors.source.record.converters import Render
-from compactory_connectors.source.record.record import RowError
+from compactory_connectors.topics.producer_record import ProducerRecord
 
 from ..column_types import ColumnType
 from ..identifier import quoted
@@ -188,7 +188,7 @@ def _problem(row: Sequence[Text], names: Sequence[str]) -> str | None:
     return next((f"column {name}: {text}" for name, text in values if isinstance(text, RowError)), None)
 
 
-def _record(render: Callable[[RawRow], Written | None], row: RawRow) -> Made | None:
+def _record(render: Callable[[RawRow], ProducerRecord | None], row: RawRow) -> Made | None:
     try:
         written = render(row)
     except RowError as error:

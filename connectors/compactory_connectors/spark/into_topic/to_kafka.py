@@ -21,8 +21,8 @@ from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory.writing.destination import Destination
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.publish.partitioner import agrees
 from compactory_connectors.source.publish.topics import ensure
+from compactory_connectors.topics.partitioner import agrees
 
 from ..record_batch import in_arrow
 from ..target import Differences, Mode, Received, TargetColumn, Written

@@ -16,7 +16,7 @@ import pyarrow.compute
 
 from compactory.codec.decoding import document, path
 from compactory.directory import Directory
-from compactory_connectors.source.publish.partitioner import partition_of
+from compactory_connectors.topics.partitioner import partition_of
 
 from ..record_batch import Batches, of_rows
 from ..target import Change, Mode, Sample

@@ -1,0 +1,64 @@
+"""Converters by their Java class names: how keys and values become bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..setting import nearest_class, read_options
+from .avro_converter import AvroConverter
+from .converter import Converter, Half, Render
+from .json_converter import JsonConverter
+from .json_schema_converter import JsonSchemaConverter
+from .primitive_converters import PRIMITIVES
+from .string_converter import SimpleHeaderConverter, StringConverter
+
+__all__ = [
+    "REGISTRY",
+    "Converter",
+    "Half",
+    "Render",
+    "SimpleHeaderConverter",
+    "read_converter",
+    "read_header_converter",
+]
+
+_SIMPLE_HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+
+REGISTRY: Mapping[str, Any] = {
+    "io.confluent.connect.avro.AvroConverter": AvroConverter,
+    "io.confluent.connect.json.JsonSchemaConverter": JsonSchemaConverter,
+    "org.apache.kafka.connect.json.JsonConverter": JsonConverter,
+    "org.apache.kafka.connect.storage.StringConverter": StringConverter,
+    **PRIMITIVES,
+}
+
+_REFUSED = {
+    "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
+    _SIMPLE_HEADERS: "is for headers only",
+}
+
+
+def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:
+    """``read_converter`` for ``header.converter``, which has a class of its own and takes none with a registry."""
+    if class_name in {_SIMPLE_HEADERS, "SimpleHeaderConverter"}:
+        return SimpleHeaderConverter(), []
+    if class_name.startswith("io.confluent."):
+        return None, [f": {class_name} is no converter of headers; leave it out, or name {_SIMPLE_HEADERS}"]
+    return read_converter(class_name, settings)
+
+
+def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:
+    """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""
+    kind = REGISTRY.get(class_name)
+    if kind is None:
+        if class_name in _REFUSED:
+            return None, [f": {class_name} {_REFUSED[class_name]}"]
+        return None, [f": {class_name} is not a converter that Compactory knows{nearest_class(class_name, REGISTRY)}"]
+    values, problems = read_options(class_name, kind.options, settings)
+    if problems:
+        return None, [f".{problem}" for problem in problems]
+    try:
+        return kind.read(values), []
+    except ValueError as error:
+        return None, [f".{error}"]

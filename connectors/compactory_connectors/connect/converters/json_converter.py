@@ -1,0 +1,237 @@
+"""``org.apache.kafka.connect.json.JsonConverter``, as Jackson writes it.
+
+Most columns go straight from Postgres' text to JSON; ``Cell.decode`` and the steps are used only where a value has to
+be looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from operator import call, itemgetter
+from typing import Any, ClassVar, TypeAlias, cast
+
+from ..javatext.java_number import double_text, float_text
+from ..record.column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
+from ..record.record import Cell, Constant, Java, Kind, Node, StructNode
+from ..record.row_value import Row, null_test, short_cut, writer_of
+from ..record.schema import DECIMAL
+from ..setting import Setting, at_least, boolean, honoured
+from .converter import Converter, Render
+from .json_value import base64_of, finite, integer_bytes, json_string, scale_of, schema_json, value_writer
+
+__all__ = ["DECIMAL_FORMAT", "JsonConverter", "json_string"]
+
+_Write: TypeAlias = Callable[[Any], bytes]
+"""The raw column, or None, to JSON."""
+
+_call = cast("Callable[[_Write, bytes | None], bytes]", call)
+
+_ROW = -1
+"""In place of a column's position: the whole row."""
+
+_NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
+
+
+def _decimal_format(value: str) -> str:
+    if value.upper() not in {"BASE64", "NUMERIC"}:
+        raise ValueError("must be BASE64 or NUMERIC")
+    return value.upper()
+
+
+DECIMAL_FORMAT = honoured(
+    "decimal.format", "Decimal as BASE64 of its unscaled value, or as a NUMERIC literal", "BASE64", _decimal_format
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonConverter(Converter):
+    """Writes JSON, with the schema around it when ``schemas_enable``; Decimal as a number when ``numeric``."""
+
+    options: ClassVar[tuple[Setting, ...]] = (
+        honoured("schemas.enable", "write the schema with every record", "true", boolean),
+        honoured(
+            "schemas.cache.size", "schemas that Java keeps; here a table's schema is made once", "1000", at_least(0)
+        ),
+        DECIMAL_FORMAT,
+        honoured("replace.null.with.default", "no effect: columns have no default in a schema", "true", boolean),
+        honoured("schema.content", "no effect: for reading only", ""),
+    )
+
+    schemas_enable: bool
+    numeric: bool = False
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> JsonConverter:
+        """The converter with these options."""
+        return cls(options["schemas.enable"], options["decimal.format"] == "NUMERIC")
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
+
+        Raises ValueError for a schema that the values don't go with.
+        """
+        if node is None:
+            return lambda _: None
+        before, after = self.envelope(node)
+        template = _Template(positions, numeric=self.numeric)
+        template.literal(before)
+        template.node(node)
+        template.literal(after)
+        return template.render()
+
+    def envelope(self, node: Node) -> tuple[bytes, bytes]:
+        """The texts before and behind a value: its schema, where that is written."""
+        return (b'{"schema":' + schema_json(node.schema) + b',"payload":', b"}") if self.schemas_enable else (b"", b"")
+
+
+class _Template:
+    """Collects a text with gaps while a node is walked, then makes one function of it."""
+
+    def __init__(self, positions: Mapping[str, int], *, numeric: bool) -> None:
+        self._positions = positions
+        self._numeric = numeric
+        self._text = b""
+        self._gaps: list[tuple[int, _Write]] = []
+        """The writer of each gap, and the column that it writes; of a struct that can be null the whole row."""
+
+    def literal(self, text: bytes) -> None:
+        """Text that is the same in every row."""
+        self._text += text.replace(b"%", b"%%")
+
+    def node(self, node: Node) -> None:
+        """A value of the row, or a struct of them."""
+        if isinstance(node, Constant):
+            self.literal(_constant(node, numeric=self._numeric))
+        elif isinstance(node, Cell):
+            self._gap(self._positions[node.column], _writer(node, numeric=self._numeric))
+        elif node.when is not None:
+            self._gap(_ROW, self._nullable(node, node.when))
+        else:
+            for index, (name, member) in enumerate(node.items()):
+                self.literal((b"," if index else b"{") + json_string(name) + b":")
+                self.node(member)
+            self.literal(b"}" if node.members else b"{}")
+
+    def _gap(self, position: int, write: _Write) -> None:
+        self._text += b"%b"
+        self._gaps.append((position, write))
+
+    def _nullable(self, node: StructNode, when: Cell) -> _Write:
+        inner = _Template(self._positions, numeric=self._numeric)
+        inner.node(replace(node, when=None))
+        render, is_null = inner.render(), null_test(when, self._positions)
+        return lambda row: b"null" if is_null(row) else render(row)
+
+    def render(self) -> Callable[[Row], bytes]:
+        """The function of a row."""
+        template, positions, writers = self._text, [place for place, _ in self._gaps], [w for _, w in self._gaps]
+        if not writers:
+            constant = template % ()
+            return lambda _: constant
+        if _ROW in positions:
+            gaps = tuple(self._gaps)
+            return lambda row: template % tuple(write(row if at == _ROW else row[at]) for at, write in gaps)
+        if len(writers) == 1:
+            writer, position = writers[0], positions[0]
+            return lambda row: template % writer(row[position])
+        if positions == [*range(len(positions))]:
+            # map() stops at the last writer, so the row may go on
+            return lambda row: template % tuple(map(_call, writers, row))
+        pick = itemgetter(*positions)
+        return lambda row: template % tuple(map(_call, writers, pick(row)))
+
+
+def _text(raw: bytes | None) -> bytes:
+    if raw is None:
+        return b"null"
+    if _NEEDS_CARE(raw) is None:
+        return b'"%b"' % raw
+    return json_string(raw.decode())
+
+
+def _integer(raw: bytes | None) -> bytes:
+    return raw or b"null"
+
+
+def _number(text_of: Callable[[bytes], bytes]) -> _Write:
+    def write(raw: bytes | None) -> bytes:
+        return b"null" if raw is None else finite(text_of(raw))
+
+    return write
+
+
+def _bytea(raw: bytes | None) -> bytes:
+    return b"null" if raw is None else base64_of(decode_bytea(raw))
+
+
+def _time(raw: bytes | None) -> bytes:
+    return b"null" if raw is None else b"%d" % decode_time(raw)
+
+
+def _timestamp(raw: bytes | None) -> bytes:
+    return b"null" if raw is None else b"%d" % (decode_timestamp(raw) // 1000)
+
+
+def _decimal(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) -> _Write:
+    """A NUMERIC column, whose text has the digits already; ``convert`` for what has others."""
+    read = unscaled(scale)
+
+    def number(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        return raw if is_plain(raw, scale) else convert(raw)
+
+    def base64(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        found = read(raw)
+        return convert(raw) if found is None else base64_of(integer_bytes(found))
+
+    return number if numeric else base64
+
+
+_BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: b"null"}
+
+_DIRECT: Mapping[Kind, _Write] = {
+    Kind.BOOLEAN: _BOOLEANS.__getitem__,
+    Kind.INTEGER: _integer,
+    Kind.FLOAT32: _number(float_text),
+    Kind.FLOAT64: _number(double_text),
+    Kind.TEXT: _text,
+    Kind.BYTEA: _bytea,
+    Kind.TIME: _time,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIMESTAMPTZ: _timestamp,
+}
+
+
+def _writer(cell: Cell, *, numeric: bool) -> _Write:
+    """Raw bytes of the cell's column → JSON."""
+    write = value_writer(cell.schema, cell.java, numeric=numeric)
+    if not cell.steps and cell.kind in _DIRECT:
+        return _DIRECT[cell.kind]
+    convert = writer_of(cell, write, b"null")
+    if not cell.steps and cell.kind is Kind.NUMERIC and cell.schema.name == DECIMAL:
+        return _decimal(scale_of(cell.schema), convert, numeric=numeric)
+    plain = short_cut(cell) if cell.java is Java.STRING else None
+    if plain is None:
+        return lambda raw: b"null" if raw is None else convert(raw)
+    quick = plain
+
+    def quoted(raw: bytes | None) -> bytes:
+        if raw is None:
+            return b"null"
+        text = quick(raw)
+        return convert(raw) if text is None else b'"%b"' % text
+
+    return quoted
+
+
+def _constant(node: Constant, *, numeric: bool) -> bytes:
+    if node.value is not None:
+        return value_writer(node.schema, node.java, numeric=numeric)(node.value)
+    if not node.schema.optional:
+        raise ValueError("can't write null under a schema that is not optional; Connect refuses it too")
+    return b"null"

@@ -1,0 +1,172 @@
+"""Connect values and schemas → JSON as Jackson writes it: no blanks, as few escapes as JSON allows.
+
+Values go by their schema, as in ``JsonConverter.convertToJson`` of Kafka Connect 4.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from ..javatext.java_number import double_text_of, float_text_of
+from ..record.record import WHOLES, Java, RowError
+from ..record.row_value import java_of, refuse_misfit, time_number
+from ..record.schema import DECIMAL, Schema, Type
+
+__all__ = [
+    "base64_of",
+    "decimal_bytes",
+    "finite",
+    "integer_bytes",
+    "json_string",
+    "scale_of",
+    "schema_json",
+    "value_writer",
+]
+
+_Write: TypeAlias = Callable[[Any], bytes]
+"""A value that is not null → JSON; raises RowError for one that Java refuses."""
+
+_ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
+_SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+def json_string(text: str) -> bytes:
+    """``text`` in quotes, escaped as Jackson's UTF8JsonGenerator does: upper-case hex, surrogate pairs escaped."""
+    return b'"' + _ESCAPED.sub(_escape, text).encode() + b'"'
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02X}{units[i + 1]:02X}" for i in range(0, len(units), 2))
+
+
+def finite(text: bytes) -> bytes:
+    """A number's text; NaN and the infinities are no numbers in JSON, so Jackson quotes them."""
+    return b'"%b"' % text if text[-1] in b"Ny" else text
+
+
+def schema_json(schema: Schema, field: str | None = None) -> bytes:
+    """The schema as ``JsonConverter.asJsonSchema`` writes it; ``field`` is the name of the member that has it."""
+    parts = [b'"type":' + json_string(schema.type.value)]
+    if schema.type is Type.STRUCT:
+        parts.append(b'"fields":[' + b",".join(schema_json(item.schema, item.name) for item in schema.fields) + b"]")
+    if schema.keys is not None:
+        parts.append(b'"keys":' + schema_json(schema.keys))
+    if schema.values is not None:
+        parts.append((b'"values":' if schema.keys else b'"items":') + schema_json(schema.values))
+    parts.append(b'"optional":' + (b"true" if schema.optional else b"false"))
+    if schema.name is not None:
+        parts.append(b'"name":' + json_string(schema.name))
+    if schema.version is not None:
+        parts.append(b'"version":%d' % schema.version)
+    if schema.doc is not None:
+        parts.append(b'"doc":' + json_string(schema.doc))
+    if schema.parameters:
+        parameters = (json_string(name) + b":" + json_string(value) for name, value in schema.parameters)
+        parts.append(b'"parameters":{' + b",".join(parameters) + b"}")
+    if field is not None:
+        parts.append(b'"field":' + json_string(field))
+    return b"{" + b",".join(parts) + b"}"
+
+
+def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write:
+    """The function that writes values of ``java`` under ``schema``; ``numeric``: Decimal as a number, not as Base64.
+
+    Raises ValueError where Java would refuse every value: the class does not go with the schema.
+    """
+    refuse_misfit(schema, java)
+    if schema.name == DECIMAL:
+        return _decimal_number if numeric else _decimal(schema)
+    if (number := time_number(schema, java)) is not None:
+        return lambda value: b"%d" % number(value)
+    if schema.type is Type.ARRAY:
+        return _array(schema, numeric=numeric)
+    if schema.type is Type.MAP:
+        return _map(schema, numeric=numeric)
+    if schema.type is Type.STRUCT:
+        return _struct(schema, numeric=numeric)
+    return _PLAIN[java]
+
+
+def scale_of(schema: Schema) -> int:
+    """The scale of a Decimal."""
+    return int(dict(schema.parameters).get("scale", 0))
+
+
+def decimal_bytes(schema: Schema) -> Callable[[Decimal], bytes]:
+    """The unscaled value in two's complement, with as few bytes as possible (``BigInteger.toByteArray``).
+
+    The function raises RowError for a number whose scale is not the schema's.
+    """
+    scale = scale_of(schema)
+
+    def encode(value: Decimal) -> bytes:
+        sign, digits, exponent = value.as_tuple()
+        if exponent != -scale:
+            raise RowError("the number's scale is not that of its Decimal schema")
+        return integer_bytes(int(Decimal((sign, digits, 0))))
+
+    return encode
+
+
+def integer_bytes(number: int) -> bytes:
+    """Two's complement with as few bytes as possible."""
+    bits = number if number >= 0 else ~number
+    return number.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)
+
+
+def base64_of(value: bytes) -> bytes:
+    """``value`` as a JSON text in Base64."""
+    return b'"%b"' % b64encode(value)
+
+
+def _decimal(schema: Schema) -> _Write:
+    encode = decimal_bytes(schema)
+    return lambda value: base64_of(encode(value))
+
+
+def _decimal_number(value: Decimal) -> bytes:
+    return str(value).encode()  # Python and Java share the rules of scientific notation
+
+
+def _nullable(schema: Schema, *, numeric: bool) -> _Write:
+    write = value_writer(schema, java_of(schema), numeric=numeric)
+    return lambda value: b"null" if value is None else write(value)
+
+
+def _array(schema: Schema, *, numeric: bool) -> _Write:
+    assert schema.values is not None
+    write = _nullable(schema.values, numeric=numeric)
+    return lambda values: b"[" + b",".join(map(write, values)) + b"]"
+
+
+def _map(schema: Schema, *, numeric: bool) -> _Write:
+    """An object where the keys are texts, else a list of pairs."""
+    assert schema.keys is not None
+    assert schema.values is not None
+    key, value = _nullable(schema.keys, numeric=numeric), _nullable(schema.values, numeric=numeric)
+    if schema.keys.type is Type.STRING:
+        return lambda items: b"{" + b",".join(key(name) + b":" + value(item) for name, item in items.items()) + b"}"
+    return lambda items: b"[" + b",".join(b"[%b,%b]" % (key(k), value(item)) for k, item in items.items()) + b"]"
+
+
+def _struct(schema: Schema, *, numeric: bool) -> _Write:
+    parts = [(item.name, json_string(item.name), _nullable(item.schema, numeric=numeric)) for item in schema.fields]
+    return lambda values: b"{" + b",".join(b"%b:%b" % (name, write(values[key])) for key, name, write in parts) + b"}"
+
+
+_PLAIN: Mapping[Java, _Write] = {
+    Java.BOOLEAN: lambda value: b"true" if value else b"false",
+    **dict.fromkeys(WHOLES, b"%d".__mod__),
+    Java.FLOAT: lambda value: finite(float_text_of(value)),
+    Java.DOUBLE: lambda value: finite(double_text_of(value)),
+    Java.STRING: json_string,
+    Java.BYTES: base64_of,
+}

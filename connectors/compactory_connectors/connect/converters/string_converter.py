@@ -1,0 +1,164 @@
+"""``StringConverter`` and ``SimpleHeaderConverter`` (org.apache.kafka.connect.storage), which write texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..javatext.date_format import java_util_date_text
+from ..javatext.java_calendar import MILLIS_PER_DAY, civil_date
+from ..javatext.java_number import double_text, double_text_of, float_text, float_text_of
+from ..record.record import WHOLES, Cell, Constant, Java, Kind, Node, Step, StructNode, converted
+from ..record.row_value import java_of, row_reader, short_cut, writer_of
+from ..record.schema import Schema, Type
+from ..setting import Setting, honoured, one_of
+from ..transforms.cast import caster
+from .converter import SCHEMAS_ENABLE, Converter, Render
+
+__all__ = ["SimpleHeaderConverter", "StringConverter"]
+
+
+@dataclass(frozen=True, slots=True)
+class StringConverter(Converter):
+    """Writes ``toString()`` of keys and values as UTF-8.
+
+    Null is no bytes at all, which for a value is a tombstone.
+    """
+
+    options: ClassVar[tuple[Setting, ...]] = (
+        honoured("encoding", "character set: UTF-8", "UTF-8", one_of("UTF-8", "UTF8", "utf-8", "utf8")),
+        SCHEMAS_ENABLE,
+    )
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> StringConverter:
+        """The converter; no option changes it."""
+        del options
+        return cls()
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``. Raises ValueError for bytes: their text is an address."""
+        if node is None:
+            return lambda _: None
+        return row_reader(node, positions, _to_string, _struct, _cell_text)
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleHeaderConverter(Converter):
+    """Writes ``Values.convertToString``: numbers as Java does, times in ISO format, bytes in Base64."""
+
+    options: ClassVar[tuple[Setting, ...]] = ()
+
+    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
+        """The function that writes ``node``. Raises ValueError for structs, lists and maps."""
+        return StringConverter().compile(None if node is None else _as_text(node), positions)
+
+
+def _as_text(node: Node) -> Node:
+    if isinstance(node, StructNode):
+        raise ValueError("a struct can't be written into a header")
+    if node.java is Java.STRING or (isinstance(node, Constant) and node.value is None):
+        return node
+    try:
+        text = caster(node.java, node.schema, Type.STRING)
+    except ValueError as error:
+        raise ValueError(f"the field {error}") from None
+    return converted(node, node.schema, Java.STRING, Step(text))
+
+
+def _struct(node: StructNode) -> Callable[[Sequence[bytes | None]], bytes]:
+    """``Struct{a=1,b=x}``; fields that are null are left out."""
+    names = [item.name.encode() + b"=" for item in node.schema.fields]
+    return lambda texts: (
+        b"Struct{" + b",".join(n + t for n, t in zip(names, texts, strict=True) if t is not None) + b"}"
+    )
+
+
+def _cell_text(cell: Cell, to_string: Callable[[Any], bytes]) -> Callable[[bytes], bytes | None]:
+    if not cell.steps and (direct := _DIRECT.get(cell.kind)):
+        return direct
+    convert, quick = writer_of(cell, to_string, None), short_cut(cell)
+    if quick is None:
+        return convert
+    return lambda raw: convert(raw) if (cut := quick(raw)) is None else cut
+
+
+def _as_it_is(raw: bytes) -> bytes:
+    return raw
+
+
+_DIRECT: Mapping[Kind, Callable[[bytes], bytes]] = {
+    Kind.BOOLEAN: lambda raw: b"true" if raw == b"t" else b"false",
+    Kind.INTEGER: _as_it_is,
+    Kind.FLOAT32: float_text,
+    Kind.FLOAT64: double_text,
+    Kind.TEXT: _as_it_is,
+}
+
+
+def _sql_date(millis: int) -> bytes:
+    """``java.sql.Date.toString``, which prints four digits of a year."""
+    return _date(millis, 10_000)
+
+
+def _date(millis: int, years: int) -> bytes:
+    year, month, day = civil_date(millis // MILLIS_PER_DAY)
+    return f"{(year if year > 0 else 1 - year) % years:04d}-{month:02d}-{day:02d}".encode()
+
+
+def _sql_time(millis: int) -> bytes:
+    """``java.sql.Time.toString``: no fraction."""
+    seconds = millis // 1000 % 86_400
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}".encode()
+
+
+def _sql_timestamp(micros: int) -> bytes:
+    """``java.sql.Timestamp.toString``: a fraction without trailing zeros, one digit at least."""
+    millis, fraction = micros // 1000, f"{micros % 1_000_000:06d}".rstrip("0") or "0"
+    return _date(millis, 1 << 63) + b" " + _sql_time(millis) + b"." + fraction.encode()
+
+
+_TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
+    Java.BOOLEAN: lambda value: b"true" if value else b"false",
+    **dict.fromkeys(WHOLES, b"%d".__mod__),
+    Java.FLOAT: float_text_of,
+    Java.DOUBLE: double_text_of,
+    Java.STRING: lambda value: str(value).encode(),
+    Java.DECIMAL: lambda value: str(value).encode(),  # Python and Java share the rules of scientific notation
+    Java.SQL_DATE: _sql_date,
+    Java.SQL_TIME: _sql_time,
+    Java.SQL_TIMESTAMP: _sql_timestamp,
+    Java.DATE: java_util_date_text,
+}
+
+
+def _to_string(schema: Schema, java: Java) -> Callable[[Any], bytes]:
+    """``toString`` of a value that is not null. Raises ValueError for a class whose text says nothing."""
+    if java is Java.BYTES:
+        raise ValueError("StringConverter can't write bytes: Java would write the address of an array")
+    if java is Java.LIST:
+        item = _of_null(schema.values)
+        return lambda values: b"[" + b", ".join(map(item, values)) + b"]"
+    if java is Java.MAP:
+        key, value = _of_null(schema.keys), _of_null(schema.values)
+        return lambda items: b"{" + b", ".join(key(k) + b"=" + value(v) for k, v in items.items()) + b"}"
+    if java is Java.STRUCT:
+        return _nested_struct(schema)
+    return _TO_STRING[java]
+
+
+def _of_null(schema: Schema | None) -> Callable[[Any], bytes]:
+    assert schema is not None
+    write = _to_string(schema, java_of(schema))
+    return lambda value: b"null" if value is None else write(value)
+
+
+def _nested_struct(schema: Schema) -> Callable[[Any], bytes]:
+    parts = [(item.name, item.name.encode(), _to_string(item.schema, java_of(item.schema))) for item in schema.fields]
+
+    def struct(values: Mapping[str, Any]) -> bytes:
+        present = (b"%b=%b" % (name, write(values[key])) for key, name, write in parts if values[key] is not None)
+        return b"Struct{" + b",".join(present) + b"}"
+
+    return struct

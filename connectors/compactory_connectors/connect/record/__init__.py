@@ -1,0 +1,1 @@
+"""Records of Kafka Connect: schemas, and where a row has its values."""

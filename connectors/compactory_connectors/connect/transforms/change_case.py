@@ -1,0 +1,122 @@
+"""``ChangeCase$Key/$Value``: field names from one case format to another.
+
+The class is com.github.jcustenborder.kafka.connect.transform.common.ChangeCase, the formats are those of Guava's
+``CaseFormat``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from string import ascii_lowercase, ascii_uppercase
+
+from ..record.record import Cell, Node, Record, StructNode
+from ..record.schema import Field, Schema, Type
+from ..setting import one_of, option
+from .transform import Sided, TransformError, is_null_struct, null_of
+
+__all__ = ["CaseFormat", "ChangeCase", "change_case"]
+
+
+def _upper(word: str) -> str:
+    """ASCII only, as Guava's ``Ascii.toUpperCase``."""
+    return word.translate(_UPPER)
+
+
+def _lower(word: str) -> str:
+    return word.translate(_LOWER)
+
+
+def _first_upper(word: str) -> str:
+    return _upper(word[:1]) + _lower(word[1:])
+
+
+_UPPER = str.maketrans(ascii_lowercase, ascii_uppercase)
+_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
+
+
+class CaseFormat(Enum):
+    """Guava's formats: separator between words, how a word and how the first word is written."""
+
+    LOWER_HYPHEN = ("-", _lower, _lower)
+    LOWER_UNDERSCORE = ("_", _lower, _lower)
+    LOWER_CAMEL = ("", _first_upper, _lower)
+    UPPER_CAMEL = ("", _first_upper, _first_upper)
+    UPPER_UNDERSCORE = ("_", _upper, _upper)
+
+    @property
+    def separator(self) -> str:
+        """The text between two words."""
+        return self.value[0]
+
+    def words(self, name: str) -> list[str]:
+        """``name`` cut where this format begins a word: at the separator, or before an upper-case ASCII letter."""
+        if self.separator:
+            return name.split(self.separator)
+        cuts = [0, *(i for i, c in enumerate(name) if i and "A" <= c <= "Z"), len(name)]
+        return [name[start:end] for start, end in pairwise(cuts)]
+
+    def join(self, words: list[str]) -> str:
+        """``words`` written in this format."""
+        separator, word, first = self.value
+        return str(separator).join([first(words[0]), *map(word, words[1:])])
+
+
+def change_case(name: str, source: CaseFormat, target: CaseFormat) -> str:
+    """``name`` converted as ``source.to(target, name)`` does in Guava; equal formats leave it as it is."""
+    if source is target:
+        return name
+    if {source, target} == {CaseFormat.LOWER_HYPHEN, CaseFormat.LOWER_UNDERSCORE}:  # Guava leaves the words alone
+        return name.replace(source.separator, target.separator)
+    return target.join(source.words(name))
+
+
+def _format(written: str) -> CaseFormat:
+    return CaseFormat[_NAMES(written)]
+
+
+_NAMES = one_of(*CaseFormat.__members__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCase(Sided):
+    """Renames every field, nested ones too. It drops version, doc and parameters of structs, as the class does.
+
+    A struct that is null becomes one of nulls, also as the class does it.
+    """
+
+    source: CaseFormat = option("the format that the names have", parse=_format, name="from")
+    target: CaseFormat = option("the format that they get", parse=_format, name="to")
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the names changed in its half; a missing key stays missing."""
+        half = self.side.of(record)
+        if half is None:
+            return record
+        if half.schema.type is not Type.STRUCT:
+            raise TransformError(f"the {self.side} is not a struct, so it has no names to change")
+        return self.side.put(record, self._renamed(half, None))
+
+    def _renamed(self, node: Node, outer: Cell | None) -> Node:
+        """``node`` renamed; as a struct it is null only where the one around it was, which ``outer`` says."""
+        if is_null_struct(node):
+            schema = self._schema(node.schema)
+            return StructNode(schema, tuple(null_of(item.schema) for item in schema.fields))
+        if not isinstance(node, StructNode):
+            return node
+        members = tuple(self._renamed(member, node.when) for member in node.members)
+        return StructNode(self._schema(node.schema), members, outer)
+
+    def _schema(self, schema: Schema) -> Schema:
+        names = [change_case(item.name, self.source, self.target) for item in schema.fields]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            olds = [item.name for item, name in zip(schema.fields, names, strict=True) if name == twice[0]]
+            raise TransformError(f"{' and '.join(olds)} both become {twice[0]}")
+        inner = (
+            self._schema(item.schema) if item.schema.type is Type.STRUCT else item.schema for item in schema.fields
+        )
+        fields = tuple(map(Field, names, inner))
+        return Schema(type=Type.STRUCT, optional=schema.optional, name=schema.name or None, fields=fields)

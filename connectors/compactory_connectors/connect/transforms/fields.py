@@ -1,0 +1,261 @@
+"""Transforms of single fields (org.apache.kafka.connect.transforms): left out, added, masked, made headers of."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+from ..record.record import WHOLES, Cell, Constant, Java, Node, Record, Step, StructNode, converted
+from ..record.schema import Schema, Type
+from ..setting import names, non_empty_names, one_of, option, required_text
+from .cast import caster
+from .transform import Sided, Transform, TransformError, absent, member_of, no_defaults, struct_of, warned
+
+__all__ = ["DropHeaders", "HeaderFrom", "InsertField", "InsertHeader", "MaskField", "ReplaceField"]
+
+
+def _renames(written: str) -> Mapping[str, str]:
+    renames: dict[str, str] = {}
+    for part in names(written):
+        pieces = part.split(":")
+        if len(pieces) != 2 or not all(pieces):
+            raise ValueError(f"must be pairs old:new: {part} is none")
+        renames[pieces[0]] = pieces[1]
+    twice = [name for name, count in Counter(renames.values()).items() if count > 1]
+    if twice:
+        raise ValueError(f"must give every field a name of its own: {twice[0]} is there more than once")
+    return renames
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceField(Sided):
+    """Removes, keeps and renames fields. ``exclude`` wins over ``include``; both take the old names."""
+
+    exclude: tuple[str, ...] = option("fields to leave out", "", names)
+    include: tuple[str, ...] = option("fields to keep; empty: all", "", names)
+    renames: Mapping[str, str] = option("pairs old:new", "", _renames)
+    blacklist: tuple[str, ...] = option("older name of exclude", "", names)
+    whitelist: tuple[str, ...] = option("older name of include", "", names)
+    replace_null_with_default: bool = no_defaults()
+
+    def __post_init__(self) -> None:
+        for new, old in (("exclude", "blacklist"), ("include", "whitelist")):
+            if getattr(self, new) and getattr(self, old):
+                raise ValueError(f"{old} is the older name of {new}; leave it out")
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the fields that stay, under their new names; a missing or null half stays as it is."""
+        if absent(self.side.of(record)):
+            return record
+        half = self.side.struct(record, "ReplaceField")
+        excluded, included = self.exclude or self.blacklist, self.include or self.whitelist
+        old_names = {new: old for old, new in self.renames.items()}
+        members = []
+        for old, node in half.items():
+            if old in excluded or (included and old not in included):
+                continue
+            name = self.renames.get(old, old)
+            if half.member(old_names.get(name, name)) is None:
+                raise TransformError(
+                    f"renames: {old_names[name]}:{name} names a field that is not there, while {name} is"
+                )
+            members.append((name, node))
+        wanted = dict.fromkeys((*excluded, *included, *self.renames))
+        record = warned(record, "ReplaceField", half, wanted, self.side)
+        return self.side.put(record, struct_of(replace(half.schema, optional=False), members))
+
+
+class _Inserted(NamedTuple):
+    """A field to insert."""
+
+    name: str
+    optional: bool
+
+
+def _inserted(written: str) -> _Inserted | None:
+    if not written:
+        return None
+    name = required_text(written[:-1] if written[-1] in "?!" else written)
+    return _Inserted(name, not written.endswith("!"))
+
+
+def _field(meaning: str) -> Any:
+    return option(f"{meaning}; a suffix ! makes it required, ? optional (the default)", "", _inserted)
+
+
+@dataclass(frozen=True, slots=True)
+class InsertField(Sided):
+    """Appends fields to a struct. A source's record has neither partition nor timestamp yet: those fields are null."""
+
+    topic_field: _Inserted | None = _field("field for the topic")
+    partition_field: _Inserted | None = _field("field for the partition, which is null")
+    offset_field: _Inserted | None = _field("refused: only a sink's records have offsets")
+    timestamp_field: _Inserted | None = _field("field for the record's timestamp, which is null")
+    static_field: _Inserted | None = _field("field for static.value")
+    static_value: str = option("text of static.field", "")
+    replace_null_with_default: bool = no_defaults()
+
+    def __post_init__(self) -> None:
+        if self.offset_field:
+            raise ValueError("offset.field: a source's records have no offset yet, so Kafka Connect fails on it too")
+        if not (self.topic_field or self.partition_field or self.timestamp_field or self.static_field):
+            raise ValueError("no field to insert; set topic.field, partition.field, timestamp.field or static.field")
+        if self.static_field and not self.static_value:
+            raise ValueError("static.field needs static.value")
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the fields behind those that it has; a missing or null half stays as it is."""
+        if absent(self.side.of(record)):
+            return record
+        half = self.side.struct(record, "InsertField")
+        new = struct_of(replace(half.schema, optional=False), [*half.items(), *self._new(record)])
+        return self.side.put(record, new)
+
+    def _new(self, record: Record) -> Iterator[tuple[str, Node]]:
+        if self.topic_field:
+            if record.dated:
+                raise TransformError("topic.field: the topic hangs on the time; put TimestampRouter behind InsertField")
+            yield _constant(self.topic_field, Schema(type=Type.STRING), Java.STRING, record.topic)
+        if self.partition_field:
+            yield _constant(self.partition_field, Schema(type=Type.INT32), Java.INTEGER, None)
+        if self.timestamp_field:
+            yield _constant(self.timestamp_field, Schema.timestamp(), Java.DATE, None)
+        if self.static_field:
+            yield _constant(self.static_field, Schema(type=Type.STRING), Java.STRING, self.static_value)
+
+
+def _constant(field: _Inserted, schema: Schema, java: Java, value: str | None) -> tuple[str, Node]:
+    return field.name, Constant(schema=schema.as_optional(field.optional), java=java, value=value)
+
+
+_NOTHING: Mapping[Java, Any] = {
+    Java.BOOLEAN: False,
+    **dict.fromkeys((*WHOLES, Java.DATE), 0),
+    **dict.fromkeys((Java.FLOAT, Java.DOUBLE), 0.0),
+    Java.DECIMAL: Decimal(0),
+    Java.STRING: "",
+}
+"""The value that means "no value", by class; java.sql's dates are not among them, as in the class."""
+
+
+_NUMBERS = {*WHOLES, Java.FLOAT, Java.DOUBLE, Java.DECIMAL}
+
+
+@dataclass(frozen=True, slots=True)
+class MaskField(Sided):
+    """Replaces every value that is not null by 0, false, an empty text or ``replacement``."""
+
+    fields: tuple[str, ...] = option("fields to mask", parse=non_empty_names)
+    replacement: str = option("number or text that replaces the values; empty: 0, false, no text", "")
+    replace_null_with_default: bool = no_defaults()
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the fields masked; fields that are not there are passed over, as the class does."""
+        half = self.side.struct(record, "MaskField")
+        members = ((name, self._masked(node, name) if name in self.fields else node) for name, node in half.items())
+        masked = struct_of(half.schema, members, half.when)
+        return self.side.put(warned(record, "MaskField", half, self.fields, self.side), masked)
+
+    def _masked(self, node: Node, name: str) -> Node:
+        if absent(node):
+            return node
+        if isinstance(node, StructNode):
+            raise TransformError(f"{name} is a struct, which can't be masked")
+        mask = self._mask(node.java, node.schema, name)
+        plain = isinstance(mask, str) and _plain(mask) and isinstance(node, Cell) and not node.steps
+        quick = {node.kind: lambda _: mask.encode()} if plain and isinstance(node, Cell) else {}
+        return converted(node, node.schema, node.java, Step(lambda _: mask, quick))
+
+    def _mask(self, java: Java, schema: Schema, name: str) -> Any:
+        if not self.replacement:
+            if java not in _NOTHING:
+                raise TransformError(f"{name} is of class {java.value}, which MaskField can't mask")
+            return _NOTHING[java]
+        if java is Java.STRING:
+            return self.replacement
+        if java not in _NUMBERS:
+            raise TransformError(f"{name} is of class {java.value}, which MaskField can't give a replacement")
+        try:
+            if not (number := Decimal(self.replacement)).is_finite():
+                raise InvalidOperation
+            return number if java is Java.DECIMAL else caster(Java.DECIMAL, schema, schema.type)(number)
+        except (InvalidOperation, ValueError, OverflowError):
+            raise TransformError(f"{name}: replacement {self.replacement!r} is not a number") from None
+
+
+def _plain(mask: str) -> bool:
+    """Whether JSON writes the text as it is."""
+    return mask.isascii() and mask.isprintable() and not set(mask) & {'"', "\\"}
+
+
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_NO_WORDS = {"nan", "infinity"}
+_WORDS = re.compile(r"[A-Za-z_/ -][A-Za-z_/ .@-]*[A-Za-z_/.@-]|[A-Za-z_/]")
+
+
+def _literal(written: str) -> str | None:
+    """A literal that Kafka Connect reads and writes without changing it; None is ``null``.
+
+    Connect takes it for a number, a date, a list or a map where it looks like one, and writes it afresh.
+    """
+    if written == "null":
+        return None
+    plain = _WORDS.fullmatch(written) and written.strip("-").lower() not in _NO_WORDS and not written.startswith(" ")
+    if not plain and not _WHOLE.fullmatch(written):
+        raise ValueError("must be plain text, a whole number, true, false or null: other values are not supported")
+    return written
+
+
+@dataclass(frozen=True, slots=True)
+class InsertHeader(Transform):
+    """Adds the same header to every record."""
+
+    header: str = option("name of the header", parse=required_text)
+    value_literal: str | None = option("text, a whole number, true, false or null", parse=_literal)
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the header behind those that it has."""
+        schema = Schema(type=Type.STRING, optional=True)
+        value = Constant(schema=schema, java=Java.STRING, value=self.value_literal)
+        return replace(record, headers=(*record.headers, (self.header, value)))
+
+
+@dataclass(frozen=True, slots=True)
+class DropHeaders(Transform):
+    """Removes headers."""
+
+    headers: tuple[str, ...] = option("names of the headers to remove", parse=non_empty_names)
+
+    def apply(self, record: Record) -> Record:
+        """``record`` without the headers."""
+        return replace(record, headers=tuple(item for item in record.headers if item[0] not in self.headers))
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderFrom(Sided):
+    """Copies or moves fields to headers."""
+
+    fields: tuple[str, ...] = option("fields that become headers", parse=non_empty_names)
+    headers: tuple[str, ...] = option("names of the headers, in the order of fields", parse=non_empty_names)
+    operation: str = option("move or copy: whether the fields stay", parse=one_of("move", "copy"))
+    replace_null_with_default: bool = no_defaults()
+
+    def __post_init__(self) -> None:
+        if len(self.fields) != len(self.headers):
+            counts = f"fields names {len(self.fields)} and headers {len(self.headers)}"
+            raise ValueError(f"{counts}; give every field a header")
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the headers."""
+        half = self.side.struct(record, "HeaderFrom")
+        nodes = [member_of(self.side, half, name) for name in self.fields]
+        added = zip(self.headers, nodes, strict=True)
+        record = replace(record, headers=(*record.headers, *added))
+        if self.operation == "copy":
+            return record
+        left = [(name, node) for name, node in half.items() if name not in self.fields]
+        return self.side.put(record, struct_of(replace(half.schema, optional=False), left))

@@ -1,0 +1,134 @@
+"""Routers of records, ``Filter`` and predicates (org.apache.kafka.connect.transforms)."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+from ..javatext.date_format import DateFormat
+from ..javatext.java_regex import java_pattern, replace_first
+from ..record.record import Node, Record
+from ..setting import option, required_text
+from .transform import Transform, TransformError, absent, nullable
+
+__all__ = [
+    "Filter",
+    "HasHeaderKey",
+    "Predicate",
+    "RecordIsTombstone",
+    "RegexRouter",
+    "TimestampRouter",
+    "TopicNameMatches",
+]
+
+_WARNING = (
+    "TimestampRouter takes the time at which a record is sent: a row's records end up in several topics, and a"
+    " deletion goes to the topic of its own time (Kafka Connect's records of this source have no time, so it fails)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Transform):
+    """Drops every record that it gets."""
+
+    def apply(self, record: Record) -> None:
+        """No record."""
+        del record
+
+
+@dataclass(frozen=True, slots=True)
+class RegexRouter(Transform):
+    """Replaces the first match within the topic if ``regex`` matches the whole topic."""
+
+    regex: re.Pattern[str] = option("Java's regular expression for the whole topic", parse=java_pattern)
+    replacement: str = option("the new topic; $1 is a group")
+
+    def __post_init__(self) -> None:
+        try:
+            replace_first(self.regex, self.replacement)
+        except ValueError as error:
+            raise ValueError(f"replacement: {error}") from None
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with its new topic."""
+        if (dated := record.dated) is not None:
+            return replace(record, dated=lambda millis: self._routed(dated(millis)))
+        return replace(record, topic=self._routed(record.topic))
+
+    def _routed(self, topic: str) -> str:
+        return replace_first(self.regex, self.replacement)(topic) if self.regex.fullmatch(topic) else topic
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampRouter(Transform):
+    """Names the topic by the time at which the record is sent, because the source's records have no timestamp."""
+
+    topic_format: str = option("the topic, with ${topic} and ${timestamp} in it", "${topic}-${timestamp}")
+    timestamp_format: DateFormat = option("SimpleDateFormat pattern, in UTC", "yyyyMMdd", DateFormat)
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with a topic that hangs on the time, and a warning."""
+        before = record.dated or (lambda _: record.topic)
+
+        def topic(millis: int) -> str:
+            routed = self.topic_format.replace("${topic}", before(millis))
+            return routed.replace("${timestamp}", self.timestamp_format.format(millis))
+
+        return replace(record, dated=topic, warnings=(*record.warnings, _WARNING))
+
+
+class Predicate(ABC):
+    """The condition of a transform, a dataclass whose fields are its options, read. Immutable."""
+
+    __slots__ = ()
+
+    def undecided(self, record: Record) -> Node | None:
+        """A node whose being null decides the answer, where it can be null."""
+        del record
+        return None
+
+    @abstractmethod
+    def test(self, record: Record) -> bool:
+        """Whether it is true of ``record``. Raises TransformError where that can't be said."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNameMatches(Predicate):
+    """The topic, as the transforms before have left it, matches ``pattern`` as a whole."""
+
+    pattern: re.Pattern[str] = option(
+        "Java's regular expression for the whole topic", parse=lambda written: java_pattern(required_text(written))
+    )
+
+    def test(self, record: Record) -> bool:
+        """Whether the topic matches."""
+        if record.dated is not None:
+            raise TransformError(
+                "TopicNameMatches can't look at a topic that hangs on the time; put TimestampRouter last"
+            )
+        return self.pattern.fullmatch(record.topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIsTombstone(Predicate):
+    """The value is null. Deletions, which Kafka Connect's source does not send, never come through the transforms."""
+
+    def undecided(self, record: Record) -> Node | None:
+        """The value, where it can be null."""
+        return nullable(record.value)
+
+    def test(self, record: Record) -> bool:
+        """Whether the value is null."""
+        return absent(record.value)
+
+
+@dataclass(frozen=True, slots=True)
+class HasHeaderKey(Predicate):
+    """The record has a header of this name. The source's records have only headers that transforms added."""
+
+    name: str = option("name of the header", parse=required_text)
+
+    def test(self, record: Record) -> bool:
+        """Whether the header is there."""
+        return any(name == self.name for name, _ in record.headers)

@@ -1,0 +1,213 @@
+"""``TimestampConverter$Key/$Value``: one way of writing a time into another.
+
+The class is org.apache.kafka.connect.transforms.TimestampConverter; everything is in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any
+
+from ..javatext.date_format import DateFormat
+from ..javatext.java_calendar import MILLIS_PER_DAY
+from ..javatext.java_number import clamped, divided
+from ..record.record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
+from ..record.schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
+from ..setting import one_of, option
+from .transform import Side, Transform, TransformError, is_null_struct, no_defaults, struct_of, warned
+
+__all__ = ["TimestampConverter"]
+
+_UNITS = {"seconds": 1000, "milliseconds": 1, "microseconds": -1000, "nanoseconds": -1_000_000}
+"""A unit in milliseconds; negative: how many of it make a millisecond."""
+
+_SCHEMAS = {
+    "string": Schema(type=Type.STRING),
+    "unix": Schema(type=Type.INT64),
+    "Date": Schema.date(),
+    "Time": Schema.time(),
+    "Timestamp": Schema.timestamp(),
+}
+
+
+def _pattern(written: str) -> DateFormat | None:
+    return DateFormat(written) if written.strip() else None
+
+
+def _unit(written: str) -> int:
+    return _UNITS[one_of(*_UNITS)(written)]
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampConverter(Transform):
+    """Converts ``field`` of the struct, or the whole key or value if ``field`` is empty."""
+
+    side: Side
+    field: str = option("field that holds the time; empty: the whole value", "")
+    target_type: str = option(
+        "what the time becomes: string, unix, Date, Time or Timestamp",
+        parse=one_of("string", "unix", "Date", "Time", "Timestamp"),
+    )
+    format: DateFormat | None = option("SimpleDateFormat pattern of texts", "", _pattern)
+    unix_precision: int = option("unit of unix times", "milliseconds", _unit)
+    replace_null_with_default: bool = no_defaults()
+
+    def __post_init__(self) -> None:
+        if self.target_type == "string" and self.format is None:
+            raise ValueError("target.type string needs format, a SimpleDateFormat pattern")
+
+    def apply(self, record: Record) -> Record:
+        """``record`` with the time converted; a field that is not there is left alone, as the class does."""
+        half = self.side.of(record)
+        if half is None:
+            return record
+        if not self.field:
+            return self.side.put(record, self._converted(half, str(self.side)))
+        if is_null_struct(half):
+            return self.side.put(record, replace(half, schema=self._null_struct(half.schema)))
+        if not isinstance(half, StructNode):
+            raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
+        if half.member(self.field) is None:
+            return warned(record, "TimestampConverter", half, [self.field], self.side)
+        members = ((name, self._converted(node, name) if name == self.field else node) for name, node in half.items())
+        return self.side.put(record, struct_of(half.schema, members, half.when))
+
+    def _null_struct(self, schema: Schema) -> Schema:
+        fields = (
+            Field(item.name, self._schema(item.schema.optional)) if item.name == self.field else item
+            for item in schema.fields
+        )
+        return replace(schema, fields=tuple(fields))
+
+    def _converted(self, node: Node, name: str) -> Node:
+        if isinstance(node, StructNode):
+            raise TransformError(f"{name} is a struct, not a time")
+        read = self._to_millis(node, name)
+        schema = self._schema(node.schema.optional)
+        if self.target_type == "Timestamp" and node.java in TIMES:
+            return replace(node, schema=schema)  # the class hands the very object on
+        write = self._from_millis()
+        java = {"string": Java.STRING, "unix": Java.LONG}.get(self.target_type, Java.DATE)
+        quick = self.target_type == "string" and isinstance(node, Cell) and not node.steps
+        plain = _text_cuts(self.format) if quick else {}
+        step = Step(lambda value: write(read(value)), plain, to_char=_to_char(self.format) if plain else None)
+        return converted(node, schema, java, step)
+
+    def _schema(self, optional: bool) -> Schema:
+        return _SCHEMAS[self.target_type].as_optional(optional)
+
+    def _to_millis(self, node: Cell | Constant, name: str) -> Callable[[Any], int]:
+        schema = node.schema
+        if schema.name in {DATE, TIME, TIMESTAMP}:
+            return _micros_to_millis if node.java is Java.SQL_TIMESTAMP else int
+        if schema.type is Type.INT64:
+            return self._unix_to_millis
+        if schema.type is not Type.STRING:
+            raise TransformError(f"{name} is of type {schema.name or schema.type.value}, which is not a time")
+        if self.format is None:
+            raise TransformError(f"{name} is text, which needs format, a SimpleDateFormat pattern")
+        return _text_reader(self.format)
+
+    def _unix_to_millis(self, value: int) -> int:
+        if self.unix_precision > 0:
+            return clamped(value * self.unix_precision)
+        return divided(value, -self.unix_precision)
+
+    def _from_millis(self) -> Callable[[int], Any]:
+        if self.target_type == "string":
+            assert self.format is not None
+            return self.format.format
+        if self.target_type == "unix":
+            return self._millis_to_unix
+        if self.target_type == "Date":
+            return _midnight
+        return (lambda millis: millis % MILLIS_PER_DAY) if self.target_type == "Time" else int
+
+    def _millis_to_unix(self, millis: int) -> int:
+        if self.unix_precision > 0:
+            return divided(millis, self.unix_precision)
+        return clamped(millis * -self.unix_precision)
+
+
+def _text_reader(date_format: DateFormat) -> Callable[[str], int]:
+    def to_millis(value: str) -> int:
+        try:
+            return date_format.read(value)
+        except ValueError as error:
+            raise RowError(f"TimestampConverter: {error} {date_format.pattern!r}") from None
+
+    return to_millis
+
+
+def _midnight(millis: int) -> int:
+    day = millis - millis % MILLIS_PER_DAY
+    if day != clamped(day):
+        raise RowError("TimestampConverter: -infinity has no day")
+    return day
+
+
+def _micros_to_millis(micros: int) -> int:
+    return micros // 1000
+
+
+_PLACES = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
+_PLACES |= {("s", 2): (17, 19), ("S", 3): (20, 23)}
+"""Positions of a pattern's fields in Postgres' text ``2024-01-01 11:11:11.123``."""
+
+_HYPHEN = ord("-")  # after a year of four digits
+_C = ord("C")  # of BC
+
+_PLAIN_LITERAL = set(" -_:.,;/+TZ()[]")
+
+
+def _text_cuts(pattern: DateFormat | None) -> Mapping[Kind, Callable[[bytes], bytes | None]]:
+    """Short cuts that cut the text out of Postgres' own, for years from 1583 to 9999."""
+    template = b""
+    cuts: list[slice] = []
+    for part, count in pattern.parts if pattern else ():
+        if count and (part, count) in _PLACES:
+            template += b"%b"
+            cuts.append(slice(*_PLACES[part, count]))
+        elif not count and set(part) <= _PLAIN_LITERAL:
+            template += part.encode()
+        else:
+            return {}
+    if len(cuts) < 2:
+        return {}
+    merged = _merged(template, cuts)
+
+    def timestamp(raw: bytes) -> bytes | None:
+        length = len(raw)
+        if raw < b"1583" or not 19 <= length <= 26 or raw[4] != _HYPHEN or raw[-1] == _C:
+            return None
+        if length < 23:
+            raw = (raw + b"." if length == 19 else raw).ljust(23, b"0")
+        return merged(raw)
+
+    def timestamptz(raw: bytes) -> bytes | None:
+        return timestamp(raw[:-3]) if raw.endswith(b"+00") else None
+
+    return {Kind.TIMESTAMP: timestamp, Kind.TIMESTAMPTZ: timestamptz}
+
+
+_TO_CHAR = {"y": "YYYY", "M": "MM", "d": "DD", "H": "HH24", "m": "MI", "s": "SS", "S": "MS"}
+
+
+def _to_char(pattern: DateFormat | None) -> str:
+    """The pattern of Postgres for one that has short cuts: just these fields, and literals without a quote."""
+    parts = pattern.parts if pattern else ()
+    return "".join(_TO_CHAR[part] if count else f'"{part}"' if {*part} & {*"TZ"} else part for part, count in parts)
+
+
+def _merged(template: bytes, cuts: list[slice]) -> Callable[[bytes], bytes]:
+    """One slice where the pattern is a stretch of Postgres' own text, else a slice a field."""
+    sample = b"2024-05-06 07:08:09.123"
+    whole = sample.find(template % tuple(sample[cut] for cut in cuts))
+    if whole >= 0 and cuts == sorted(cuts, key=lambda cut: cut.start):
+        first, last = cuts[0].start, cuts[-1].stop
+        if template.startswith(b"%b") and template.endswith(b"%b"):
+            return itemgetter(slice(first, last))
+    pick = itemgetter(*cuts)
+    return lambda raw: template % pick(raw)

@@ -1,1 +1,0 @@
-"""Columns become Kafka Connect records; transforms change them; converters make bytes of them."""
