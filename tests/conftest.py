@@ -9,6 +9,7 @@ Where Java or Maven is missing, tests that need Apache Kafka are skipped by name
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import random
@@ -79,6 +80,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.kafka)
         if not fixtures.isdisjoint({"postgres_server", "own_postgres"}):
             item.add_marker(pytest.mark.postgres)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the cyclic collector what lives as long as the run: all modules and tests of a process."""
+    gc.collect()
+    gc.freeze()
 
 
 class _ByFile(LoadFileScheduling):
