@@ -45,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _TopicState:
-    """What the offsets topic says of the tables at a moment."""
+    """The tables' offsets in the offsets topic at a moment."""
 
     offsets: tuple[SourceOffset | None, ...]
     rules: Rules
@@ -146,7 +146,7 @@ class Verifier:
                 self._unreadable = look.unreadable[:_MOST_REASONS] or self._unreadable
 
     def _topic_state(self, topic: str, whole: bool) -> _TopicState:
-        """What is stored now. An offset that is about another topic of that name says nothing of this one."""
+        """The offsets that are stored now. An offset about another topic of that name says nothing of this one."""
         stored = read_offsets(self._kafka)
         mine = {item.key: item for item in stored}
         keys = [key_of(self._connector.name, self._server.database, plan) for plan in self._plans]
