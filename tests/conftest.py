@@ -21,6 +21,7 @@ from typing import Any
 import hypothesis
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 from xdist.scheduler import LoadFileScheduling
 
 from compactory.errors import Unreachable
@@ -118,10 +119,20 @@ def apache_kafka_server(request: pytest.FixtureRequest) -> Iterator[RunningKafka
         server.remove()
 
 
+@pytest.fixture(scope="module")
+def cleared_kafka(apache_kafka_server: RunningKafka) -> Iterator[RunningKafka]:
+    """The Kafka of all tests; topics of a module go with it, for a broker looks after each of them all the time."""
+    yield apache_kafka_server
+    admin = AdminClient({"bootstrap.servers": apache_kafka_server.address})
+    left = [name for name in admin.list_topics(timeout=30).topics if f"-{_run}-" in name]
+    for deleted in (admin.delete_topics(left) if left else {}).values():
+        deleted.exception()
+
+
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> str:
     """Bootstrap address of Apache Kafka 4.x: of ``own_kafka`` in a test that asks for it as well."""
-    server = "own_kafka" if "own_kafka" in request.fixturenames else "apache_kafka_server"
+    server = "own_kafka" if "own_kafka" in request.fixturenames else "cleared_kafka"
     return request.getfixturevalue(server).address
 
 
@@ -154,23 +165,38 @@ def postgres_server() -> Iterator[PostgresServer]:
         server.remove()
 
 
-@pytest.fixture
-def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
-    """URL of a fresh, empty database, dropped afterwards."""
-    name = unique("db").replace("-", "_")
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-    yield postgres_server.url(name)
-    if postgres_server.running:
-        with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+@contextlib.contextmanager
+def _new_database(server: PostgresServer, name: str, template: str = "template1") -> Iterator[str]:
+    name = name.replace("-", "_")
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    yield server.url(name)
+    if server.running:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
 @pytest.fixture
-def migrated(database: str) -> str:
-    """URL of a database with Compactory's tables and functions."""
-    install(database)
-    return database
+def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
+    """URL of a fresh, empty database, dropped afterwards."""
+    with _new_database(postgres_server, unique("db")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def installed_template(postgres_server: PostgresServer) -> str:
+    """A database with Compactory's tables and functions, to be copied."""
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE installed")
+    install(postgres_server.url("installed"))
+    return "installed"
+
+
+@pytest.fixture
+def migrated(postgres_server: PostgresServer, installed_template: str, unique: Callable[[str], str]) -> Iterator[str]:
+    """URL of a fresh database with Compactory's tables and functions, dropped afterwards."""
+    with _new_database(postgres_server, unique("db"), installed_template) as url:
+        yield url
 
 
 @pytest.fixture

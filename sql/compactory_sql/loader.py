@@ -34,6 +34,7 @@ def query_names() -> tuple[str, ...]:
     return tuple(sorted(_queries()))
 
 
+@cache
 def read(path: str) -> LiteralString:
     """The text of a file of this package, such as ``templates/terminal_acquirer.sql``.
 

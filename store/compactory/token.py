@@ -15,8 +15,7 @@ _LARGEST = 2**63 - 1  # of an offset
 _DIGITS = 19  # of that number
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """The place of one written record. ``offset`` is the record's own offset.
 
     A store has it when its position in the *same* topic and partition is beyond ``offset``; progress in any other

@@ -256,6 +256,7 @@ def test_postgres_away(offsets: Offsets) -> None:
     assert offsets.stored() is None
 
 
+@pytest.mark.proof
 def test_kafka_away(offsets: Offsets) -> None:
     edits = (["show"], ["reset"], ["set", "--to-id", "1"], ["import", "--from-connect", "t"])
     common = (*offsets.article.arguments, "--json", "--kafka", NOBODY_HOME)

@@ -139,6 +139,7 @@ def test_the_broker_hangs_when_it_is_stopped_and_keeps_its_topics(demo: Demo) ->
     wait(lambda: demo.acquirer("T3") == "meanwhile")
 
 
+@pytest.mark.proof
 def test_a_second_demo_is_refused_here_and_takes_other_ports_elsewhere(
     demo: Demo, started: Callable[..., Demo]
 ) -> None:
@@ -187,6 +188,7 @@ def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> Non
     assert_nothing_is_left(check, {"pids": {}})
 
 
+@pytest.mark.proof
 def test_the_check_fails_when_the_source_is_gone(started: Callable[..., Demo]) -> None:
     check = started("--check")
     children = psutil.Process(check.process.pid).children

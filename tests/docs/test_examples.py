@@ -134,6 +134,7 @@ _FILES = {"toml": "compactory.toml", "sql": "tenants.sql", "json": "tenants.json
 _STAYS = re.compile(r"^compactory (?:serve|source run) .*--listen (\S+)$", re.MULTILINE)
 
 
+@pytest.mark.proof
 def test_the_quickstart_from_its_first_block_to_its_last(
     folder: Folder, database: str, kafka: str, unique: Callable[[str], str]
 ) -> None:

@@ -81,6 +81,7 @@ def example(kafka: str, tmp_path: Path) -> Iterator[Example]:
     made.end()
 
 
+@pytest.mark.proof
 def test_every_command_of_the_readme_runs_and_each_tenant_has_one_account(example: Example, kafka: str) -> None:
     """Guarantee 19, with a processor that is killed on the way."""
     said = example.readme()

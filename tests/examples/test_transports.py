@@ -88,6 +88,7 @@ def transports(database: str, kafka: str, unique: Callable[[str], str]) -> Itera
     found.end()
 
 
+@pytest.mark.proof
 def test_one_transport_waits_and_the_others_go_on(transports: Transports) -> None:
     """The pattern of the article: slow work is a job, its group the transport, its message goes through the outbox."""
     transports.happens("T1", "T1", "T2", "T3")

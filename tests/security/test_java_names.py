@@ -84,6 +84,7 @@ def _advised(properties: dict[str, str], folder: Path) -> None:
     subprocess.run(command, shell=True, cwd=folder, check=True, capture_output=True)
 
 
+@pytest.mark.proof
 def test_java_stores_are_converted_as_advised(
     secured_kafka: SecuredKafka, stores: Path, unique: Callable[[str], str]
 ) -> None:
@@ -100,6 +101,7 @@ def test_java_stores_are_converted_as_advised(
         assert store[topic]["1"] == {"n": 1}
 
 
+@pytest.mark.proof
 def test_java_stores_become_pem_as_advised(
     secured_kafka: SecuredKafka, stores: Path, unique: Callable[[str], str]
 ) -> None:

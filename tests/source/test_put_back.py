@@ -116,15 +116,9 @@ def identity(bench: Bench) -> Identity:
         return server.identity(1)
 
 
-@pytest.mark.parametrize(
-    ("what", "running"),
-    [
-        pytest.param("all", True, marks=pytest.mark.proof),
-        pytest.param("all", False, marks=pytest.mark.proof),
-        ("topic", True),
-        pytest.param("topic", False, marks=pytest.mark.proof),
-    ],
-)
+@pytest.mark.proof
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("what", ["all", "topic"])
 def test_an_older_copy_of_kafka_is_put_back(
     own_kafka: ApacheKafka, database: str, unique: Callable[[str], str], what: str, running: bool
 ) -> None:

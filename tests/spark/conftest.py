@@ -14,12 +14,15 @@ from compactory.errors import CompactoryError
 from compactory_connectors.spark.class_archive import ARCHIVE_VARIABLE
 from compactory_connectors.spark.jars import JARS_VARIABLE
 from compactory_connectors.spark.session import SparkOptions, session
-from tests.stack.apache_kafka import QUICK
+from tests.stack.apache_kafka import SHORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 os.environ.setdefault(ARCHIVE_VARIABLE, str(Path(__file__).parents[2] / "build" / "spark-classes"))
+
+JAVA = " ".join((*SHORT, "-XX:ReservedCodeCacheSize=160m"))
+"""The cache of a JVM with one compiler alone would be full soon, and compiled code dropped for more."""
 
 OPTIONS = SparkOptions(
     master="local[2]",
@@ -29,7 +32,7 @@ OPTIONS = SparkOptions(
         "spark.default.parallelism": "2",
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.extraJavaOptions": JAVA,
     },
 )
 """How Spark runs in tests: rows are few, and so are the tasks."""

@@ -107,6 +107,7 @@ def test_refused_rows_are_told_and_the_others_are_written(
     assert len(list(entries.items())) == 2
 
 
+@pytest.mark.proof
 def test_servers_write_on_while_a_job_does(
     spark: SparkSession, serve: Callable[..., Serving], tenants: Directory[Any], entries: Entries[Any],  # noqa: F811
     write: Callable[..., None],

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.spark.jars import JARS_VARIABLE
-from compactory_connectors.spark.session import SparkOptions, _properties, session
+from compactory_connectors.spark.session import SparkOptions, _properties, session, starting
+from compactory_connectors.spark.sources.source_files import are_small
+from tests.spark.conftest import needs_spark
 
 
 def test_a_time_zone_that_would_shift_times_is_refused() -> None:
@@ -34,3 +38,47 @@ def test_only_a_load_from_postgres_needs_a_jar() -> None:
     assert not [name for name in told if name.startswith("spark.jars")]
     with pytest.raises(Unreachable, match="the driver of this load: no route to host"):
         _properties(SparkOptions(postgres_driver=True), "", submitted=False)
+
+
+def test_small_files_of_this_machine_are_told_from_others(tmp_path: Path) -> None:
+    assert not are_small([str(tmp_path)]), "no file is there"
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere")
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes(bytes(3 << 20))
+    assert are_small([f"{tmp_path}/*.csv"])
+    assert are_small([str(tmp_path)])
+    assert not are_small([str(tmp_path), str(tmp_path / "a.csv")])
+    assert not are_small(["hdfs://cluster/a.csv"])
+    assert not are_small(["jdbc:postgresql://localhost/reference"])
+
+
+def test_only_a_brief_job_does_without_the_optimizing_compiler() -> None:
+    told = [_properties(SparkOptions(brief=brief), "", submitted=False) for brief in (True, False)]
+    assert ["TieredStopAtLevel" in each["spark.driver.defaultJavaOptions"] for each in told] == [True, False]
+
+
+CHILD = """
+from compactory_connectors.spark.session import starting
+from tests.spark.conftest import OPTIONS
+
+try:
+    with starting("child", OPTIONS) as started:
+        raise LookupError
+except LookupError:
+    pass
+with starting("child", OPTIONS) as started:
+    spark = started()
+    print(started() is spark, spark.range(3).count())
+"""
+
+
+def test_a_start_that_nobody_waits_for_is_ended() -> None:
+    needs_spark()
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
+    assert done.stdout == "True 3\n"
+
+
+def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/none")
+    with pytest.raises(ConfigError, match="JAVA_HOME=/none"), starting("none", SparkOptions()) as started:
+        started()

@@ -175,6 +175,7 @@ def test_ranges_are_grouped_by_what_either_side_has() -> None:
         assert max(map(len, store_side._grouped(theirs, ours, range(RANGES)))) == 1
 
 
+@pytest.mark.proof
 def test_what_is_in_flight_is_not_called_different(
     spark: SparkSession, topics: Topics, serve: Callable[..., Serving]
 ) -> None:

@@ -20,7 +20,6 @@ _JSON = "application/json"
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _LONGEST_KEY = 255  # characters of an Idempotency-Key
 _KINDS = ("put", "patch", "delete", "post")
-_PLAIN = {"op", "key", "value"}
 _LINE = {"op", "key", "value", "if_match", "if_none_match", "idempotency_key"}
 
 
@@ -58,10 +57,10 @@ def operation_of(kind: Kind, key: str | None, value: Any, headers: Mapping[str, 
 def line_operation(line: bytes) -> Operation:
     """Return the operation of one line of a bulk write. Raises BadRequest."""
     given = value_of(line)
-    if type(given) is dict and given.keys() == _PLAIN and type(given["key"]) is str and given["op"] in _KINDS:
-        return Operation(kind=given["op"], key=given["key"], value=given["value"])
     if not isinstance(given, dict) or given.get("op") not in _KINDS:
         raise BadRequest(f'a line must be {{"op": …, "key": …, "value": …}} with op one of {", ".join(_KINDS)}')
+    if len(given) == 3 and type(given.get("key")) is str and "value" in given:  # as most are
+        return Operation(kind=given["op"], key=given["key"], value=given["value"])
     unknown = given.keys() - _LINE
     texts = [given.get(name) for name in ("key", "if_match", "if_none_match", "idempotency_key")]
     if unknown or not all(text is None or isinstance(text, str) for text in texts):

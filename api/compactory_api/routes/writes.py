@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Request, Response
-from starlette.requests import ClientDisconnect
 
 from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
 from compactory.mastered.batch import failure
@@ -88,7 +87,7 @@ class Writes:
         """Answer the request for one write. Raises the errors of `problem`'s table."""
         writer = self._writer(name, scope)
         headers = _headers(scope)
-        body, value = await _given(kind, headers, receive)
+        body, value = await _given(kind, headers, scope, receive)
         operation = operation_of(kind, key, value, headers)
 
         async def local(take_over: bool) -> Answer:
@@ -107,7 +106,7 @@ class Writes:
         writer = self._writer(name, scope)
         headers = _headers(scope)
         check_media(headers.get("content-type"), NDJSON)
-        body = await _body(receive, limits.REQUEST_BYTES)
+        body = await _body(scope, receive, limits.REQUEST_BYTES)
 
         async def local(take_over: bool) -> Answer:
             return 200, {"content-type": NDJSON}, await _bulk(self._turns[name], _caller(scope), body, take_over)
@@ -222,26 +221,21 @@ def _sent(answer: Answer) -> Response:
     return Response(None if status == 204 else body, status, headers)
 
 
-async def _given(kind: Kind, headers: Mapping[str, str], receive: Any) -> tuple[bytes, Any]:
+async def _given(kind: Kind, headers: Mapping[str, str], scope: Any, receive: Any) -> tuple[bytes, Any]:
     """Return the body and its JSON; none where a write has no value."""
     if kind == "delete":
         return b"", None
-    body = await _body(receive, _MOST_BYTES)
+    body = await _body(scope, receive, _MOST_BYTES)
     check_media(headers.get("content-type"), *((MERGE_PATCH, _JSON) if kind == "patch" else (_JSON,)))
     return body, value_of(body)
 
 
-async def _body(receive: Any, most: int) -> bytes:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part = message.get("body", b"")
+async def _body(scope: Any, receive: Any, most: int) -> bytes:
+    body = b""
+    async for part in Request(scope, receive).stream():
         body = body + part if body else part
         if len(body) > most:
             raise TooLarge(f"the body is larger than {most >> 20} MiB")
-        more = message.get("more_body", False)
     return body
 
 
@@ -277,7 +271,7 @@ def _operation(line: bytes) -> Operation | CompactoryError:
 
 def _line(number: int, result: Written | CompactoryError) -> bytes:
     if isinstance(result, Written):
-        token, status = result.token, 201 if result.status == "created" else 200
+        status, token = 201 if result.status == "created" else 200, result.token
         return b'{"line":%d,"status":%d,"key":%b,"etag":"%b","offset":"%b"}' % (
             number, status, orjson.dumps(result.key), result.etag.encode(), str(token).encode()
         )  # fmt: skip

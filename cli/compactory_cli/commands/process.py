@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..context.flags import Flags, LogLevel, argument, command
+from ..context.flags import Flags, LogLevel, argument, command, flag
 from ..context.importing import imported
-from ..context.session import all_of, begin
+from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
 from ..views.terminal import answer, fields, number, print_count, print_json, print_table
 
@@ -18,7 +18,7 @@ __all__ = ["app"]
 app = typer.Typer(name="process", help="Call a function for each event of a topic, once.", no_args_is_help=True)
 
 Name = Annotated[str, argument("NAME", "The processor's name.")]
-Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events; by default all that are set aside.")]
+Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events.")]
 
 
 @app.command("run")
@@ -65,7 +65,7 @@ def failed(flags: Flags, name: Name) -> None:
 @app.command("retry")
 @command
 def retry(flags: Flags, name: Name, ids: Ids = None) -> None:
-    """Have events that were set aside tried again, by the processors that run."""
+    """Have the running processors try events that were set aside again; without ids all of them."""
     from compactory_connectors.processes import operators
 
     _order(flags, operators.retry, "will be tried again", name, ids)
@@ -73,10 +73,17 @@ def retry(flags: Flags, name: Name, ids: Ids = None) -> None:
 
 @app.command("drop")
 @command
-def drop(flags: Flags, name: Name, ids: Ids = None) -> None:
+def drop(
+    flags: Flags,
+    name: Name,
+    ids: Ids = None,
+    everything: Annotated[bool, flag("--all", "All of the processor.")] = False,
+) -> None:
     """Forget events that were set aside."""
     from compactory_connectors.processes import operators
 
+    if bool(ids) == everything:
+        refuse("which events? give ids or --all")
     _order(flags, operators.drop, "dropped", name, ids)
 
 

@@ -7,7 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from compactory.errors import ConfigError
 from .class_archive import archive_for, java_options, keep
 from .jars import DRIVER, find_jars
 
-__all__ = ["SparkOptions", "session"]
+__all__ = ["SparkOptions", "session", "starting"]
 
 _JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
@@ -32,6 +33,8 @@ _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _ZONE: Final = "spark.sql.session.timeZone"
 _ARCHIVE: Final = "spark.compactory.classes"
 """Property of a session: where the archive of its classes is, or is to be."""
+_HERE: Final = "local[*]"
+_FIRST_COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _DEFAULTS: Final = {
     _ZONE: "UTC",
@@ -50,13 +53,15 @@ class SparkOptions:
     """How Spark runs. ``master`` None: what ``spark-submit`` says, else every core of this machine.
 
     ``conf`` are properties of Spark, which win over ours; ``jars`` a folder of jars to use instead of fetching any.
-    ``postgres_driver``: Spark itself reads from Postgres, and needs its JDBC driver.
+    ``postgres_driver``: Spark itself reads from Postgres, and needs its JDBC driver. ``brief``: so little is to be done
+    that the JVM's optimizing compiler would take more time than it saves.
     """
 
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
     jars: Path | None = None
     postgres_driver: bool = False
+    brief: bool = False
 
 
 @contextmanager
@@ -66,13 +71,40 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     Raises ConfigError for a time zone other than UTC and naming what has to be installed, Unreachable where a jar can't
     be fetched.
     """
-    spark = _open(name, options)
-    try:
-        yield spark
-        if archive := spark.conf.get(_ARCHIVE, None):
-            keep(spark, Path(archive))
-    finally:
-        spark.stop()
+    with starting(name, options) as started:
+        yield started()
+
+
+@contextmanager
+def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSession]]:
+    """Yields a function that waits for a session of this name; see :func:`session`, also for what the function raises.
+
+    On this machine the session starts at once, in a thread, so that the caller can do something else meanwhile. On a
+    cluster it starts when the function is called: a caller that finds a mistake before takes up no resources there.
+    """
+    with ThreadPoolExecutor(1, "compactory-spark-start") as thread:
+        opened = [thread.submit(_open, name, options)] if _is_local(options) else []
+
+        def started() -> SparkSession:
+            if not opened:
+                opened.append(thread.submit(_open, name, options))
+            return opened[0].result()
+
+        try:
+            yield started
+            if opened and (archive := started().conf.get(_ARCHIVE, None)):
+                keep(started(), Path(archive))
+        finally:
+            if opened and opened[0].exception() is None:
+                opened[0].result().stop()
+
+
+def _is_local(options: SparkOptions) -> bool:
+    return not _is_submitted() and (options.master or _HERE).startswith("local")
+
+
+def _is_submitted() -> bool:
+    return SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
 
 
 def _open(name: str, options: SparkOptions) -> SparkSession:
@@ -81,7 +113,7 @@ def _open(name: str, options: SparkOptions) -> SparkSession:
             f"{_ZONE}={zone} would shift times: loads, exports and comparisons are in UTC; remove it, and give times of"
             " another zone with their offset"
         )
-    submitted = SparkSession.getActiveSession() is not None or _SUBMITTED in os.environ
+    submitted = _is_submitted()
     java = "" if submitted else _check_java()
     builder = SparkSession.builder.appName(name)
     for key, value in _properties(options, java, submitted=submitted).items():
@@ -97,7 +129,7 @@ def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[st
     if submitted and options.master is None:
         names = [name for name in _DEFAULTS if name.startswith("spark.sql.")]
         return {name: _DEFAULTS[name] for name in names} | dict(options.conf)
-    master = options.master or "local[*]"
+    master = options.master or _HERE
     found = {"spark.master": master, **_DEFAULTS, **_jars(options)}
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -106,6 +138,8 @@ def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[st
         if (archive := archive_for(java)) is not None:
             found[_ARCHIVE] = str(archive)
             java_flags += f" {java_options(archive)}"
+        if options.brief:
+            java_flags += f" {_FIRST_COMPILER}"
         found |= _LOCAL | {"spark.driver.defaultJavaOptions": java_flags}
     return found | dict(options.conf)
 

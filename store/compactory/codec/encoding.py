@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import orjson
 
 from compactory.codec.decoding import decoder, document, key_text, path, term
@@ -119,9 +120,7 @@ def _json(value: Any) -> bytes:
     if hasattr(value, "model_dump_json"):
         text: str = value.model_dump_json(by_alias=True)  # readers validate by alias
         return text.encode()
-    if hasattr(value, "__struct_fields__"):
-        import msgspec
-
+    if isinstance(value, msgspec.Struct):
         return msgspec.json.encode(value)
     return orjson.dumps(value, default=_array)
 

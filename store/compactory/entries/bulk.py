@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import orjson
 
-from compactory.codec.decoding import Document, Term, column, decoder, document, key_texts
+from compactory.codec.decoding import Document, Term, check_objects, column, decoder, document, key_texts
 from compactory.codec.packed_record import pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.batch import Run
@@ -107,7 +107,7 @@ class Bulk:
 
     def _check_values(self, values: list[bytes]) -> None:
         if self._decodes_objects:
-            _check_objects(map(orjson.loads, values))
+            check_objects(values)
         elif self._decode is not None:
             deque(map(self._decode, values), maxlen=0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import count, repeat, zip_longest
 from typing import Generic, Literal, TypeVar
 
 from compactory.codec.packed_record import METADATA_SIZE, unpack
@@ -21,8 +21,8 @@ def changes_of(
     applied: list[AppliedChange], topic_id: str | None, before: Mapping[int, int], decoded: Callable[[str, bytes], T]
 ) -> list[Change[T]]:
     """Return changes that follow each other; ``before`` are the positions that a watch had before the first."""
-    batch = _Batch(topic_id, before, [change[3] for change in applied], decoded)
-    return [Change(change, batch, number) for number, change in enumerate(applied)]
+    batch = _Batch(topic_id, before, [change[3][-METADATA_SIZE:] for change in applied], decoded)
+    return list(map(Change, applied, repeat(batch), count()))
 
 
 @dataclass(eq=False)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from operator import itemgetter
+from collections.abc import Callable, Mapping, Sequence
 from threading import Condition
 from typing import Final
-
-from compactory.codec.packed_record import METADATA_SIZE
 
 __all__ = ["AppliedChange", "ChangeLog", "size_of"]
 
 _MOST: Final = 10_000  # changes that are kept
 _MOST_BYTES: Final = 16 * 2**20  # of their old and new values
 _SPARE: Final = 1.25  # how far beyond that it may grow, so that changes go by the thousand
-_metadata = itemgetter(slice(-METADATA_SIZE, None))
 
 
 AppliedChange = tuple[bytes, bytes | None, bytes | None, bytes]
-"""A lookup key; its packed records before a record was applied and afterwards; that record's metadata.
+"""A lookup key; its packed records before a record was applied and afterwards; bytes that end in the record's metadata.
 
-A plain tuple: a million of them a second are made, of columns.
+A plain tuple, made of columns: the reader's thread makes a million a second. The last field may be the packed record
+itself, so that the reader's thread cuts nothing off.
 """
 
 
@@ -57,6 +54,7 @@ class ChangeLog:
         self._bytes = 0
         self._published: deque[tuple[int, int, dict[int, int]]] = deque()  # their number, bytes, and positions by then
         self._unpublished: list[AppliedChange] = []
+        self._unpublished_bytes = 0
         self._listeners: tuple[Callable[[], object], ...] = ()
 
     @property
@@ -73,18 +71,21 @@ class ChangeLog:
     def add(self, name: bytes, old: bytes | None, new: bytes | None, metadata: bytes) -> None:
         """Record a change, if changes are recorded; readers see it once it is published."""
         if self.recording:
-            self._unpublished.append((name, old, new, metadata))
+            change = name, old, new, metadata
+            self._unpublished.append(change)
+            self._unpublished_bytes += size_of(change)
 
-    def add_all(self, names: list[bytes], olds: Iterable[bytes | None], news: list[bytes]) -> None:
+    def add_all(self, names: list[bytes], olds: Sequence[bytes | None], news: list[bytes]) -> None:
         """Record that these keys got these packed records; ``olds`` are of the time before the first of them."""
         if len(set(names)) < len(names):
             olds = _replayed(names, olds, news)
-        self._unpublished += zip(names, olds, news, map(_metadata, news), strict=True)
+        self._unpublished += zip(names, olds, news, news, strict=True)
+        self._unpublished_bytes += sum(map(len, filter(None, olds))) + sum(map(len, news))
 
     def publish(self, positions: Mapping[int, int]) -> None:
         """Show readers what was recorded, and the positions up to which that goes; none for retried records."""
         new, self._unpublished = self._unpublished, []
-        size = sum(map(size_of, new))
+        size, self._unpublished_bytes = self._unpublished_bytes, 0
         with self.changed:
             self.positions.update(positions)
             if new:
@@ -136,7 +137,7 @@ class ChangeLog:
         self.late = {number for number in self.late if number >= self.first}
 
 
-def _replayed(names: list[bytes], olds: Iterable[bytes | None], news: list[bytes]) -> list[bytes | None]:
+def _replayed(names: list[bytes], olds: Sequence[bytes | None], news: list[bytes]) -> list[bytes | None]:
     """Return what each key had before each of its packed records, where a key comes several times."""
     last: dict[bytes, bytes] = {}
     found = []

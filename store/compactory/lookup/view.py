@@ -280,12 +280,15 @@ class View(Mapping[str, T], Generic[T]):
         return [self._entry(name.decode(), packed) for name, packed in self._matching(fields)]
 
     def may_have(self, index: str, filed: Any) -> list[bytes]:
-        """Return the keys that an index files under a term, without reading the entries.
+        """Return the keys that the index of this name files under a term, without reading the entries.
 
-        Some may have another value by now; none that has it is missing. Raises UnknownIndex.
+        Some may have another value by now; none that has it is missing.
         """
-        table = self._table
-        return table.directory_storage.reading().names(index_named(table, index).index.name, filed)
+        return self._table.directory_storage.reading().names(index, filed)
+
+    def packed(self, name: bytes) -> bytes | None:
+        """Return the last good packed record of the key with these UTF-8 bytes, None where there is none."""
+        return self._table.directory_storage.entries.get(name)
 
     entries = find_entries  # its former name, which goes with the next release
 

@@ -28,12 +28,13 @@ class Item:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Write(Held):
-    """The record of an operation that is allowed. ``name`` is its key; None where the record is there already."""
+    """The record of an operation that is allowed. ``name`` is the record's key; ``is_there``: it is there already."""
 
     operation: Operation
     key: str
+    name: bytes
     status: Literal["created", "replaced", "deleted"]
-    name: bytes | None = None
+    is_there: bool = False
 
 
 Decision = Write | Written | CompactoryError
@@ -47,7 +48,6 @@ class Ownership:
     producer: FencedProducer
     state: CurrentState
     answers: Answers
-    topic_id: str | None
     announced: bool = False  # whether others can read who the owner is
     last: Sequence[Token] = ()  # of the last transaction: its last record of each partition
     writes: list[Write] = field(default_factory=list)  # records of this transaction

@@ -13,6 +13,7 @@ from compactory.codec.decoding import key_text, path, term
 from compactory.codec.encoding import Encoding
 from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
+from compactory.mastered.batch import Write
 from compactory.mastered.current_state import CurrentState, Held, Terms
 from compactory.mastered.operation import Operation, merged
 from compactory.write_rules import WriteRules
@@ -44,13 +45,41 @@ class Checker:
         others = [index.fields for index in directory.indexes if tuple(index.fields) not in rules.unique]
         self._filed = [(fields, [path(name) for name in fields]) for fields in others] if self._plain else []
 
-    def key_of(self, operation: Operation) -> str:
-        """Return the key of the entry that the operation is about. Raises WriteRefused."""
-        if operation.key is not None:
-            self._encoding.key(operation.key)
-            if self._key is not None and not self._key.fullmatch(operation.key):
-                raise WriteRefused(f"the key does not match key_pattern of directory {self._name!r}")
-            return operation.key
+    def write(self, operation: Operation, state: CurrentState) -> Write:
+        """Return the record that an operation writes; for the repeat of a ``post`` the one that is there already.
+
+        Raises EntryMissing, PreconditionFailed, Conflict, WriteRefused.
+        """
+        key = operation.key if operation.key is not None else self._derived_key(operation)
+        name = self._encoding.key(key)
+        if self._key is not None and operation.key is not None and not self._key.fullmatch(key):
+            raise WriteRefused(f"the key does not match key_pattern of directory {self._name!r}")
+        held = state.entry(name)
+        if operation.if_match is not None or operation.if_none_match is not None:
+            _check_conditions(operation, key, state.tag(held) if held is not None else None)
+        if held is None and operation.kind in ("patch", "delete"):
+            raise EntryMissing(f"directory {self._name!r} has no entry {key!r}")
+        if operation.kind == "delete":
+            return Write(None, operation=operation, key=key, name=name, status="deleted")
+        document = self._document(operation, held)
+        data = self._encoded(key, document)
+        if len(name) + len(data) > self.largest:
+            raise WriteRefused(f"the entry takes {len(name) + len(data)} bytes; the topic takes {self.largest}")
+        if operation.kind == "post" and held is not None:
+            if held.document != document:
+                raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
+            return Write(held.data, held.partition, held.offset,
+                         operation=operation, key=key, name=name, status="created", is_there=True)  # fmt: skip
+        terms = self._terms(document, state)
+        taken = state.taken(name, terms)
+        if taken:
+            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
+        if self._references:
+            self._check_references(name, document, state)
+        status: Any = "created" if held is None else "replaced"
+        return Write(data, terms=terms, operation=operation, key=key, name=name, status=status)
+
+    def _derived_key(self, operation: Operation) -> str:
         if not self._derived:
             raise WriteRefused(f"directory {self._name!r} derives no keys (it has no key_from): name one with PUT")
         document = self._object(operation.value)
@@ -60,36 +89,6 @@ class Checker:
         if missing:
             raise WriteRefused(missing)
         return hashlib.sha256(orjson.dumps(values)).hexdigest()[:32]
-
-    def record(
-        self, operation: Operation, key: str, held: Held | None, etag: Callable[[Held], str], state: CurrentState
-    ) -> tuple[bytes, bytes | None, Terms] | None:
-        """Return the record's key, its value (None for a tombstone) and the document's unique values.
-
-        None for a ``post`` of exactly the entry that is there: the repeat of an earlier one. Raises EntryMissing,
-        PreconditionFailed, Conflict, WriteRefused.
-        """
-        if operation.if_match is not None or operation.if_none_match is not None:
-            _check_conditions(operation, key, etag(held) if held is not None else None)
-        if held is None and operation.kind in ("patch", "delete"):
-            raise EntryMissing(f"directory {self._name!r} has no entry {key!r}")
-        if operation.kind == "delete":
-            return key.encode(), None, ()
-        document = self._document(operation, held)
-        name, data = self._encoded(key, document)
-        if len(name) + len(data) > self.largest:
-            raise WriteRefused(f"the entry takes {len(name) + len(data)} bytes; the topic takes {self.largest}")
-        if operation.kind == "post" and held is not None:
-            if held.document == document:
-                return None
-            raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
-        terms = self._terms(document, state)
-        taken = state.other_with_unique_value(key, document, terms) if terms else None
-        if taken is not None:
-            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
-        if self._references:
-            self._check_references(key, document, state)
-        return name, data, terms
 
     def _document(self, operation: Operation, held: Held | None) -> dict[str, Any]:
         given = self._object(operation.value)
@@ -113,14 +112,14 @@ class Checker:
             raise WriteRefused(f"the value is nested more than {_DEEPEST} levels deep")
         return value
 
-    def _encoded(self, key: str, document: dict[str, Any]) -> tuple[bytes, bytes]:
+    def _encoded(self, key: str, document: dict[str, Any]) -> bytes:
         data = self._json(key, document) if self._plain else b""
         if self._schema_errors is not None and (problems := self._schema_errors(document)):
             raise WriteRefused(problems)
         if self._plain:
-            return key.encode(), data
+            return data
         try:
-            return self._encoding.record(key, document)
+            return self._encoding.record(key, document)[1]
         except WriteRefused as error:
             told: Callable[..., list[Any]] | None = getattr(error.__cause__, "errors", None)  # of a pydantic model
             if told is None:
@@ -138,7 +137,7 @@ class Checker:
 
     def _json(self, key: str, document: dict[str, Any]) -> bytes:
         try:
-            data = orjson.dumps(document)
+            data = bytes(memoryview(orjson.dumps(document)))  # orjson's own keeps a kilobyte
         except TypeError as error:
             self._shallow(document)
             raise WriteRefused(f"{key!r}: the value can't be written as JSON") from error
@@ -146,18 +145,18 @@ class Checker:
             self._shallow(document)
         return data
 
-    def _check_references(self, key: str, document: dict[str, Any], state: CurrentState) -> None:
-        for name, read, target in self._references:
+    def _check_references(self, name: bytes, document: dict[str, Any], state: CurrentState) -> None:
+        for field, read, target in self._references:
             value = read(document)
             if value is None:
                 continue
             try:
-                wanted = key_text(name, value).decode()
+                wanted = key_text(field, value)
             except DecodeError as error:
-                raise WriteRefused(f"{name}: {error}") from error
+                raise WriteRefused(f"{field}: {error}") from error
             own = target == self._name
-            if not (wanted == key or state.entry(wanted) if own else wanted in self._known[target]):
-                raise Conflict(f"{name}: directory {target!r} has no such entry")
+            if not (wanted == name or state.entry(wanted) if own else wanted.decode() in self._known[target]):
+                raise Conflict(f"{field}: directory {target!r} has no such entry")
 
 
 def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:

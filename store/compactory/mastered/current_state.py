@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 
 from compactory.codec.decoding import path, term
-from compactory.directory import Index
+from compactory.codec.packed_record import METADATA_SIZE, unpack
 from compactory.lookup.view import View
 from compactory.records import Partition
+from compactory.token import Version
 
 __all__ = ["CurrentState", "Held", "Terms"]
 
@@ -40,44 +41,47 @@ class Held:
 
 
 class CurrentState:
-    """What the next write is checked against. Owned by the writer's thread, which is the only one that writes.
+    """What the next write is checked against, by record key. Owned by the writer's thread, which is the only one.
 
     Complete if the store had read the topic to its end when this was made, and nobody else has written since.
     """
 
-    def __init__(self, view: View[Any], unique: tuple[tuple[str, ...], ...]) -> None:
+    def __init__(self, view: View[Any], unique: tuple[tuple[str, ...], ...], topic_id: str | None) -> None:
+        self.topic_id = topic_id
         self._view = view
         indexes = [view.directory.index_over(fields) for fields in unique]
-        self._unique: list[tuple[Index, list[Any]]] = [
-            (index, [path(name) for name in index.fields]) for index in indexes if index is not None
-        ]
-        self._recent: dict[str, Held] = {}  # written, and not certainly read by the store
-        self._keys: dict[tuple[str, Any], str] = {}  # index and unique value → key of _recent that has it
+        self._unique = {
+            index.name: (index.fields, [path(name) for name in index.fields]) for index in indexes if index is not None
+        }
+        self._recent: dict[bytes, Held] = {}  # written, and not certainly read by the store
+        self._keys: dict[tuple[str, Any], bytes] = {}  # index and unique value → key of _recent that has it
 
-    def entry(self, key: str) -> Held | None:
-        """Return the entry of a key, None if there is none."""
+    def entry(self, key: bytes) -> Held | None:
+        """Return the entry of a key, None if there is none. A bad record is none: a write mends it."""
         held = self._recent.get(key)
         if held is not None:
             return held if held.data is not None else None
-        if key not in self._view:  # nor for a bad record: a write mends it
+        packed = self._view.packed(key)
+        if packed is None:
             return None
-        try:
-            found = self._view.entry(key)
-        except KeyError:
-            return None
-        return Held(found.value, found.partition, found.offset)
+        partition, offset, _ = unpack(packed)
+        return Held(packed[:-METADATA_SIZE], partition, offset)
+
+    def tag(self, held: Held) -> str:
+        """Return the entity tag of an entry."""
+        return str(Version(self.topic_id or self._view.directory.topic, held.partition, held.offset))
 
     def terms(self, document: dict[str, Any]) -> Terms:
         """Return the unique values of a document. Raises DecodeError for one that no index can hold."""
         found = []
-        for index, readers in self._unique:
+        for index, (fields, readers) in self._unique.items():
             values = [read(document) for read in readers]
-            filed = values[0] if len(values) == 1 and type(values[0]) is str else term(index.fields, values)
+            filed = values[0] if len(values) == 1 and type(values[0]) is str else term(fields, values)
             if filed is not None:
-                found.append((index.name, filed))
+                found.append((index, filed))
         return tuple(found)
 
-    def write(self, key: str, held: Held) -> None:
+    def write(self, key: bytes, held: Held) -> None:
         """Take down a record that is about to be written."""
         if key in self._recent:
             self._forget(key)
@@ -85,33 +89,28 @@ class CurrentState:
         for filed in held.terms:
             self._keys[filed] = key
 
-    def other_with_unique_value(self, key: str, document: dict[str, Any], terms: Terms) -> tuple[str, ...] | None:
-        """Return the fields of a unique value of the document that another entry has, None if there is none."""
-        own = [key.encode()]
+    def taken(self, key: bytes, terms: Terms) -> tuple[str, ...]:
+        """Return the fields of a unique value that another entry has; none if there is no such value."""
         for filed in terms:
-            sharing = self._keys.get(filed, key)
-            indexed = self._view.may_have(*filed)
-            if sharing == key and (not indexed or indexed == own):
-                continue
-            index, readers = next(each for each in self._unique if each[0].name == filed[0])
-            if sharing != key:
-                return index.fields
-            values = [read(document) for read in readers]
-            found = self._view.find_entries(**dict(zip(index.fields, values, strict=True)))
-            if any(entry.key != key and entry.key not in self._recent for entry in found):
-                return index.fields
-        return None
+            if self._keys.get(filed, key) != key:
+                return self._unique[filed[0]][0]
+            for other in self._view.may_have(*filed):
+                held = self.entry(other) if other != key else None
+                if held is not None and filed in self.terms(held.document):
+                    return self._unique[filed[0]][0]
+        return ()
 
     def prune(self, positions: Mapping[Partition, int]) -> None:
         """Drop what the store has read by now."""
         topic, read = self._view.directory.topic, []
+        ends = {place.partition: position for place, position in positions.items() if place.topic == topic}
         for key, held in self._recent.items():  # in the order in which they were written
-            if not 0 <= held.offset < positions.get(Partition(topic, held.partition), 0):
+            if not 0 <= held.offset < ends.get(held.partition, 0):
                 break  # of another partition there may be more; they go later
             read.append(key)
         for key in read:
             self._forget(key)
 
-    def _forget(self, key: str) -> None:
+    def _forget(self, key: bytes) -> None:
         for filed in self._recent.pop(key).terms:
             del self._keys[filed]

@@ -21,7 +21,7 @@ from compactory.kafka.client import (
 
 __all__ = ["FencedProducer", "OutcomeUnknown", "Place", "Record"]
 
-Record = tuple[str, bytes, bytes | None]  # topic, key, value
+Record = tuple[bytes, bytes | None]  # key and value
 Place = tuple[int, int]  # partition and offset
 
 _DEFAULTS: dict[str, Any] = {
@@ -81,21 +81,26 @@ class FencedProducer:
             with self._mapped("write in a transaction"):
                 self._producer.begin_transaction()
                 yield
-                self.before_commit()
         except BaseException:
             self._abort()
             raise
         self._commit()
 
-    def send(self, records: Sequence[Record]) -> list[Place]:
+    def send(self, topic: str, records: Sequence[Record]) -> list[Place]:
         """Send records; return their places once every in-sync replica has them. Within a `transaction`."""
         deadline = time.monotonic() + self._timeout
         places: list[Place | None] = [None] * len(records)
         failures: list[KafkaError] = []
-        for number, (topic, key, value) in enumerate(records):
-            hand_over(
-                self._producer, deadline, topic, value, key, on_delivery=partial(_settle, places, failures, number)
-            )
+
+        def reported(number: int, error: KafkaError | None, message: Message) -> None:
+            partition, offset = message.partition(), message.offset()
+            if error is not None:
+                failures.append(error)
+            elif partition is not None and offset is not None and offset >= 0:
+                places[number] = (partition, offset)
+
+        for number, (key, value) in enumerate(records):
+            hand_over(self._producer, deadline, topic, value, key, on_delivery=partial(reported, number))
         try:
             self._producer.flush(max(0.0, deadline - time.monotonic()))
         except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
@@ -105,9 +110,6 @@ class FencedProducer:
         if None in places:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged"))  # noqa: SLF001
         return [place for place in places if place is not None]
-
-    def before_commit(self) -> None:
-        """Do nothing; a test stops the process here."""
 
     def close(self) -> None:
         """Drop what is unsent and end the client's threads."""
@@ -145,13 +147,3 @@ class FencedProducer:
             if any(error.code() in _FENCED for error in behind):
                 raise LeaseLost(f"another process took over the transactional id {self._id!r}") from failed
             raise
-
-
-def _settle(
-    places: list[Place | None], failures: list[KafkaError], number: int, error: KafkaError | None, message: Message
-) -> None:
-    partition, offset = message.partition(), message.offset()
-    if error is not None:
-        failures.append(error)
-    elif partition is not None and offset is not None and offset >= 0:
-        places[number] = (partition, offset)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, repeat
 from threading import Lock
 from typing import Any, Self
 
@@ -20,14 +20,14 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
 from compactory.mastered.batch import Decision, Item, Ownership, Write, failure
 from compactory.mastered.checking import Checker
-from compactory.mastered.current_state import CurrentState, Held
+from compactory.mastered.current_state import CurrentState
 from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown, Record
 from compactory.mastered.fitness import rule_problems, topic_problems
 from compactory.mastered.idempotency import Answers
 from compactory.mastered.operation import Operation, Written
 from compactory.records import StoreState
 from compactory.store import GlobalStore
-from compactory.token import Token, Version
+from compactory.token import Token
 
 __all__ = ["MasteredWriter", "check_topics", "start_writers"]
 
@@ -226,7 +226,7 @@ class MasteredWriter:
                 operations = [operation for item in batch for operation in item.operations]
                 decided = [self._decided(owned, operation) for operation in operations]
                 self._commit(owned, decided)
-                results = map(self._result, operations, decided)
+                results = map(self._result, repeat(owned), operations, decided)
                 answers = [list(islice(results, len(item.operations))) for item in batch]
         except Exception as error:  # noqa: BLE001 (each caller gets it)
             self._fail(batch, error)
@@ -252,7 +252,7 @@ class MasteredWriter:
 
     def _own(self, *, take_over: bool) -> Ownership:
         owned = self._owned
-        if owned is not None and owned.topic_id == self._store.topic_id(self._topic):
+        if owned is not None and owned.state.topic_id == self._store.topic_id(self._topic):
             owned.state.prune(self._store.positions())
             return owned
         self._drop()
@@ -277,9 +277,8 @@ class MasteredWriter:
         log.info("this process writes directory %s from now on", self.directory.name)
         return Ownership(
             producer,
-            CurrentState(self._view, self._rules.unique),
+            CurrentState(self._view, self._rules.unique, self._store.topic_id(self._topic)),
             Answers(records, self._rules.remember, self._rules.remember_at_most),
-            self._store.topic_id(self._topic),
         )
 
     def _read_to_the_end(self) -> None:
@@ -298,24 +297,17 @@ class MasteredWriter:
 
     def _decided(self, owned: Ownership, operation: Operation) -> Decision:
         try:
-            first = owned.first(operation)
+            first = owned.first(operation) if operation.idempotency_key is not None else None
             if first is not None:
                 return first
-            key = self._checker.key_of(operation)
-            held = owned.state.entry(key)
-            record = self._checker.record(operation, key, held, self._etag, owned.state)
+            write = self._checker.write(operation, owned.state)
         except CompactoryError as error:
             return error
-        if record is None:
-            assert held is not None
-            return Write(held.data, held.partition, held.offset, operation=operation, key=key, status="created")
-        name, data, terms = record
-        status: Any = "deleted" if data is None else "created" if held is None else "replaced"
-        write = Write(data, terms=terms, operation=operation, key=key, status=status, name=name)
-        owned.state.write(key, write)
-        owned.writes.append(write)
-        if operation.idempotency_key is not None:
-            owned.keyed[operation.idempotency_key] = write
+        if not write.is_there:
+            owned.state.write(write.name, write)
+            owned.writes.append(write)
+            if operation.idempotency_key is not None:
+                owned.keyed[operation.idempotency_key] = write
         return write
 
     def _commit(self, owned: Ownership, decided: Sequence[Decision]) -> None:
@@ -323,38 +315,33 @@ class MasteredWriter:
         if all(isinstance(decision, Written) for decision in decided):
             return
         writes, owned.writes = owned.writes, []
-        owned.keyed.clear()
-        records: list[Record] = [(self._topic, write.name or b"", write.data) for write in writes]
-        if not owned.announced or not records:  # a refusal, too, must know that nobody has taken over
-            records.append((self._answers_topic, _OWNER.encode(), orjson.dumps({"url": self.url})))
+        keyed, owned.keyed = list(owned.keyed.values()), {}
         with owned.producer.transaction():
-            places = owned.producer.send(records)
-            for write, place in zip(writes, places, strict=False):
+            places = owned.producer.send(self._topic, [(write.name, write.data) for write in writes])
+            for write, place in zip(writes, places, strict=True):
                 write.partition, write.offset = place
-            keyed = [write for write in writes if write.operation.idempotency_key is not None]
-            kept = [owned.answers.record(write.operation, self._written(write)) for write in keyed]
-            notes = [(self._answers_topic, key, value) for key, value in (*kept, *owned.answers.outdated())]
+            kept = [owned.answers.record(write.operation, self._written(owned, write)) for write in keyed]
+            notes: list[Record] = [*kept, *owned.answers.outdated()]
+            if not owned.announced or not writes:  # a refusal, too, must know that nobody has taken over
+                notes.append((_OWNER.encode(), orjson.dumps({"url": self.url})))
             if notes:
-                owned.producer.send(notes)
+                owned.producer.send(self._answers_topic, notes)
         owned.announced = True
-        owned.last = [Token(self._topic, *place) for place in dict(places[: len(writes)]).items()]
+        owned.last = [Token(self._topic, *place) for place in dict(places).items()]
         for record in kept:
             owned.answers.keep(record)
 
-    def _result(self, operation: Operation, decision: Decision) -> Written | CompactoryError:
+    def _result(self, owned: Ownership, operation: Operation, decision: Decision) -> Written | CompactoryError:
         if not isinstance(decision, Write):
             return decision
-        return self._written(decision, repeated=decision.name is None or decision.operation is not operation)
+        return self._written(owned, decision, repeated=decision.is_there or decision.operation is not operation)
 
-    def _written(self, write: Write, *, repeated: bool = False) -> Written:
+    def _written(self, owned: Ownership, write: Write, *, repeated: bool = False) -> Written:
         content = write.data
         if content is not None and self._rules.internal:
             content = orjson.dumps(self._rules.shown(write.document))
-        token = Token(self._topic, write.partition, write.offset, self._store.topic_id(self._topic))
+        token = Token(self._topic, write.partition, write.offset, owned.state.topic_id)
         return Written(status=write.status, key=write.key, content=content, token=token, repeated=repeated)
-
-    def _etag(self, held: Held) -> str:
-        return str(Version(self._store.topic_id(self._topic) or self._topic, held.partition, held.offset))
 
 
 def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) -> None:

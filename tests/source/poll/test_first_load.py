@@ -202,6 +202,7 @@ def run(bench: Bench, folder: Path, *, page: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*command, "--log-level", "error"], stdout=subprocess.DEVNULL, env=environment)
 
 
+@pytest.mark.proof
 def test_kill_9_does_not_start_a_load_over(bench: Bench, tmp_path: Path) -> None:
     """Guarantee 9: over three lives and under writes a row that nobody touches is in the topic once, others right."""
     rows = 40_000

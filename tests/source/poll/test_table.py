@@ -288,7 +288,7 @@ def test_histories_with_restarts(database: str, sql: psycopg.Connection, feed: F
     add(sql, *(f"T{number}" for number in range(300)))
     writers, cursor = Writers(database, seeded), PlainCursor(database)
     with cursor.polling(), writers.writing():
-        while writers.commits < 2500:
+        while writers.commits < 1500:
             feed.poll(page_rows=seeded.choice([3, 50, 10_000]), pages=seeded.choice([1, None]))
             if seeded.random() < 0.1:
                 feed.restart()

@@ -151,6 +151,7 @@ def _rows(running: Running, table: str) -> int:
     return next(found.rows_total for found in running.source.status().tables if found.table == table)
 
 
+@pytest.mark.proof
 def test_killed_in_the_middle_of_sweeps(bench: Bench, seeded: random.Random, tmp_path: Path) -> None:
     """Guarantees 9, 10: a sweep that is cut off begins again; the topic ends as the table, every key removed once."""
     written = json.loads(ARTICLE.read_text()) | {"poll.interval.ms": "20", "batch.max.rows": "20"}

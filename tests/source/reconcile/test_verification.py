@@ -319,6 +319,7 @@ WRITES = [
 ]
 
 
+@pytest.mark.proof
 def test_no_false_alarm_and_every_true_one_under_load(bench: Bench) -> None:
     adopt(bench.sql, Adoption(table="terminal_acquirer", key=("id",)))
     bench.sql.execute(

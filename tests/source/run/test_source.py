@@ -210,6 +210,7 @@ def test_postgres_away_and_back(bench: Bench) -> None:
     assert sum(table.errors_total for table in status.tables) == 1
 
 
+@pytest.mark.proof
 def test_kafka_away_and_back(own_kafka: ApacheKafka, database: str, unique: Callable[[str], str]) -> None:
     """Guarantees 11, 12: longer than the producer's time-out; nothing is lost, sent twice, or taken over."""
     bench = Bench(database, own_kafka.address, f"{unique('s')}-")

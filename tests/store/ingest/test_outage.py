@@ -13,6 +13,7 @@ from tests.stack.apache_kafka import ApacheKafka
 from tests.store.topics import Topics, eventually
 
 
+@pytest.mark.proof
 def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
     """Guarantee 7: lookups and readiness stay; waits say what is wrong; reading goes on when Kafka is back."""
     topics = Topics(own_kafka.address, unique)

@@ -181,6 +181,7 @@ def test_a_live_reader_that_was_away_for_too_long(
     assert set(store[name]) == {"stays", "x"}
 
 
+@pytest.mark.proof
 def test_a_log_that_was_cut_off(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
     """Guarantee 2: a broker that came back from a backup lacks records that were read."""
     topics = Topics(own_kafka.address, unique)
@@ -202,6 +203,7 @@ def test_a_log_that_was_cut_off(own_kafka: ApacheKafka, unique: Callable[[str], 
         assert values(store, name) == {"a": b"1", "b": b"1"}
 
 
+@pytest.mark.proof
 def test_a_log_that_was_cut_off_and_has_grown_since(
     own_kafka: ApacheKafka, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -132,7 +132,7 @@ def test_a_fence_is_seen_whatever_the_client_makes_of_it() -> None:
     producer = FencedProducer(Kafka("127.0.0.1:1"), "tenants", 1.0, 1000)
     producer._producer = FencedWithin()  # type: ignore[assignment]
     with pytest.raises(LeaseLost), producer.transaction():
-        producer.send([("tenants", b"t1", b"{}")])
+        producer.send("tenants", [(b"t1", b"{}")])
 
 
 def test_bad_rules_are_refused_all_at_once(topics: Topics, kafka: str) -> None:

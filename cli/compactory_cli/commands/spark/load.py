@@ -8,17 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from compactory.errors import ConfigError
 from compactory_connectors.spark.failures import spark_failures
-from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
-from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.rules import FileFormat, Rules
 from compactory_connectors.spark.rules.rules_file import read_rules
-from compactory_connectors.spark.session import SparkOptions, session
+from compactory_connectors.spark.session import SparkOptions, starting
+from compactory_connectors.spark.sources.source_files import are_small
 from compactory_connectors.spark.target import Mode
 
 from ...context.configuration import Configuration
@@ -28,6 +28,9 @@ from ...views.spark_progress import StageBars
 from ...views.spark_view import show
 from .arguments import LoadArguments
 from .targets import Aim, References, TableAim, TopicAim, aim_at
+
+if TYPE_CHECKING:
+    from compactory_connectors.spark.load import Plan
 
 __all__ = ["LoadCommand"]
 
@@ -43,27 +46,24 @@ class LoadCommand(LoadArguments):
     def run(self) -> None:
         """Load. Raises ConfigError with all that is wrong with the arguments, StepFailed where a limit refuses."""
         problems = Problems()
-        rules = problems.of(self._rules)
-        plan = problems.of(lambda: self._plan(rules or Rules()))
+        rules = problems.of(self._rules) or Rules()
         given = self.configuration, self.provider or ()
-        aim = problems.of(lambda: aim_at(*given, self.to, self.directory, rules or Rules()))
-        references = problems.of(lambda: References.of(*given, rules or Rules()))
-        for check in (self._check_sources, self._limit, self._check_report):
+        aim = problems.of(lambda: aim_at(*given, self.to, self.directory, rules))
+        references = problems.of(lambda: References.of(*given, rules))
+        for check in (self._check_sources, self._max_rejects, self._max_deactivate, self._check_report):
             problems.of(check)
         problems.raise_any()
-        assert plan is not None
         assert aim is not None
         assert references is not None
-        plan = replace(plan, max_deactivate=self._limit() or aim.limit, whole=isinstance(aim, TopicAim))
         report = LoadReport(
             load_id=self.load_id or _new_id(),
             directory=self.directory,
             target=aim.label,
-            mode=plan.mode,
+            mode=Mode(self.mode),
             source=[*map(_without_secrets, self.sources), *([self.table] if self.table else [])],
         )
         try:
-            self._load(plan, aim, references, report)
+            self._load(aim, references, rules, report)
         except BaseException as error:
             report.why = str(error) or type(error).__name__
             raise
@@ -73,14 +73,19 @@ class LoadCommand(LoadArguments):
         if report.outcome is Outcome.REFUSED:
             raise StepFailed(f"nothing was written: {report.why}")
 
-    def _load(self, plan: Plan, aim: Aim, references: References, report: LoadReport) -> None:
+    def _load(self, aim: Aim, references: References, rules: Rules, report: LoadReport) -> None:
         if isinstance(aim, TableAim):
             aim.check()
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
-            with session(f"compactory load {self.directory}", self._spark_options()) as spark, stages.watching(spark):
-                target = aim.target(spark, report.load_id, self.dry_run)
-                with closing(target):
+            with starting(f"compactory load {self.directory}", self._spark_options()) as started:
+                # these imports take half as long as Spark's start, which goes on meanwhile
+                from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+                from compactory_connectors.spark.load import Load
+
+                plan = self._plan(aim, rules)
+                spark = started()
+                with stages.watching(spark), closing(aim.target(spark, report.load_id, self.dry_run)) as target:
                     if isinstance(target, PostgresTarget) and not self.dry_run:
                         plan = replace(plan, repeated=target.repeated)
                     plan = replace(plan, references=partial(references.frame, spark))
@@ -88,7 +93,8 @@ class LoadCommand(LoadArguments):
                     Load(spark, target, plan, report, stages).run()  # pyright: ignore[reportArgumentType]
 
     def _spark_options(self) -> SparkOptions:
-        return replace(self.options, postgres_driver=self.sources[0].startswith("jdbc:postgresql:"))
+        postgres = self.sources[0].startswith("jdbc:postgresql:")
+        return replace(self.options, postgres_driver=postgres, brief=are_small(self.sources))
 
     def _rules(self) -> Rules:
         return read_rules(self.rules) if self.rules is not None else Rules()
@@ -102,20 +108,28 @@ class LoadCommand(LoadArguments):
                 f"--table {self.table}: is for a source behind a JDBC URL: jdbc:postgresql://HOST/DATABASE"
             )
 
-    def _plan(self, rules: Rules) -> Plan:
-        return Plan(
+    def _plan(self, aim: Aim, rules: Rules) -> Plan:
+        from compactory_connectors.spark.load import Plan
+
+        plan = Plan(
             sources=self.sources,
             table=self.table,
             jdbc={"password": password} if (password := self.configuration.jdbc_password) else {},
             format=FileFormat(self.format) if self.format else None,
             rules=rules,
+            whole=isinstance(aim, TopicAim),
             mode=Mode(self.mode),
             dry_run=self.dry_run,
             rejects=self.rejects,
-            max_rejects=Limit.parse(self.max_rejects, "--max-rejects") if self.max_rejects else None,
+            max_rejects=self._max_rejects(),
         )
+        limit = self._max_deactivate() or aim.limit
+        return plan if limit is None else replace(plan, max_deactivate=limit)
 
-    def _limit(self) -> Limit | None:
+    def _max_rejects(self) -> Limit | None:
+        return Limit.parse(self.max_rejects, "--max-rejects") if self.max_rejects else None
+
+    def _max_deactivate(self) -> Limit | None:
         return Limit.parse(self.max_deactivate, "--max-deactivate") if self.max_deactivate else None
 
     def _check_report(self) -> None:

@@ -1,4 +1,7 @@
-"""The target of a load: the table or topic of a directory, by compactory.toml or by its name alone."""
+"""The target of a load: the table or topic of a directory, by compactory.toml or by its name alone.
+
+What takes long to import is imported where it is used, while Spark's JVM starts.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
-from compactory_connectors.spark.into_table.to_postgres import PostgresTarget, find_table
-from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+from compactory_connectors.spark.into_table.loaded_table import find_table
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.rules import Reference, Rules
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.database.jdbc_url import Connection
     from compactory_connectors.source.config.connector import ConnectorConfig
+    from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+    from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 
 __all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
 
@@ -37,7 +40,7 @@ class TableAim:
     table: str
     key: Sequence[str]
     active: str | None
-    limit: Limit
+    limit: Limit | None
 
     @property
     def label(self) -> str:
@@ -50,6 +53,8 @@ class TableAim:
 
     def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> PostgresTarget:
         """The table; nothing is asked yet."""
+        from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
+
         del spark, dry_run
         return PostgresTarget(
             connection=self.connection,
@@ -68,7 +73,7 @@ class TopicAim:
     directory: Directory[Any]
     connector: ConnectorConfig | None
     rules: Rules
-    limit: Limit
+    limit: Limit | None
 
     @property
     def label(self) -> str:
@@ -77,6 +82,8 @@ class TopicAim:
 
     def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> KafkaTarget:
         """The topic; nothing is asked yet."""
+        from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+
         del load_id
         types = {name: str(rule.type) for name, rule in self.rules.columns.items() if rule.type is not None}
         return KafkaTarget(
@@ -99,7 +106,7 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
     connector = None
     if settings is not None and settings.connector is not None:
         connector = _connector(name, load_connectors([settings.connector], providers))
-    limit = Limit(percent=connector.max_removed_percent if connector is not None else MAX_REMOVED_PERCENT)
+    limit = Limit(percent=connector.max_removed_percent) if connector is not None else None
     if to == "kafka":
         directory = settings.directory if settings is not None else Directory(name)
         kafka = configuration.kafka()

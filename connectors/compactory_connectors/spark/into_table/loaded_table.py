@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +13,16 @@ from psycopg.rows import class_row, dict_row
 from compactory.errors import ConfigError
 from compactory_connectors.database import Inspection, judge
 from compactory_connectors.database.catalogue import read_table, resolve
+from compactory_connectors.database.jdbc_url import Connection as Place
+from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.database.watched_connection import connect
 from compactory_sql import query
 from compactory_sql.adoption import XID_COLUMN
 from compactory_sql.table import Table
 
 from ..target import TargetColumn
 
-__all__ = ["LoadedColumn", "LoadedTable", "look_at"]
+__all__ = ["LoadedColumn", "LoadedTable", "find_table", "look_at"]
 
 _ACTIVE_ROWS = ("(%s IS NOT FALSE)",)
 _ACTIVE_WHERE_NOT_NULL = (*_ACTIVE_ROWS, "%s", "(%s IS TRUE)", "(%s = true)")
@@ -83,6 +87,12 @@ class LoadedTable:
         if column.name in self.key:
             return True
         return not (column.made_by_server or column.identity or column.name in self.stamped)
+
+
+def find_table(place: Place, name: str, key: Sequence[str] | None, active: str | None) -> LoadedTable:
+    """Look a table up without Spark. Raises ConfigError where it can't be loaded, Unreachable."""
+    with postgres_errors(place), closing(connect({"application_name": "compactory-load", **place.conninfo})) as found:
+        return look_at(found, name, key, active)
 
 
 def look_at(

@@ -8,7 +8,7 @@ nobody saw is known to be done.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -31,7 +31,7 @@ from .loaded_table import LoadedTable, look_at
 from .merging import Compared, compare, merge, refuse_same, same_key
 from .staging import RowRefused, Staging
 
-__all__ = ["PostgresTarget", "find_table"]
+__all__ = ["PostgresTarget"]
 
 _SETTINGS: Final = {
     "lock_timeout": "0",  # the merge sets its own
@@ -39,12 +39,6 @@ _SETTINGS: Final = {
     "default_transaction_isolation": "read committed",  # each statement of the merge looks at what others wrote
     "default_transaction_read_only": "off",
 }
-
-
-def find_table(place: Connection, name: str, key: Sequence[str] | None, active: str | None) -> LoadedTable:
-    """Look a table up without Spark. Raises ConfigError where it can't be loaded, Unreachable."""
-    with postgres_errors(place), closing(connect({"application_name": "compactory-load", **place.conninfo})) as found:
-        return look_at(found, name, key, active)
 
 
 class PostgresTarget:
