@@ -1,7 +1,7 @@
 """Records as the source of a connector makes them of the same rows, byte for byte.
 
-The row function is the source's own (``source.plan.chain``). Spark writes the texts that it is given, as Postgres would have
-sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
+The row function is the source's own (``source.plan.chain``). Spark writes the texts that it is given, as Postgres would
+have sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
 ``column_types``) but where it spells a value in one way only.
 """
 
