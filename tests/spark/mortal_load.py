@@ -15,7 +15,8 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode
-from compactory_connectors.topics.publisher import Publisher, Record
+from compactory_connectors.topics.producer_record import ProducerRecord
+from compactory_connectors.topics.publisher import Publisher
 from tests.spark.conftest import OPTIONS
 
 TYPES = {"id": "bigint", "name": "text"}
@@ -24,7 +25,7 @@ TYPES = {"id": "bigint", "name": "text"}
 def main(bootstrap: str, topic: str, rows: int) -> None:
     enqueue = Publisher._enqueue
 
-    def enqueue_and_die(publisher: Publisher, topic: str, records: Iterable[Record]) -> None:
+    def enqueue_and_die(publisher: Publisher, topic: str, records: Iterable[ProducerRecord]) -> None:
         enqueue(publisher, topic, records)
         publisher.flush()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,4 @@
-"""What a key of a configuration is: its meaning, default and the values it takes; shared by connectors, converters and
-transforms. Pure.
-"""
+"""A key of a configuration: its meaning, default and values; shared by connectors, converters and transforms. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
 class Status(Enum):
-    """What happens to a key."""
+    """The treatment of a key."""
 
     HONOURED = "honoured"
     MOOT = "moot"
@@ -226,6 +224,6 @@ def nearest_class(name: str, known: Iterable[str]) -> str:
 
 
 def rejected(error: ValueError, written: str) -> str:
-    """What a parser complained of, with ``written`` (such as ``, not 'x'``) put before its reason."""
+    """A parser's complaint, with ``written`` (such as ``, not 'x'``) put before its reason."""
     rule, colon, reason = str(error).partition(": ")
     return f"{rule}{written}{colon}{reason}"

@@ -240,7 +240,7 @@ class Group:
             self._consumer.resume(_listed([part]))
             self._wake(part)
             self.positions[part] = Position(offset, offset)
-            self.ends.pop(part, None)  # what lies before that end is read again, and must not be passed over
+            self.ends.pop(part, None)  # records before that end are read again, and must not be passed over
 
     def _wake(self, partition: Partition) -> None:
         """Have the client fetch at once: its thread sleeps for up to a second after a seek, but not after a request."""

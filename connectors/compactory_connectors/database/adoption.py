@@ -29,7 +29,7 @@ _LISTED = 5  # as many duplicates as the query returns
 
 
 def plan(connection: Connection, adoption: Adoption) -> Plan:
-    """What :func:`adopt` would do now; changes nothing.
+    """The changes that :func:`adopt` would make now; makes none.
 
     Raises ConfigError with everything that forbids it: columns that are missing or of a wrong type, rows that violate
     the key, a server that can't be used.

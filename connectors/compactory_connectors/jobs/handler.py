@@ -40,7 +40,7 @@ class PayloadType:
             text = self._write(self._check(payload)).decode()
         except ValidationError as error:
             raise self._refused(error) from None
-        except ValueError as error:  # what pydantic can't write as JSON
+        except ValueError as error:  # a value that pydantic can't write as JSON
             raise WriteRefused(f"payload of job {self._type!r} is no JSON: {type(error).__name__}") from None
         if "u0000" in text and _NUL.search(text):
             raise WriteRefused(f"payload of job {self._type!r} has the character NUL, which Postgres can't hold")

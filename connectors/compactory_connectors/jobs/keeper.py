@@ -68,7 +68,7 @@ class Keeper:
         self._wakeup: Wakeup | None = None
         self._poked_below = 0.0  # so many chains that wait for a thread
         self._ending: deque[Ended] = deque()
-        self._left: list[Ended] = []  # whose sessions have not ended yet
+        self._left: list[Ended] = []  # attempts with sessions that have not ended yet
         self._executor: int | None = None
         self._position = Position.at(0, 0)
         self._pause = _SHORTEST

@@ -23,7 +23,7 @@ class Membership:
         self._board = board
         self._executors: tuple[int, ...] = ()
         self._pool: tuple[int, ...] = ()
-        self._dead: set[int] = set()  # whose jobs are to be taken back
+        self._dead: set[int] = set()  # executors with jobs to be taken back
 
     @property
     def pool(self) -> str:

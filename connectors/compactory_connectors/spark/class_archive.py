@@ -42,7 +42,7 @@ def archive_for(java: str) -> Path | None:
 
 
 def java_options(archive: Path) -> str:
-    """What has a JVM use the archive, or else collect what :func:`keep` writes where it can be written."""
+    """Options that let a JVM use the archive, or else collect the classes for :func:`keep` where it can write."""
     if archive.exists():
         return f"-XX:SharedArchiveFile={archive} -Xlog:cds*=off -Xlog:class+path=off"
     with suppress(OSError):
@@ -70,7 +70,7 @@ def keep(spark: SparkSession, archive: Path) -> None:
 
 
 def _dump(spark: SparkSession, file: Path) -> None:
-    """What ``jcmd PID VM.cds dynamic_dump FILE`` does, which a runtime without development tools lacks."""
+    """Do the same as ``jcmd PID VM.cds dynamic_dump FILE``, which a runtime without development tools lacks."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001  # PySpark has no other way to it
     jvm = gateway.jvm
 

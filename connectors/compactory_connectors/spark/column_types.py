@@ -68,7 +68,7 @@ class ColumnType:
 
     @property
     def spark(self) -> str:
-        """What Spark holds it in, as its DDL says: ``decimal(10,2)``; ``string`` for all that Spark has no like of."""
+        """Spark's type for it, as DDL has it: ``decimal(10,2)``; ``string`` for all types that Spark lacks."""
         if self.name == "numeric" and self.modifiers:
             precision, scale = (*self.modifiers, 0)[:2]
             return f"decimal({precision},{scale})" if 0 <= scale <= precision <= _DIGITS else "string"

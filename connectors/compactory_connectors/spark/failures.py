@@ -1,4 +1,4 @@
-"""What goes wrong within Spark, as one line of ours: PySpark's own errors are pages of two languages' stacks."""
+"""Errors within Spark, as one line of ours: PySpark's own errors are pages of two languages' stacks."""
 
 from __future__ import annotations
 

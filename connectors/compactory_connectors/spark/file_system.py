@@ -42,7 +42,7 @@ def names_in(spark: SparkSession, folder: str) -> set[str]:
 
 
 def read_bytes(spark: SparkSession, stream: Any) -> bytes:
-    """What a stream of Java holds; closes it."""
+    """The content of a stream of Java; closes it."""
     try:
         return bytes(java(spark).org.apache.commons.io.IOUtils.toByteArray(stream))
     finally:

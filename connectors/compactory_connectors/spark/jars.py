@@ -18,7 +18,7 @@ JARS_VARIABLE: Final = "COMPACTORY_SPARK_JARS"
 """Environment variable: a folder of jars to use instead of fetching any."""
 
 DRIVER: Final = "org.postgresql:postgresql:42.7.7"
-"""What loads from a Postgres behind JDBC need, as ``group:artifact:version``; ``pom.xml`` says the same to Maven."""
+"""The driver for loads from Postgres by JDBC, as ``group:artifact:version``; ``pom.xml`` says the same to Maven."""
 
 _POM: Final = Path(__file__).with_name("pom.xml")
 

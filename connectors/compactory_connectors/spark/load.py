@@ -39,7 +39,7 @@ _TWICE: Final = "is there more than once with different values, and no order in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a load is to do."""
+    """The order for a load."""
 
     sources: Sequence[str]
     """Files, globs, folders; or a JDBC URL."""
@@ -177,7 +177,7 @@ class Load:
         before = f"{self._report.why}; " if self._report.why else ""
         self._report.outcome, self._report.why = Outcome.REFUSED, before + why
 
-    # What is read.
+    # Reading.
 
     def _parts(self) -> list[Part]:
         plan = self._plan
@@ -214,7 +214,7 @@ class Load:
         rules = self._plan.rules.columns.items()
         return {name: self._keep(look_up(name, rule.reference)) for name, rule in rules if rule.reference is not None}
 
-    # What is counted.
+    # Counting.
 
     def _count(self, counted: Counted) -> None:
         report = self._report

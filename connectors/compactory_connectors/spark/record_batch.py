@@ -1,4 +1,4 @@
-"""What tasks are given and hand on, as Arrow: batches of columns or rows in the types of a schema."""
+"""Batches of columns or rows in the types of a schema, as Arrow: the input and output of tasks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Batches", "Task", "in_arrow", "of_columns", "of_rows"]
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 Task: TypeAlias = Callable[[Batches], Batches]
-"""What runs in executors, for each of a frame's partitions."""
+"""The function that executors run for each of a frame's partitions."""
 
 
 def in_arrow(rows: DataFrame, task: Task, schema: pa.Schema) -> DataFrame:
-    """What the task makes of each of the frame's partitions, which has the columns of the schema."""
+    """The rows that the task makes of the frame's partitions; they have the columns of the schema."""
     return rows.mapInArrow(task, from_arrow_schema(schema))
 
 

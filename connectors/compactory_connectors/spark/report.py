@@ -1,4 +1,4 @@
-"""What a load found and did, for people and programs. Pure."""
+"""The report of a load, for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LoadReport:
     """Why it was refused, or failed."""
 
     def as_json(self) -> dict[str, Any]:
-        """What the report's file has."""
+        """The fields of the report's file."""
         return {
             "load_id": self.load_id,
             "directory": self.directory,

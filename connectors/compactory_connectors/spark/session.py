@@ -122,7 +122,7 @@ def _open(name: str, options: SparkOptions) -> SparkSession:
 
 
 def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[str, str]:
-    """What is set for a session; ``java`` is what the JVM says of its version.
+    """The properties of a session; ``java`` is the JVM's text about its version.
 
     A job that is submitted runs where, and with the memory that, its submitter has said.
     """
@@ -152,7 +152,7 @@ def _jars(options: SparkOptions) -> dict[str, str]:
 
 
 def _check_java() -> str:
-    """What Java says of its version. Raises ConfigError, one line, where PySpark would print a page."""
+    """Java's text about its version. Raises ConfigError, one line, where PySpark would print a page."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     remedy = f"install a Java {_JAVA} runtime (Debian: apt-get install openjdk-{_JAVA}-jre-headless)"

@@ -1,4 +1,4 @@
-"""What somebody is told who watches a job on Spark."""
+"""The stages of a job on Spark, for a person who watches it."""
 
 from __future__ import annotations
 

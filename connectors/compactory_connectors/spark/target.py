@@ -16,7 +16,7 @@ REJECTED: Final = "_compactory_rejected"
 
 
 class Mode(StrEnum):
-    """What becomes of keys that the source does not have."""
+    """The treatment of keys that the source does not have."""
 
     UPSERT = "upsert"
     """They stay as they are."""
@@ -25,7 +25,7 @@ class Mode(StrEnum):
 
 
 class Change(StrEnum):
-    """What a load does to a key."""
+    """The change of a key by a load."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -52,7 +52,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """What a target has received: rows, those that it left out, and how many rows have a value in each column."""
+    """The rows that a target has received and left out, and how many have a value in each column."""
 
     rows: int
     rejected: int
@@ -61,7 +61,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """What a load would change: numbers of keys, and some of them."""
+    """The changes that a load would make: numbers of keys, and some of them."""
 
     counts: Mapping[Change, int]
     present: int
@@ -71,7 +71,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a load has changed, once readers see it."""
+    """The changes that a load has made, once readers see them."""
 
     counts: Mapping[Change, int]
     repeated: bool = False
@@ -85,12 +85,12 @@ class Target(Protocol):
 
     @property
     def label(self) -> str:
-        """What people call it: ``table public.tariffs``."""
+        """Its name for people: ``table public.tariffs``."""
         ...
 
     @property
     def columns(self) -> Sequence[TargetColumn]:
-        """What may be filled, in the target's order. Raises ConfigError where a load is refused from the start."""
+        """The columns that a load may fill, in the target's order. Raises ConfigError where every load is refused."""
         ...
 
     @property
@@ -107,7 +107,7 @@ class Target(Protocol):
         ...
 
     def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
-        """What these rows would change; readers of the target notice nothing.
+        """The changes that these rows would make; readers of the target notice nothing.
 
         They are not read where the target has received them. ``rows`` have columns of the target's names and of the
         types that ``column_types`` says, one row a key.

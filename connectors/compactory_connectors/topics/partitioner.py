@@ -64,4 +64,4 @@ _NUMBERS: dict[str, Callable[[bytes], int]] = {
     "consistent": crc32,
     "fnv1a": _fnv1a,
 }
-"""What is divided by the number of partitions. ``random`` is not among them."""
+"""The numbers that are divided by the number of partitions. ``random`` is not among them."""

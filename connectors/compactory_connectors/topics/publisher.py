@@ -49,12 +49,12 @@ _REFUSALS = {
     KafkaError._MSG_TIMED_OUT: "Kafka answers otherwise: see which of the topic's replicas are away or have"  # noqa: SLF001
     " no room, and its min.insync.replicas; where it is only slow, the next pages are smaller",
 }
-"""What can be wrong with one topic, or records of it, while others are written; what to do about it."""
+"""Faults of one topic, or records of it, while others are written, each with its remedy."""
 
 _DEFAULTS: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
-    "partitioner": "murmur2_random",  # what Java clients do; null keys are spread
+    "partitioner": "murmur2_random",  # as Java clients do; null keys are spread
     "compression.type": "lz4",
     "linger.ms": 0,
     "batch.num.messages": 100_000,
@@ -64,7 +64,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class PublishLease(Protocol):
-    """What a publisher may publish by. Both raise LeaseLost when it may not any more, or another CompactoryError."""
+    """The right of a publisher to publish. Both methods raise LeaseLost once it is lost, or another CompactoryError."""
 
     def confirm(self) -> None:
         """Called once earlier holders of the transactional id are fenced, before offsets are read."""

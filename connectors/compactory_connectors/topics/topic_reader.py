@@ -80,7 +80,7 @@ class TopicReader:
             yield records
 
     def _consume(self, most: int, pause: float) -> tuple[list[Message], list[Message]]:
-        """What came, and the records among it."""
+        """The messages that came, and the records among them."""
         try:
             with kafka_errors(f"read topic {self.topic!r}", self._kafka.bootstrap):
                 messages = self._assigned().consume(most, pause)

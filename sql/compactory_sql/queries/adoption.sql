@@ -1,4 +1,4 @@
--- What the catalogue says about a server and its tables, for migrations, adoption and inspection. Every statement
+-- Facts of the catalogue about a server and its tables, for migrations, adoption and inspection. Every statement
 -- works without any right on schema compactory.
 
 -- name: database/server
@@ -18,7 +18,7 @@ SELECT c.oid::int8 AS oid FROM pg_class AS c
  WHERE c.relname = 'migrations' AND c.relnamespace = to_regnamespace('compactory');
 
 -- name: database/migrations
--- What was applied, and when.
+-- The migrations that were applied, and when.
 SELECT version, name, checksum, applied_at FROM compactory.migrations ORDER BY version;
 
 -- name: adoption/resolve
@@ -35,7 +35,8 @@ SELECT c.relname AS name, c.oid::regclass::text AS spelled
  LIMIT 10000;
 
 -- name: adoption/relation
--- What a relation is; a partition's root is what has to be adopted. Inheritance is that of old, without partitions.
+-- The kind of a relation; of a partition also its root, which has to be adopted. Inheritance is that of old, without
+-- partitions.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, n.nspname AS schema,
        c.relkind::text AS kind, c.relpersistence::text AS persistence,
        CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::text END AS root,
@@ -46,8 +47,8 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, n.nspname
  WHERE c.oid = %(oid)s;
 
 -- name: adoption/rights
--- What the adopting role needs: to alter the table, to create a function beside ours and to use ours. The owner of
--- ours reads the table when it is truncated. Without the schema he will own it.
+-- The rights of the adopting role that are needed: to alter the table, to create a function beside ours and to use
+-- ours. The owner of ours reads the table when it is truncated. Without the schema he will own it.
 SELECT current_user::text AS role,
        pg_has_role(c.relowner, 'USAGE') AS owns_table, c.relowner::regrole::text AS table_owner,
        coalesce(pg_has_role(n.nspowner, 'USAGE'), true) AS owns_schema, n.nspowner::regrole::text AS schema_owner,
@@ -172,7 +173,7 @@ SELECT pid FROM pg_locks
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: adoption/blockers
--- Who holds a lock on these tables, longest transaction first. A prepared transaction has no backend.
+-- Holders of locks on these tables, longest transaction first. A prepared transaction has no backend.
 SELECT 'pid ' || l.pid || ' (user ' || coalesce(a.usename, '?') || ', application '
            || coalesce(quote_literal(nullif(a.application_name, '')), 'unnamed') || ', ' || coalesce(a.state, '?')
            || ', transaction open for ' || coalesce(date_trunc('second', clock_timestamp() - a.xact_start)::text, '?')

@@ -215,8 +215,8 @@ SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 SELECT pg_notify('compactory_jobs', '');
 
 -- name: jobs/finish
--- End attempts, each by its token, which only a running job has; the ids of those that were still theirs. What was to be
--- cancelled is, however it ended. The state is not asked for: the planner would take the index of running jobs, dead ones included.
+-- End attempts, each by its token, which only a running job has; the ids of those that were still theirs. An attempt that
+-- was to be cancelled is cancelled, however it ended. The state is not asked for: the planner would take the index of running jobs, dead ones included.
 -- "= ANY (ARRAY[id])" can only be looked up: for a plain "=" the planner walks all of jobs_live_pkey where rows are few and dead ones many.
 WITH o AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(outcomes)s::json)
@@ -276,7 +276,7 @@ SELECT s.type, s.state, s.jobs, s.oldest,
  ORDER BY s.type, s.state;
 
 -- name: jobs/executors
--- Who runs jobs, and since when it has been silent, in seconds.
+-- The executors that run jobs, and the seconds since the last heartbeat of each.
 SELECT e.id, e.name, e.pool, extract(epoch FROM clock_timestamp() - e.beat_at)::float8 AS silent,
        (SELECT count(*) FROM compactory.jobs_live AS j WHERE j.state = 'running' AND j.executor = e.id) AS running
   FROM compactory.job_executors AS e ORDER BY e.id;

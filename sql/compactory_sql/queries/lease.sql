@@ -13,7 +13,7 @@ SELECT pg_is_in_recovery() AS standby, quote_ident(current_user) AS role, l.oid 
               WHERE n.nspname = 'compactory' AND c.relname = 'leases') AS l ON true;
 
 -- name: lease/look
--- Who has the lease, and whether it may be taken: given back, or not renewed in time. A time of renewal that lies
+-- The holder of the lease, and whether it may be taken: given back, or not renewed in time. A time of renewal that lies
 -- ahead was written before the server's clock was set back.
 SELECT format('pid %%s on host %%s, since %%s', pid, host, date_trunc('second', taken_at)) AS words, epoch,
        holder IS NULL AS given_back,
@@ -51,7 +51,7 @@ SELECT pg_advisory_unlock(%(class)s, %(key)s) AS unlocked;
 SELECT 1;
 
 -- name: lease/locked_by
--- Who has it; a lease's connection names its process.
+-- The holder of the lock; a lease's connection names its process.
 SELECT format('%%s, since %%s', a.application_name, coalesce(date_trunc('second', a.backend_start)::text, '?')) AS words
   FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid <> pg_backend_pid()

@@ -2,7 +2,7 @@
 -- {staged} the rows of the load, {changes} those of them that differ; t and s are their aliases in every condition.
 
 -- name: load/table
--- What a table is to a load. Catalogue look-ups by oid: a name in a schema without USAGE would be refused first.
+-- A table as a load sees it. Catalogue look-ups by oid: a name in a schema without USAGE would be refused first.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, quote_ident(current_user) AS role,
        quote_ident(n.nspname) AS schema, c.relkind::text AS kind,
        has_schema_privilege(n.oid, 'USAGE') AS uses_schema,
@@ -51,7 +51,7 @@ SELECT pg_try_advisory_lock(%(lock_class)s, %(oid)s::int8::bit(32)::int4) AS loc
 SELECT pg_advisory_unlock(%(lock_class)s, %(oid)s::int8::bit(32)::int4);
 
 -- name: load/loading
--- Who loads the table.
+-- The session that loads the table.
 SELECT 'pid ' || l.pid || coalesce(' (user ' || a.usename || ', from ' || coalesce(host(a.client_addr), 'this host')
            || ', connected ' || date_trunc('second', a.backend_start)::text || ')', '') AS holder
   FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
@@ -130,7 +130,7 @@ SELECT {keys}, 'd' FROM {target} AS t
  AND NOT EXISTS (SELECT FROM {spared} AS s WHERE {match});
 
 -- name: load/counts
--- What the load changes.
+-- The changes that the load makes.
 SELECT compactory_change::text AS change, count(*) AS rows FROM {changes} GROUP BY 1;
 
 -- name: load/sample
@@ -145,7 +145,7 @@ SELECT json_object({names}, ARRAY[{before}]) AS before, json_object({names}, ARR
   FROM {staged} AS s JOIN {target} AS t ON {match} AND {active} AND NOT {differs} WHERE {wanted} LIMIT {limit};
 
 -- name: load/done
--- What a load of this id has changed.
+-- The changes that a load of this id has made.
 SELECT changed FROM compactory.loads WHERE "table" = %(oid)s::oid AND id = %(id)s;
 
 -- name: load/begin
@@ -188,7 +188,7 @@ UPDATE {target} AS t SET {flag} = false FROM {changes} AS s
  WHERE s.compactory_change = 'd' AND {match} AND {active};
 
 -- name: load/settle
--- What is deferred is checked now, where it can still be told what it was.
+-- Check deferred constraints now, while a failure can still be told with its cause.
 SET CONSTRAINTS ALL IMMEDIATE;
 
 -- name: load/record
@@ -196,7 +196,7 @@ SET CONSTRAINTS ALL IMMEDIATE;
 INSERT INTO compactory.loads ("table", id, changed) VALUES (%(oid)s::oid, %(id)s, %(changed)s);
 
 -- name: load/constraint
--- What a check constraint demands, and the columns that it is about.
+-- The expression of a check constraint, and the columns that it is about.
 SELECT pg_get_expr(c.conbin, c.conrelid) AS expression
   FROM pg_constraint AS c WHERE c.contype = 'c' AND c.conrelid = %(oid)s::oid AND c.conname = %(name)s;
 

@@ -232,7 +232,7 @@ OVERRIDING SYSTEM VALUE
 SELECT id, topic, key, payload, partition_key, headers, created_at FROM gone RETURNING id;
 
 -- name: outbox/put_back_freed
--- What waited behind a key of which nothing has failed any more.
+-- Messages that waited behind a key, once no message of the key has failed any more.
 WITH gone AS (DELETE FROM compactory.kafka_failed_messages AS f
                WHERE f.topic = %(topic)s AND f.reason IS NULL
                  AND NOT EXISTS (SELECT FROM compactory.kafka_failed_messages AS o

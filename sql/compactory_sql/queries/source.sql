@@ -26,7 +26,7 @@ LOCK TABLE {locked} IN ACCESS SHARE MODE;
 EXECUTE {sight};
 
 -- name: source/sight
--- What a poll sees, after the locks: its snapshot, WAL positions, the oid of the table's name now, shape, partitions.
+-- The view of a poll, after the locks: its snapshot, WAL positions, the oid of the table's name now, shape, partitions.
 PREPARE {sight} AS
 {parts}
 SELECT pg_current_snapshot()::text AS snapshot,
@@ -58,7 +58,7 @@ WITH parts AS MATERIALIZED (
 SELECT oid::regclass::text FROM pg_class WHERE relkind = 'f' AND oid = ANY ((SELECT oids FROM parts)::oid[]) ORDER BY 1;
 
 -- name: source/shape
--- What a session's plan of a table rests on: columns and types, which triggers there are, the files of its rows, and the
+-- The base of a session's plan of a table: columns and types, which triggers there are, the files of its rows, and the
 -- attributes of composite types where a column has one (types of users have ids from 16384 on). A trigger that was off
 -- for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite (ALTER COLUMN … TYPE …
 -- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. The
@@ -237,7 +237,8 @@ SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xi
 SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) IS DISTINCT FROM 'in progress';
 
 -- name: source/holders
--- Who runs or has prepared a transaction, by its 32-bit id, or the oldest one that has an id; none where none is open.
+-- The session that runs or has prepared a transaction, by the 32-bit id of that, or the oldest one that has an id; none
+-- where none is open.
 WITH wanted AS (
   SELECT coalesce(%(xid)s::text::xid, pg_snapshot_xmin(pg_current_snapshot())::xid) AS xid)
 SELECT a.backend_xid::text::int8 AS xid, a.datname::text AS database, a.usename::text AS "user", a.pid,
@@ -251,7 +252,7 @@ SELECT p.transaction::text::int8, p.database::text, p.owner::text, NULL, NULL, N
   FROM wanted JOIN pg_prepared_xacts AS p ON p.transaction = wanted.xid;
 
 -- name: source/lockers
--- Who has locked a table or a partition of it against readers, or stands before us in the queue for such a lock.
+-- Sessions that have locked a table or a partition of it against readers, or wait for such a lock before us.
 SELECT format('pid %s (user %s, application %s, %s)%s', a.pid, a.usename,
               coalesce(nullif(a.application_name, ''), 'without a name'),
               coalesce(a.state || ', transaction open since ' || date_trunc('second', a.xact_start)::text,
@@ -278,7 +279,7 @@ SELECT coalesce((SELECT c.reltuples::int8 FROM pg_class AS c WHERE c.oid = {oid}
 SELECT pg_try_advisory_lock_shared({class}, {key}) AS announced;
 
 -- name: source/running
--- Who runs a source of a connector on this database.
+-- Sessions of sources of a connector on this database.
 SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coalesce(' at ' || a.client_addr, ''),
               coalesce(date_trunc('second', a.backend_start)::text, '?')) AS holder
   FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)

@@ -1,10 +1,10 @@
--- What services need that enqueue: the functions run with their owner's rights.
+-- Rights of services that enqueue: the functions run with their owner's rights.
 GRANT USAGE ON SCHEMA compactory TO {enqueuer}, {executor};
 
 GRANT EXECUTE ON FUNCTION compactory.enqueue(text, jsonb, text, text, timestamptz, boolean, text, jsonb),
     compactory.enqueue_all(text[], text[], text[], text[], integer[], timestamptz[], boolean[], text[], text[]) TO {enqueuer}, {executor};
 
--- What executors need, and operators who retry, cancel and discard.
+-- Rights of executors, and of operators who retry, cancel and discard.
 GRANT SELECT ON compactory.jobs TO {executor};
 
 GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.jobs_live, compactory.job_executors TO {executor};

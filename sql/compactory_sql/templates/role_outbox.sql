@@ -1,11 +1,11 @@
--- What services need that publish: the functions run with their owner's rights.
+-- Rights of services that publish: the functions run with their owner's rights.
 GRANT USAGE ON SCHEMA compactory TO {publisher}, {relay};
 
 GRANT EXECUTE ON FUNCTION compactory.publish(text, bytea, bytea, text, jsonb),
     compactory.publish(text, text, text, text, jsonb), compactory.publish(text, bytea, text, text, jsonb),
     compactory.publish(text, text, bytea, text, jsonb) TO {publisher};
 
--- What relays need, and operators who retry and drop. No UPDATE of messages: what was published is sent or dropped.
+-- Rights of relays, and of operators who retry and drop. No UPDATE of messages: each is sent or dropped as it is.
 GRANT SELECT, INSERT, DELETE ON compactory.kafka_messages, compactory.kafka_failed_messages TO {relay};
 
 GRANT SELECT ON SEQUENCE compactory.kafka_messages_id_seq TO {relay};

@@ -1,4 +1,4 @@
--- What a sink needs, and operators who set offsets, retry and drop.
+-- Rights of a sink, and of operators who set offsets, retry and drop.
 GRANT TEMPORARY ON DATABASE {database} TO {sink};
 
 GRANT USAGE ON SCHEMA compactory TO {sink};

@@ -1,4 +1,4 @@
--- What a source needs of one table.
+-- Rights of a source on one table.
 GRANT USAGE ON SCHEMA {schema} TO {source};
 
 GRANT SELECT ON {table} TO {source};

@@ -1,4 +1,4 @@
--- What the application that maintains one table needs. No TRUNCATE, and nothing of schema compactory: the triggers
+-- Rights of the application that maintains one table. No TRUNCATE, and nothing of schema compactory: the triggers
 -- run with their owner's rights.
 GRANT USAGE ON SCHEMA {schema} TO {writer};
 

@@ -62,8 +62,8 @@ REFUSED = [
     ("\\h", "\\h is not supported; write the class out"),
     ("x\\", "ends with a backslash"),
     ("(?u)x", "flag u is not supported"),
-    ("x(?i)y", "what begins with (?i) is not supported"),
-    ("(?P<x>y)", "what begins with (?P< is not supported"),
+    ("x(?i)y", "a construct that begins with (?i) is not supported"),
+    ("(?P<x>y)", "a construct that begins with (?P< is not supported"),
     ("\\kx", "\\k is not supported"),
 ]
 

@@ -243,7 +243,7 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
     ("class_name", "settings", "expected"),
     [
         (CONVERTER, {}, [
-            "transforms.x.target.type: missing; what the time becomes: string, unix, Date, Time or Timestamp"
+            "transforms.x.target.type: missing; type of the result: string, unix, Date, Time or Timestamp"
         ]),
         (CONVERTER, {"target.type": "string"}, [
             "transforms.x: target.type string needs format, a SimpleDateFormat pattern"

@@ -89,7 +89,7 @@ _AS_DECODED = {Kind.BOOLEAN, Kind.INTEGER, Kind.FLOAT32, Kind.FLOAT64, Kind.TEXT
 
 
 def _cell(cell: Cell, write: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    """What is decoded of these kinds is never refused, and Avro takes it as it is."""
+    """Avro takes values of these kinds as they are; none is refused."""
     return cell.decode if cell.kind in _AS_DECODED and not cell.steps else writer_of(cell, write, None)
 
 

@@ -78,7 +78,7 @@ def _refusal(rest: str) -> str:
         return "classes within classes, && and -- are not supported" if "]" in rest else "a class is not closed"
     if rest[0] == "{":
         return "a brace must be a repetition such as {2,3}; write \\{ for the character"
-    return f"what begins with {rest[:4]} is not supported"
+    return f"a construct that begins with {rest[:4]} is not supported"
 
 
 def replace_first(pattern: re.Pattern[str], replacement: str) -> Callable[[str], str]:

@@ -1,6 +1,6 @@
 """A record as the compiler of the transform chain sees it: not values but where values come from.
 
-A chain is applied once per table to such a record, not once per row. What comes out is a tree of ``Cell`` (a column and
+A chain is applied once per table to such a record, not once per row. The result is a tree of ``Cell`` (a column and
 the conversions on its way), ``Constant`` and ``StructNode``; a converter turns it into one function of a row, so that
 renaming fields costs a row nothing.
 """

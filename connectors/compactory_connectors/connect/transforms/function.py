@@ -1,7 +1,7 @@
 """``compactory.transform``: a function of the user's behind all other transforms, as ``module:function``.
 
 It is called with a :class:`SourceRecord` for every row and returns one, with another ``value`` if it likes, or None to
-drop the row. What it raises counts as a row that can't be converted, about which ``errors.tolerance`` decides.
+drop the row. If it raises, the row counts as one that can't be converted, about which ``errors.tolerance`` decides.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def _condition(
 
 
 def _built(place: str, below: dict[str, str], registry: Mapping[str, Entry], what: str, problems: list[str]) -> Any:
-    """What the class ``type`` makes of its options; None where something is wrong with them."""
+    """The object that the class ``type`` makes of its options; None where something is wrong with them."""
     class_name = below.pop("type", "")
     entry = _find(class_name, registry)
     if entry is None:

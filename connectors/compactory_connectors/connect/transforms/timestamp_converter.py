@@ -47,7 +47,7 @@ class TimestampConverter(Transform):
     side: Side
     field: str = option("field that holds the time; empty: the whole value", "")
     target_type: str = option(
-        "what the time becomes: string, unix, Date, Time or Timestamp",
+        "type of the result: string, unix, Date, Time or Timestamp",
         parse=one_of("string", "unix", "Date", "Time", "Timestamp"),
     )
     format: DateFormat | None = option("SimpleDateFormat pattern of texts", "", _pattern)

@@ -1,4 +1,4 @@
-"""Transforms on a sink's records: the source's own, compiled once for every shape of key and value.
+"""Transforms on the records of a sink, compiled once for every shape of key and value.
 
 The source compiles a chain against the columns of a table; here the fields of a record stand in for columns.
 """

@@ -134,7 +134,7 @@ class Plan:
 
 
 def _column(halves: Sequence[Any], get: Callable[[Any], Any], texts: Texts) -> tuple[list[str], list[int]]:
-    """What COPY takes for one column, and the places of values that do not fit."""
+    """The texts of one column for COPY, and the places of values that do not fit."""
     try:
         plain = list(map(get, halves))
         if {texts.plain, NoneType}.issuperset(map(type, plain)):

@@ -92,7 +92,7 @@ class CursorColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorPolicy:
-    """What happens to a row that can't be converted."""
+    """The treatment of a row that can't be converted."""
 
     skip: bool = option(
         "a row that can't be converted stops its table (none), or is skipped and counted (all)",

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 RELATIONS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
-"""What can be polled, by ``pg_class.relkind``."""
+"""The kinds of relations that can be polled, by ``pg_class.relkind``."""
 
 _KINDS = {name.upper(): letter for letter, name in RELATIONS.items()}
 """The same by its type of JDBC."""

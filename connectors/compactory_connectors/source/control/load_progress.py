@@ -29,7 +29,7 @@ class Load:
         return max(0, self.of - self.rows) / self.rate if self.rate else None
 
     def fields(self) -> dict[str, float | None]:
-        """What the status shows; ``eta`` in seconds."""
+        """The fields of the status; ``eta`` in seconds."""
         eta = None if self.eta is None else round(self.eta, 1)
         return {"rows": self.rows, "of": self.of, "rate": round(self.rate), "eta": eta}
 

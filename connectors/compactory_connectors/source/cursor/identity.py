@@ -16,7 +16,7 @@ STORED_FIELDS = (
     "database_oid",
     "session",
 )
-"""What an offset has of it."""
+"""The fields that an offset holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ class PartialPoll:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Who changed an offset by hand, when (ISO 8601, UTC) and how; polls carry it along."""
+    """A change of an offset by hand: its author, time (ISO 8601, UTC) and command; polls carry it along."""
 
     by: str
     at: str
@@ -49,7 +49,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
-    """What the topic holds of a table.
+    """The part of a table that the topic holds.
 
     ``phase`` says which rows the next poll takes. ``seen_snapshot`` shows the rows that were sent; phases loading and
     comparing have none. ``durable`` is the newest seen snapshot that a crash of the server can't take back

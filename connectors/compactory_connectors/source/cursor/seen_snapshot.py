@@ -1,4 +1,4 @@
-"""What a poll has seen of a table: pure data, no I/O.
+"""The part of a table that a poll has seen: pure data, no I/O.
 
 ``updated_date`` is a transaction's start and ids are given before the commit, so neither tells which rows became
 visible since the last poll. A *seen snapshot* does: the ``pg_snapshot`` of that poll and, for a table without

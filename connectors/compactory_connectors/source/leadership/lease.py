@@ -1,7 +1,7 @@
 """One source at a time has a connector's lease and publishes; a thread of its own keeps the lease.
 
-The lease decides whose turn it is, so that sources do not fence each other in turns. What makes it impossible to
-publish without it is Kafka's transactional id; where transactions are off, the lease's time is all there is.
+The lease decides whose turn it is, so that sources do not fence each other in turns. Kafka's transactional id makes it
+impossible to publish without it; where transactions are off, there is only the lease's time.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which logged deletions no source needs any more, and their end.
+"""Removes logged deletions that no source needs any more.
 
-A source needs those that its offset does not cover. What every connector of a Kafka cluster has is in its offsets
+A source needs those that its offset does not cover. The offsets of all connectors of a Kafka cluster are in its offsets
 topic; connectors of other clusters are unknown here, hence the age below which nothing is removed.
 """
 

@@ -155,7 +155,7 @@ def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: 
     if table.kind not in "rpm" or reading is Reading.WHOLE:
         return
     leading = {index.columns[0] for index in table.indexes if index.columns}
-    if len(timestamps) > 1:  # what helps is an index on the expression, which is not looked for
+    if len(timestamps) > 1:  # only an index on the expression helps, and it is not looked for
         return
     wanted = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []
     for name in wanted:

@@ -46,13 +46,16 @@ class Plans:
         """Problems of the whole and of each table."""
         return [*self.problems, *(problem for _, its in self.unfit for problem in its)]
 
+    def sound(self) -> Plans:
+        """These plans. Raises ConfigError with all problems."""
+        if problems := self.all_problems:
+            raise ConfigError(problems)
+        return self
+
 
 def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
     """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
-    found = find_plans(server, connector)
-    if problems := found.all_problems:
-        raise ConfigError(problems)
-    return list(found.plans)
+    return list(find_plans(server, connector).sound().plans)
 
 
 def find_plans(server: Server, connector: ConnectorConfig, known: Container[tuple[int, str]] = ()) -> Plans:

@@ -115,7 +115,7 @@ class Conditions:
 
 
 def _before_and_at(expression: sql.Composable, value: str | None) -> tuple[sql.Composable, sql.Composable]:
-    """What sorts before a value, and what equals it; NULL sorts last."""
+    """Conditions of rows that sort before a value, and of rows that equal it; NULL sorts last."""
     if value is None:
         return sql.SQL("{} IS NOT NULL").format(expression), sql.SQL("{} IS NULL").format(expression)
     parts = {"name": expression, "value": sql.Literal(value)}

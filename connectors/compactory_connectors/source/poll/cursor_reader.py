@@ -1,4 +1,4 @@
-"""What is behind the last timestamp or id of a view, a query or another relation without row versions.
+"""Reads the rows behind the last timestamp or id of a view, a query or another relation without row versions.
 
 It does what the real connector does, and misses what that misses: rows that commit behind the place that was read. In
 pages it stops only between rows of different places, so that a restart repeats and loses nothing that was visible.

@@ -153,7 +153,7 @@ class NewRowsReader(Reader):
         done = self._after(base, rows, at)
         assert done.ids is not None
         ids = fresh = done.ids
-        for _, spans in self._unsafe:  # what waits already, waits for less
+        for _, spans in self._unsafe:  # spans that wait already wait for less
             fresh = fresh.flushed(spans)
         if fresh.unflushed:
             self._unsafe.append((at.written, fresh.unflushed))

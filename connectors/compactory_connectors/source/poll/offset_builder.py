@@ -68,7 +68,7 @@ class OffsetBuilder:
             groups = (base.seen_snapshot, visible, *[poll.seen_snapshot for poll in base.partial_polls])
             ids_seen = [xids, *[group.seen or () for group in groups if group]]
             floor, running = at.snapshot.xmin, {*at.snapshot.xip}
-            # what runs was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits
+            # a running transaction was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits
             above = frozenset([xid for each in ids_seen for xid in each if xid >= floor and xid not in running])
             seen_snapshot = SeenSnapshot(at.snapshot, above)
         # The newest seen snapshot whose WAL has been flushed. Of those still waiting only the oldest and the newest are

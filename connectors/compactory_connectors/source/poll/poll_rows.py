@@ -65,7 +65,7 @@ class PollRows:
         return base.seen_snapshot is None and self._written.usable
 
     def queries(self, base: SourceOffset) -> list[tuple[str, sql.Composed]]:
-        """What the offset does not cover, as raw rows: name and text of each query."""
+        """The queries of the rows that the offset does not cover: name and text of each."""
         found = [("rows", self._rows(self._where.unseen_rows(base)))]
         if self._plan.adopted and self.reads_log and base.seen_snapshot is not None:
             deleted = statement(
@@ -95,7 +95,7 @@ class PollRows:
         return bool(self._server.scalar(statement("source/left", table=self._table, left=left)))
 
     def readers(self, base: SourceOffset, fill: PageFill) -> dict[str, ChunkReader]:
-        """What reads the changes since ``base``, to be opened before it is known whether that is what a poll takes."""
+        """Readers of the changes since ``base``, to be opened before it is known whether a poll takes these rows."""
         connection = self._server.connection
         return {name: ChunkReader(connection, f"ahead {name}", query, fill) for name, query in self.queries(base)}
 
@@ -177,7 +177,7 @@ class PollRows:
                     page = []
 
     def _written_chunk(self, page: list[PGresult], *, more: bool) -> RowChunk:
-        """What Postgres wrote; the place of the last row that has a timestamp says how far the poll has come."""
+        """A chunk of records that Postgres wrote; its last row with a timestamp says how far the poll has come."""
         last = next(_backwards(page), None)
         dated = next((place for place in _backwards(page) if place[0].get_value(place[1], FIRST) is not None), last)
         ends = [self._end(*place) for place in dict.fromkeys((dated, last)) if place is not None]

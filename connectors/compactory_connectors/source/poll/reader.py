@@ -1,4 +1,4 @@
-"""What all readers of tables, views and queries have in common."""
+"""The common part of all readers of tables, views and queries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Reader(ABC):
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         self.plan = plan
         self.offset = offset
-        """What has been acknowledged."""
+        """The offset that has been acknowledged."""
         self._server = server
         self._where = Conditions(plan)
         self._render = Renderer(server, plan)

@@ -1,4 +1,4 @@
-"""What a poll hands over: records with the offset that covers them."""
+"""The result of a poll: records with the offset that covers them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a poll → records. What a row that can't be converted does is decided here."""
+"""Rows of a poll → records. Decides what follows from a row that can't be converted."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class TableReader(Reader):
         return True
 
     def _look_ahead(self, base: SourceOffset, fill: Callable[[], PageFill], expect: Expect | None) -> None:
-        """What has to be known of all rows before the first is handed over."""
+        """Look at all rows before the first is handed over: for the progress of a load, and for a comparison."""
         if base.seen_snapshot is None and self._load is None:
             self._load, self._loaded = (self._rows.expected(base), time.monotonic()), 0
         if expect is not None:
@@ -254,7 +254,7 @@ class TableReader(Reader):
 
 
 def _not_durable(offset: SourceOffset) -> SeenSnapshot | None:
-    """What the offset has seen, where what is durable of it is older: deletions between the two can't be pruned yet."""
+    """The offset's snapshot, where its durable one is older: deletions between them can't be pruned yet."""
     return None if _reaches(offset.durable, offset.seen_snapshot) else offset.seen_snapshot
 
 

@@ -1,10 +1,10 @@
 """When a key differs for good, and not only because it is on its way. Pure.
 
-Both sides change while they are read, so that no two looks are of one moment. What makes a verdict certain is the order
-of four steps (decision 0020): (1) the topic's end is noted, (2) the offset that the source has stored is read, (3) the
-table is read in one snapshot, (4) the topic is read to its end. A newest record from before (1) was written by a poll
-whose snapshot is older than that of (3). If the row differs from it, the row has changed in between. If the offset of
-(2) covers that change, the source has published it before (2), and (4) would have shown that record. It did not: the
+Both sides change while they are read, so that no two looks are of one moment. The order of four steps makes a result
+certain (decision 0020): (1) the topic's end is noted, (2) the offset that the source has stored is read, (3) the table
+is read in one snapshot, (4) the topic is read to its end. A newest record from before (1) was written by a poll whose
+snapshot is older than that of (3). If the row differs from it, the row has changed in between. If the offset of (2)
+covers that change, the source has published it before (2), and (4) would have shown that record. It did not: the
 difference will stay. Whatever the offset does not cover is *pending*, what has a record behind (1) is *changing*; both
 are looked at again.
 """
@@ -20,7 +20,7 @@ __all__ = ["Finding", "Row", "Rules", "Stored", "check"]
 
 
 class Finding(Enum):
-    """What is to be said of a key."""
+    """The result for one key."""
 
     EQUAL = "equal"
     MISSING = "missing"
@@ -47,7 +47,7 @@ class Finding(Enum):
 
 
 class Row:
-    """What a row of the table says besides its record, as bits; plain numbers, for every row is asked."""
+    """Facts about a row of the table besides its record, as bits. Plain numbers, because every row is checked."""
 
     DUE: Final = 1
     """The stored offset does not cover it."""
@@ -59,7 +59,7 @@ class Row:
 
 
 class Stored:
-    """What a record of the topic says besides its value, as bits."""
+    """Facts about a record of the topic besides its value, as bits."""
 
     LATE: Final = 1
     """It came after the topic's end had been noted."""
@@ -68,7 +68,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the connector promises of a topic."""
+    """The connector's promises about a topic."""
 
     removes: bool = True
     """Keys that the table lacks do not stay."""
@@ -79,9 +79,9 @@ class Rules:
 
 
 def check(rows: Iterable[tuple[bytes, int]], record: tuple[bytes, int] | None, rules: Rules) -> Finding:
-    """What is to be said of a key with these rows, of which any may be its record's, and its newest record.
+    """The result for a key with these rows, any of which may be its record's, and its newest record.
 
-    Both are what stands for a value, and flags.
+    Rows and record are a fingerprint of the value, and flags.
     """
     rows = list(rows)
     flags = 0

@@ -40,7 +40,7 @@ MOST_COMPARED = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What stands for keys and records. ``row`` packs both and flags; ``record`` a partition and timestamp as well."""
+    """Numbers and digests for keys and records. ``row`` packs both and flags; ``record`` partition and time as well."""
 
     key: Callable[[bytes], int]
     value: Callable[[bytes, bytes], int | bytes]
@@ -70,14 +70,14 @@ QUICK = Fingerprint(hash, lambda _key, value: hash(value), Struct("<qqB"), Struc
 """Numbers of this process alone."""
 
 DIGESTED = Fingerprint(_number, record_digest, Struct("<q16sB"), Struct("<q16sBHq"))
-"""What digests are made of; the range of a key is the highest byte of its number."""
+"""The fingerprint for digests; the range of a key is the highest byte of its number."""
 
 R = TypeVar("R", bound=ProducerRecord)
 
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What a comparison counted. ``suspects`` are keys that are not equal, by their numbers."""
+    """The counts of a comparison. ``suspects`` are keys that are not equal, by their numbers."""
 
     expected: int = 0
     stored: int = 0
@@ -187,7 +187,7 @@ class Comparison:
     def lacking(self, records: Iterable[R], *, updates: bool = True) -> list[R]:
         """The records that the topic lacks; without ``updates`` those whose key has no value there.
 
-        They count as sent from now on. What partitions have with different values is lacking.
+        They count as sent from now on. A record that partitions have with different values is lacking.
         """
         newest, found = self._newest, list[R]()
         for record in records:
@@ -216,7 +216,7 @@ class Comparison:
 
     @cached_property
     def _newest(self) -> dict[int, object]:
-        """What stands for each key's value in the topic; None for a tombstone."""
+        """The fingerprint of each key's value in the topic; None for a tombstone."""
         found: dict[int, object] = {}
         unpack = self._fingerprint.record.unpack
         for records in self._records.drain():

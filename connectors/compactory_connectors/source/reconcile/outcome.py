@@ -1,4 +1,4 @@
-"""What a verification found, for people and programs."""
+"""The outcome of a verification, for people and programs."""
 
 from __future__ import annotations
 

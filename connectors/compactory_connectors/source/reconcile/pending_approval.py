@@ -1,4 +1,4 @@
-"""What of a table waits for an operator: shown, logged, approved by its id, or let go."""
+"""A removal that waits for an operator: shown, logged, approved by its id, or let go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PendingApproval:
         self._approved: str | None = None
         self._detail: str | None = None
         self.removal: HeldRemoval | None = None
-        """What is held, where an approval would let it pass."""
+        """The held removal, where an approval would let it pass."""
 
     @property
     def active(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a comparison says of itself while it runs."""
+"""The progress of a comparison while it runs."""
 
 from __future__ import annotations
 

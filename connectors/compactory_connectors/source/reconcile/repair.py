@@ -52,7 +52,7 @@ _KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResentRows:
-    """What was sent, and how many keys were left alone because their rows can't be converted."""
+    """Numbers of records sent, and of keys left alone because their rows can't be converted."""
 
     records: Sequence[_KeyValue] = ()
     left_alone: int = 0

@@ -1,8 +1,8 @@
 """Finds keys that a topic has and its table has not, a slice at a time, so that polls go on in between.
 
-The first sweep compares the topic with every key of the table. What it learns of the table (a hash and the numbers of
-the keys of each range of its primary key) and what was published since make later ones cheap: Postgres hashes its keys,
-and only ranges that changed are fetched.
+The first sweep compares the topic with every key of the table. It keeps a hash and the numbers of the keys of each
+range of the primary key. These and the records published since make later sweeps cheap: Postgres hashes its keys, and
+only ranges that changed are fetched.
 
 A key is taken for vanished when it lived in the topic, no range had it, and nothing was published of it since the sweep
 began. The ranges come from several snapshots: a row that moved between them is a new version, which a poll has

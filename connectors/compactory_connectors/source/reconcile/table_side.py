@@ -1,4 +1,4 @@
-"""What a table says its topic should hold: every row's record, in one snapshot."""
+"""The records that a topic should hold, by its table: every row's, in one snapshot."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Look:
             yield found
 
     def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
-        """What is not the plain case: nothing for a row that goes elsewhere, or that a Filter drops."""
+        """The record of a row that is no plain case: none for a row that goes elsewhere, or that a Filter drops."""
         plan, flags = self.plan.rows, int(row[self._flags_at] or 0)
         try:
             record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)

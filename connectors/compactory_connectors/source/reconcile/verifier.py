@@ -45,7 +45,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class _TopicState:
-    """What the offsets topic says of the tables at a moment."""
+    """The tables' offsets in the offsets topic at a moment."""
 
     offsets: tuple[SourceOffset | None, ...]
     rules: Rules
@@ -70,6 +70,7 @@ class Verifier:
         self._kafka = kafka
         self._server = server
         self._plans = plans
+        self._keys = [key_of(connector.name, server.database, plan) for plan in plans]
         self._options = options
         self._progress = progress
         self._unreadable: list[str] = []
@@ -146,19 +147,19 @@ class Verifier:
                 self._unreadable = look.unreadable[:_MOST_REASONS] or self._unreadable
 
     def _topic_state(self, topic: str, whole: bool) -> _TopicState:
-        """What is stored now. An offset that is about another topic of that name says nothing of this one."""
+        """The offsets that are stored now. An offset about another topic of that name says nothing of this one."""
         stored = read_offsets(self._kafka)
         mine = {item.key: item for item in stored}
-        keys = [key_of(self._connector.name, self._server.database, plan) for plan in self._plans]
         ids = {name: found.topic_id for name, found in self._kafka.topics({plan.topic for plan in self._plans}).items()}
         offsets = tuple(
-            _about(mine.get(key), plan.topic, ids.get(plan.topic)) for key, plan in zip(keys, self._plans, strict=True)
+            _about(mine.get(key), plan.topic, ids.get(plan.topic))
+            for key, plan in zip(self._keys, self._plans, strict=True)
         )
         others = sorted(
             item.table
             for item in stored
             if item.offset is not None and item.offset.topic is not None and item.offset.topic[0] == topic
-            if item.table not in {mine[key].table for key in keys if key in mine}
+            if item.table not in {mine[key].table for key in self._keys if key in mine}
         )
         if others:
             self._note(
@@ -203,7 +204,6 @@ class Verifier:
         findings.update(suspects.findings.values())
         stay = [number for number, finding in suspects.findings.items() if finding.stays]
         stored = {item.key: item for item in read_offsets(self._kafka)}
-        keys = [key_of(self._connector.name, self._server.database, plan) for plan in self._plans]
         differences: list[Difference] = [suspects.difference(number) for number in stay]
         return Outcome(
             topic=side.topic,
@@ -214,7 +214,7 @@ class Verifier:
             differences=tuple(sorted(differences, key=lambda each: each.key)),
             doubled=tally.doubled,
             sources=tuple(self._sources()),
-            polled=all(key in stored and stored[key].offset is not None for key in keys),
+            polled=all(key in stored and stored[key].offset is not None for key in self._keys),
             rounds=rounds,
             seconds=seconds,
             unreadable=tuple(self._unreadable),

@@ -1,7 +1,7 @@
 """One question for many tables: which of them may have changed. Asks Postgres, and polls nothing.
 
-What it says to be unchanged is unchanged: every row version that was committed since the last probe is evidence, and so
-is every change of the catalogue. What it suspects may be unchanged all the same.
+A table that it calls unchanged is unchanged: every row version that was committed since the last probe is evidence, and
+so is every change of the catalogue. A table that it suspects may be unchanged all the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Heartbeats: a row that the source renews in Postgres and publishes, so that readers know how old their data is.
 
 They tell an idle table from a source that hangs, and take the way of every change: a commit in Postgres, the session's
-thread, a Kafka transaction. What keeps the tables from being published keeps them from coming, too.
+thread, a Kafka transaction. A fault that keeps the tables from being published keeps heartbeats from coming, too.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from compactory_connectors.topics.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
 from ..config.selection import RELATIONS
-from ..plan.planning import find_plans, plan_tables
+from ..plan.planning import find_plans
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.readers import open_reader
 from ..postgres.server import Server, connected, statement
@@ -82,11 +82,11 @@ def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> Connecto
     key, value = connector.key_converter.dry(), connector.value_converter.dry()
     connector = replace(connector, key_converter=key, value_converter=value)
     with connected(connector.connection) as server:
-        plans = plan_tables(server, connector)
-        warnings = find_plans(server, connector).warnings
-        if not plans:
+        found = find_plans(server, connector).sound()
+        warnings = found.warnings
+        if not found.plans:
             warnings = (*warnings, connector.selection.nothing(connector.connection.server))
-        tables = tuple(_preview(server, connector, plan, limit) for plan in plans)
+        tables = tuple(_preview(server, connector, plan, limit) for plan in found.plans)
     return ConnectorPreview(tables=tables, notes=connector.notes, warnings=warnings)
 
 

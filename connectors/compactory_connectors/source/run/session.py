@@ -1,8 +1,8 @@
 """One connected life of a connector: from the offsets it found to the first failure of Postgres or Kafka.
 
 Owned by one thread. A failure of either side ends the session; whoever runs it opens another one, which reads the
-offsets again, so nothing that was in flight needs to be remembered. What goes wrong with one table alone, and tables
-that come and go, don't disturb the others.
+offsets again, so nothing that was in flight needs to be remembered. Faults of one table alone, and tables that come and
+go, don't disturb the others.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from compactory.errors import CompactoryError, ConfigError, LeaseLost, Unreachable
+from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.topics.publisher import TransactionTimedOut
@@ -160,8 +160,8 @@ class Source:
     def _show_tables(self, *, strict: bool) -> None:
         with connected(self._connector.connection) as server:
             found = find_plans(server, self._connector)
-        if strict and (problems := found.all_problems):
-            raise ConfigError(problems)
+        if strict:
+            found.sound()
         self._board.only([plan.qualified for plan in found.plans])
         for plan in found.plans:
             how = plan.reading

@@ -75,7 +75,7 @@ class TableTask:
     reader: Reader
     key: bytes
     plan: TablePlan = field(init=False)
-    """What is fixed about it."""
+    """The reader's plan."""
     others: list[str] = field(default_factory=list)
     """Other tables that are published to its topic."""
     schedule: Schedule = field(init=False)

@@ -1,1 +1,1 @@
-"""What is wrong with rows, and what becomes of those with which something is."""
+"""Faults of rows, and the treatment of rows that have some."""

@@ -52,7 +52,7 @@ class Reason:
 
 @dataclass(slots=True)
 class _Checked:
-    """What is asked of a column or a row, in Spark's SQL: ``broken`` of each row, ``reasons`` only of broken ones."""
+    """The checks of a column or a row, in Spark's SQL: ``broken`` for each row, ``reasons`` only for broken ones."""
 
     broken: list[str] = field(default_factory=list)
     reasons: list[tuple[Reason, str]] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Checks:
     """By column: frames of one column ``value`` of text, each value once, that its reference allows."""
     reasons: list[Reason] = field(default_factory=list)
     _literals: dict[str, str] = field(default_factory=dict)
-    """What the rules compare with, by what is said where it is no value of its column."""
+    """Literals that the rules compare with, by the complaint where one is no value of its column."""
 
     def frame(self, parts: Sequence[Part]) -> DataFrame:
         """All rows: the target's columns, the places of :mod:`parts`, and :data:`REASONS`.
@@ -120,7 +120,7 @@ class Checks:
         return valued.selectExpr(*names, *PLACE, RAW, FAULT, *orders, wrong)
 
     def _text(self, frame: DataFrame, part: Part, types: Mapping[str, DataType], item: Filling) -> str:
-        """What fills a column, as text: trimmed, without the texts that stand for null."""
+        """The value for a column, as text: trimmed, without the texts that stand for null."""
         rule, place = item.rule, self.mapped.places[part.layout.label].get(item.name)
         if rule.value is not None:
             value = literal(rule.value)
@@ -201,7 +201,7 @@ class Checks:
             raise ConfigError(problems)
 
     def _order(self, part: Part) -> dict[str, str]:
-        """What decides between rows of a key, where it is a column of the source: by the name that it gets."""
+        """The source's columns that decide between rows of a key, by the names that they get."""
         names = {item.name for item in self.mapped.fillings}
         places = {"file": FILE, "line": LINE} | {name: position(at) for at, name in enumerate(part.layout.columns)}
         found = {}

@@ -97,7 +97,7 @@ class Judged:
         return Counted(read=read, rejected=rejected, reasons=dict(sorted(counted.items(), key=lambda each: -each[1])))
 
     def _fields(self) -> list[Filling]:
-        """What fields of records fill that need not have them."""
+        """Columns filled from fields that records need not have."""
         if all(part.layout.declared for part in self.parts):
             return []
         return [item for item in self.checks.mapped.fillings if item.source is not None and not item.rule.optional]

@@ -40,7 +40,7 @@ _BUCKET: Final = 5_000_000  # offsets of a task at most, if a key may be in any 
 
 @dataclass
 class Piece(InputPartition):
-    """What one task reads: spans, and of their keys one of several buckets; where a topic's keys are.
+    """The share of one task: spans, and of their keys one of several buckets; where a topic's keys are.
 
     Spark pickles the reader before it asks for pieces, so they carry what is found out then.
     """
@@ -152,7 +152,7 @@ def _raw(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def row_shape(options: ReadOptions, schema: StructType, *, changes: bool) -> RowShape:
-    """What rows look like. Raises ConfigError with every column that there is not."""
+    """The shape of rows. Raises ConfigError with every column that does not exist."""
     fields = checked_fields(schema, raw=options.raw)
     return RowShape(
         schema=arrow_schema(schema),
@@ -193,7 +193,7 @@ def _newer(kafka: Kafka, extent: Extent, since_ms: int | None) -> Extent:
 
 
 def reading_of(options: ReadOptions, shape: RowShape) -> Reading:
-    """What the tasks have to know of the topic."""
+    """The facts about the topic that tasks need."""
     headers = options.raw and "headers" in shape.schema.names
     return Reading(
         properties=options.kafka, topic=options.directory.topic, spans=(), keyless=options.raw, headers=headers

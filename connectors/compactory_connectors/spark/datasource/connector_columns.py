@@ -1,4 +1,4 @@
-"""What a connector's file says of the values of its topic: their columns, their envelope, how decimals are written."""
+"""The values of a topic by its connector's file: their columns, their envelope, how decimals are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``df.write.format("compactory")`` does with a directory mastered in Kafka: its server takes the rows.
+"""``df.write.format("compactory")`` into a directory mastered in Kafka: its server takes the rows.
 
 One process at a time writes such a directory; a producer of the job's own would fence it, and be fenced by its next
 write. So tasks send their rows to the server as any client does: a row is checked as a PUT is, and written as one.
@@ -38,7 +38,7 @@ _LONGEST: Final = 80
 
 @dataclass
 class _Sent(WriterCommitMessage):
-    """What became of a task's rows."""
+    """The outcome of a task's rows."""
 
     written: int = 0
     refused: int = 0

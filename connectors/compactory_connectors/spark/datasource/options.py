@@ -49,7 +49,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What is read, and how. Travels to the executors with Kafka's properties, secrets included: never log it."""
+    """The options of a read. Travels to the executors with Kafka's properties, secrets included: never log it."""
 
     kafka: Mapping[str, Any] = field(repr=False)
     directory: Directory[Any]
@@ -141,7 +141,7 @@ def _number_problems(written: Mapping[str, str], names: Sequence[str]) -> Iterat
 def write_problems(
     given: Mapping[str, str], names: Sequence[str], seconds: Sequence[str], overwrite: bool
 ) -> list[str]:
-    """What is wrong with options of ``df.write``, of which ``names`` exist and ``seconds`` are numbers."""
+    """The problems of options of ``df.write``, of which ``names`` exist and ``seconds`` are numbers."""
     known = {name.lower() for name in names}
     problems = [
         f"there is no option {name!r} for writing{nearest(name, names)}" for name in given if name.lower() not in known

@@ -1,4 +1,4 @@
-"""What filters of a query spare: partitions, offsets and keys that no row of the result can have. Pure.
+"""Filters of a query spare partitions, offsets and keys that no row of the result can have. Pure.
 
 Spark applies every filter again, so what is not understood here costs time only.
 """
@@ -36,7 +36,7 @@ class Narrowed:
         return found
 
     def spans(self, spans: Iterable[Span]) -> list[Span]:
-        """What is left of these; for raw records only, of which each stands for itself."""
+        """The rest of these spans; for raw records only, of which each stands for itself."""
         kept: list[Span] = []
         for span in spans:
             if self.partitions is not None and span.partition not in self.partitions:

@@ -1,4 +1,4 @@
-"""What ``df.write.format("compactory")`` does with a table: tasks stage rows beside it, and the commit merges them.
+"""``df.write.format("compactory")`` into a table: tasks stage rows beside it, and the commit merges them.
 
 Spark calls `writer`, `write` and `commit` in processes of their own.
 """
@@ -31,7 +31,7 @@ _NESTED: Final = (t.StructType, t.ArrayType, t.MapType, t.VariantType)
 
 @dataclass
 class _Copied(WriterCommitMessage):
-    """What a task says of itself."""
+    """The report of a task."""
 
     done: Done
 

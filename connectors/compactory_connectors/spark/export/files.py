@@ -38,7 +38,7 @@ _READ: Final[dict[str, dict[str, Any]]] = {
         "maxCharsPerColumn": -1,
         "mode": "FAILFAST",
         "nullValue": "\0",
-        "emptyValue": "",  # what is nothing becomes the one, "" the other: they must not be equal
+        "emptyValue": "",  # null becomes the one, "" the other: they must not be equal
     },
     "json": {"mode": "FAILFAST", **_TIMES},
 }

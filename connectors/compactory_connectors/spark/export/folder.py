@@ -73,7 +73,7 @@ class ExportFolder:
         self._delete(_BEGUN)
 
     def manifest(self) -> Manifest:
-        """What the export is. Raises ConfigError where it is none."""
+        """The description of the export. Raises ConfigError where there is none."""
         if not self._files.exists(self._at(MANIFEST)):
             raise ConfigError(f"{self.path} is no export: it has no {MANIFEST} (an export that was cut off has none)")
         return read_manifest(self._read(MANIFEST), f"{self.path}/{MANIFEST}")

@@ -33,7 +33,7 @@ _LARGE: Final = 5_000_000  # offsets of a partition above which several tasks re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What is exported, and how.
+    """The options of an export.
 
     ``since`` is the folder of an export: only what has changed after it. ``columns`` are in Spark's words; else they
     are found in the values. ``wait`` are seconds for which an open transaction is waited for, ``task_memory`` bytes of
@@ -107,7 +107,7 @@ def export(
 def _shape(
     directory: Directory[Any], extent: Extent, kafka: Kafka, options: ExportOptions, before: Manifest | None
 ) -> Shape:
-    """What rows look like at first."""
+    """The shape of rows before a value has been read."""
     kind = Export.HISTORY if options.history else Export.FULL if before is None else Export.CHANGES
     shape = Shape(
         envelope=directory.envelope, active=directory.active, export=kind, partitions=1 + max(extent.ends, default=0)

@@ -1,4 +1,4 @@
-"""What an export is: of which records, how many, with which digest, in which files. Pure; written as JSON.
+"""The description of an export: its records, their number and digest, its files. Pure; written as JSON.
 
 ``_manifest.json`` is written last: a folder without it holds no export, whatever else is in it.
 """

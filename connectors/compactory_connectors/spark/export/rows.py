@@ -1,7 +1,7 @@
-"""What a task of an export does with records: rows of files, as typed rows are, counted on the way.
+"""A task of an export makes rows of files from records, as typed rows are made, and counts them.
 
-Runs in the executors. What it counts goes to an accumulator, which takes each task of the job that writes the files
-once, however often it was tried.
+Runs in the executors. Its counts go to an accumulator, which takes each task of the job that writes the files once,
+however often it was tried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Shape", "rows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What rows look like: columns of the values' fields, then those of the record, whose names begin with ``_``.
+    """The shape of rows: columns of the values' fields, then those of the record, whose names begin with ``_``.
 
     Of :data:`Export.CHANGES` removed keys are rows too (``_op`` is ``delete``); of :data:`Export.HISTORY` records have
     ``_valid_from`` and ``_valid_to`` as well. ``fields`` are in JSON's types.
@@ -48,7 +48,7 @@ class Shape:
 
     @classmethod
     def of(cls, manifest: Manifest) -> Self:
-        """What the rows of an export look like."""
+        """The shape of the rows of an export."""
         columns = columns_of(manifest.columns)
         return cls(
             fields=in_json(columns.fields),

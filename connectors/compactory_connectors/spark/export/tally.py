@@ -1,4 +1,4 @@
-"""What tasks count on the way: rows, removals, bad records, digests, types; added up wherever it comes from. Pure."""
+"""The counts of tasks: rows, removals, bad records, digests, types; added up wherever they come from. Pure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def tally_of(spark: SparkSession) -> Accumulator[Tally]:
 
 
 def digest_sums(keys: Sequence[bytes], values: Sequence[bytes]) -> npt.NDArray[np.uint64]:
-    """What `Tally.sums` has for these records; faster than `DirectoryDigest`, as numpy adds a batch at a time."""
+    """The numbers of `Tally.sums` for these records; faster than `DirectoryDigest`, as numpy adds a batch at a time."""
     sums = _no_sums()
     if not keys:
         return sums

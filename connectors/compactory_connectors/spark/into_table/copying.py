@@ -1,4 +1,4 @@
-"""What a Spark task does with its rows: copy them into the staging table, in one transaction of its own.
+"""A Spark task copies its rows into the staging table, in one transaction of its own.
 
 Runs in Python workers. A task that is tried again, or that runs twice, copies twice; which of its transactions counts
 is for the driver to say, who is told the transaction's id by the attempt that Spark took.
@@ -28,7 +28,7 @@ RESULT: Final = pa.schema(
         ("refused", pa.string()),
     ]
 )
-"""What a task says of itself: its transaction, how many rows it copied and left out, how many of those that it copied
+"""The report of a task: its transaction, how many rows it copied and left out, how many of those that it copied
 have a value in each column, and why Postgres refused one.
 """
 
@@ -45,7 +45,7 @@ _SETTINGS: Final = (
     "SET IntervalStyle = postgres; SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC';"
     " SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 )
-"""What a task sends means the same whatever role and database say, and takes as long as Spark does."""
+"""A task's texts mean the same whatever role and database say, and may take as long as Spark does."""
 
 _LOST: Final = ("08", "53", "57", "58")
 """Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""

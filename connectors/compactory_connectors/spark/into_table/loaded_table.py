@@ -43,7 +43,7 @@ class LoadedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTable:
-    """What a load has to know. ``sql`` is the quoted name with the schema, ``label`` what people call it.
+    """A table as a load knows it. ``sql`` is the quoted name with the schema, ``label`` its name for people.
 
     ``active`` is the column that soft deletion sets false; ``newest`` the one by which the newest of a key's inactive
     rows is told. ``unique``: the server keeps two active rows from having one key.
@@ -60,7 +60,7 @@ class LoadedTable:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return f"table {self.sql}"
 
     @property

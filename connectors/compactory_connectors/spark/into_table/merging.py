@@ -28,7 +28,7 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """What was found, and the statements that do it. ``total``: keys of the load, without those it calls inactive."""
+    """The differences, and statements that apply them. ``total``: keys of the load, without those it calls inactive."""
 
     statements: LoadSql
     differences: Differences
@@ -164,7 +164,7 @@ def _samples(connection: psycopg.Connection[Any], statements: LoadSql, change: C
 
 
 def _refused(connection: psycopg.Connection[Any], statements: LoadSql, error: psycopg.Error) -> CompactoryError:
-    """What Postgres has against a row, with the row's key where it can be found."""
+    """The refusal of a row by Postgres, with the row's key where it can be found."""
     said = error.diag.message_primary or str(error)
     which = ""
     if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ForeignKeyViolation):

@@ -61,7 +61,7 @@ class Staging:
         self._connection = connection
         self._table = table
         self.stem = stem or f"load_{table.oid}_{token_hex(4)}"
-        """What its tables' names begin with; another connection goes on with what was staged under it."""
+        """The beginning of its tables' names; another connection goes on with the rows that were staged under it."""
         self._locked = False
 
     def claim(self, wait: float) -> None:

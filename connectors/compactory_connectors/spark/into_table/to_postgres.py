@@ -74,7 +74,7 @@ class PostgresTarget:
 
     @property
     def columns(self) -> Sequence[TargetColumn]:
-        """What may be filled: all but what the server or the table's triggers fill. Raises ConfigError."""
+        """The columns that a load may fill; the server and the table's triggers fill the others. Raises ConfigError."""
         return self._table.targets
 
     @property
@@ -83,7 +83,7 @@ class PostgresTarget:
         return self._table.key
 
     def repeated(self) -> Written | None:
-        """What a load of this id has changed, where it was done before; nothing is left to do then."""
+        """The changes of a load of this id, where it was done before; nothing is left to do then."""
         with self._errors():
             return self._done(self._connection)
 
@@ -167,7 +167,7 @@ class PostgresTarget:
             if "_staging" in self.__dict__:
                 self._staging.close()
         except psycopg.Error:
-            pass  # what is left is dropped by the next load
+            pass  # the next load drops the rest
         finally:
             connection.close()
 
@@ -231,7 +231,7 @@ class PostgresTarget:
         return Written(counts={Change(name): number for name, number in dict(row[0]).items()}, repeated=True)
 
     def _outcome(self) -> Written:
-        """What became of a merge whose connection was lost: the transaction may have been committed all the same.
+        """The outcome of a merge whose connection was lost: the transaction may have been committed all the same.
 
         Or be about to be: only when the old connection's lock is gone the server has ended what it was asked for.
         """

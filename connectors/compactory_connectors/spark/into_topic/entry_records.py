@@ -32,7 +32,7 @@ _WRITTEN = {
     "timestamp_ntz": "replace(string({}), ' ', 'T')",
     "timestamp": "concat(replace(string({}), ' ', 'T'), '+00:00')",
 }
-"""What Spark makes of columns that JSON has no like of, by the types that it holds them in."""
+"""Expressions of Spark for columns of types that JSON lacks, by Spark's types."""
 _DOCUMENTS = {"json", "jsonb"}
 
 
@@ -79,7 +79,7 @@ class EntryRecords:
 
     @property
     def columns(self) -> tuple[TargetColumn, ...]:
-        """What a load fills."""
+        """The columns that a load fills."""
         return tuple(
             TargetColumn(name=name, type=kind, nullable=name != self.key_column) for name, kind in self.types.items()
         )

@@ -44,7 +44,7 @@ _TAIL: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a comparison left: packed records, and the topic that they were compared with."""
+    """The result of a comparison: packed records, and the topic that they were compared with."""
 
     changes: DataFrame
     extent: Extent

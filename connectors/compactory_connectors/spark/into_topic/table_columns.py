@@ -44,7 +44,7 @@ _NAMES: Final = {
     "timestamp with time zone": "timestamptz",
     "time without time zone": "time",
 }
-"""What ``pg_type`` calls the types that SQL spells otherwise."""
+"""The names in ``pg_type`` of types that SQL spells otherwise."""
 _LENGTHS: Final = {"varchar", "bpchar"}
 _FRACTIONS: Final = {"timestamp", "timestamptz", "time"}
 _WRITTEN: Final = {
@@ -105,7 +105,7 @@ def _modifiers(column: Column) -> str:
 
 
 def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> tuple[Table, bytes | None]:
-    plans = find_plans(server, connector)  # what is wrong with other tables does not matter here
+    plans = find_plans(server, connector)  # faults of other tables do not matter here
     found = [plan for plan in plans.plans if topic in plan.rows.topics]
     if not found:
         there = [name for plan in plans.plans for name in plan.rows.topics]

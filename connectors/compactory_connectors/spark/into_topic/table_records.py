@@ -1,7 +1,7 @@
 """Records as the source of a connector makes them of the same rows, byte for byte.
 
-The row function is the source's own (``source.chain``). Spark writes the texts that it is given, as Postgres would have
-sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
+The row function is the source's own (``source.plan.chain``). Spark writes the texts that it is given, as Postgres would
+have sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
 ``column_types``) but where it spells a value in one way only.
 """
 
@@ -43,7 +43,7 @@ _SHAPES: Final = {
     "time without time zone": re.compile(rb"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{0,5}[1-9])?|24:00:00"),
     "oid": re.compile(rb"0|[1-9]\d{0,9}"),
 }
-"""What a string has to look like to be what Postgres would send, for types of which more is read than is written."""
+"""The form of a string as Postgres would send it, for types of which Postgres reads more forms than it writes."""
 
 
 def as_postgres(column: str, kind: ColumnType) -> str:
@@ -108,7 +108,7 @@ class TableRecords:
 
     @property
     def columns(self) -> tuple[TargetColumn, ...]:
-        """What a load fills."""
+        """The columns that a load fills."""
         used = [column for column in self.table.columns if column.name in self.needs]
         return tuple(
             TargetColumn(name=column.name, type=str(type_of(column)), nullable=not column.not_null) for column in used

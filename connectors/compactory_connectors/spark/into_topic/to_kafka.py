@@ -83,7 +83,7 @@ class KafkaTarget:
 
     @cached_property
     def columns(self) -> Sequence[TargetColumn]:
-        """What its records are made of: a load fills all of it. Asked once; :meth:`write` makes sure again.
+        """The columns of its records: a load fills all of them. Asked once; :meth:`write` makes sure again.
 
         Raises ConfigError, LeaseLost where the topic is a source's, Unreachable.
         """
@@ -192,7 +192,7 @@ class KafkaTarget:
         return in_arrow(joined.select(*wanted), judge.__call__, CHANGES)
 
     def _there(self, extent: Extent) -> DataFrame:
-        """What the topic has of each key, with other places where it lives; a topic of one partition has none."""
+        """The topic's record of each key, with other places where the key lives; a topic of one partition has none."""
         if self._homes(extent) in {None, 0, 1}:
             found = latest(self._spark, self._kafka, extent).selectExpr(
                 "key", "value", f"CAST(NULL AS {COPIES}) AS copies"

@@ -1,4 +1,4 @@
-"""What a load changes in a topic: its records beside the newest ones that are there. Pure, and runs in the executors.
+"""The changes of a load in a topic: its records beside the topic's newest. Pure, and runs in the executors.
 
 Tasks keep to themselves what stays, count everything, and pack what has to be sent, so that a driver which sends it in
 one transaction is handed finished bytes.
@@ -55,7 +55,7 @@ class Outgoing(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What a task has seen, in numbers and some examples. Adds up."""
+    """The keys that a task has seen, in numbers and some examples. Adds up."""
 
     counts: dict[str, int] = field(default_factory=dict)
     present: int = 0
@@ -128,7 +128,7 @@ def living(directory: Directory[Any]) -> Callable[[bytes | None], bool]:
 
 
 def change_of(before: bytes | None, after: bytes | None, lives: Callable[[bytes | None], bool]) -> Change:
-    """What becomes of a key by a record; None is a tombstone, or nothing."""
+    """The change of a key by a record; None is a tombstone, or nothing."""
     if before == after:
         return Change.UNCHANGED
     if not lives(after) and lives(before):

@@ -1,4 +1,4 @@
-"""Who may write a directory's topic: nobody but the load, while it does.
+"""The right to write a directory's topic: while a load writes it, nobody else may.
 
 A source owns its topic: what it has stored says what the topic holds, and a load would make that untrue for good. A
 load into a connector's topic therefore needs a connector that never published, or whose offsets were reset; it holds

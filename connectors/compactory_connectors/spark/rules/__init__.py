@@ -1,1 +1,1 @@
-"""What a load demands of its rows: as YAML, and beside the columns of sources and targets."""
+"""The demands of a load on its rows: as YAML, and beside the columns of sources and targets."""

@@ -52,7 +52,7 @@ class Filling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """What is loaded; the same for every file of a source."""
+    """The columns to load; the same for every file of a source."""
 
     fillings: tuple[Filling, ...]
     places: Mapping[str, Mapping[str, int]]
@@ -65,7 +65,7 @@ class Mapped:
 def map_columns(
     layouts: Sequence[Layout], columns: Sequence[TargetColumn], key: Sequence[str], rules: Rules, *, whole: bool = False
 ) -> Mapped:
-    """What fills which column; with ``whole`` each has to be filled. Raises ConfigError with every problem found."""
+    """The source of each column; with ``whole`` each has to be filled. Raises ConfigError with every problem found."""
     problems = _of_rules(columns, key, rules)
     fillings = [_filling(column, key, rules) for column in columns]
     named = [item for item in fillings if item.name in rules.columns]

@@ -1,4 +1,4 @@
-"""What a load demands of its rows: the sections of a rules file. Pure.
+"""The demands of a load on its rows: the sections of a rules file. Pure.
 
 Every value is text until its field reads it, as ``rules_file`` hands texts on as they are written.
 """
@@ -116,7 +116,7 @@ class ReadOptions(_Section):
     delimiter: Sign = ","
     quote: Sign = '"'
     escape: Sign | None = None
-    """What takes a quote's meaning within quotes; None: a quote is doubled, as RFC 4180 says."""
+    """The character before a quote within quotes; None: a quote is doubled, as RFC 4180 says."""
     encoding: Annotated[str, BeforeValidator(_encoding)] = "UTF-8"
     header: Texts = ()
     """Names of the columns of CSV files that have no header line."""
@@ -146,7 +146,7 @@ class Reference(_Section):
 
 
 class ColumnRule(_Section):
-    """What fills a column of the target, and what it demands."""
+    """The source of a column of the target, and the demands on its values."""
 
     place: str = Field(default="", alias=PLACE)
     source: str | None = Field(default=None, alias="from")

@@ -77,7 +77,7 @@ class _Reader:
         """With where in the text they are."""
 
     def plain(self, node: Node, at: _At) -> Any:
-        """What a node holds: texts as they are written, None for nothing."""
+        """The content of a node: texts as they are written, None for nothing."""
         _, place = self._places[at] = self._place(node, at)
         if node.id == "sequence":
             return [self.plain(item, (*at, number)) for number, item in enumerate(node.value)]

@@ -28,11 +28,11 @@ __all__ = ["read_csv"]
 
 _HEADER_BYTES: Final = 1 << 16
 _NULL: Final = "\x00null\x00"
-"""What from_csv is told that null is, so that an empty field in quotes is an empty text."""
+"""The text that stands for null in from_csv, so that an empty field in quotes is an empty text."""
 _SMALL: Final = 1 << 30
 """Bytes of files that are looked through in this process: some seconds' work."""
 _SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
-"""What decides where Spark divides files, and its defaults."""
+"""The properties by which Spark divides files, and their defaults."""
 
 
 def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOptions) -> list[Part]:

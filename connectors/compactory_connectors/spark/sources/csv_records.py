@@ -43,7 +43,7 @@ class Dialect:
         )
 
     def closing(self) -> re.Pattern[bytes]:
-        """What matches from within quotes to their end."""
+        """A pattern that matches from within quotes to their end."""
         quote, escape = re.escape(self.quote), re.escape(self.escape)
         doubled = quote + quote if self.escape == self.quote else escape + b"."
         return re.compile(b"(?s:(?:" + doubled + b"|[^" + quote + escape + b"])*+)" + quote)

@@ -1,4 +1,4 @@
-"""What a source is read into: records that have the same columns, in frames that all look alike.
+"""The parts of a source: records that have the same columns, in frames that all look alike.
 
 Spark reads files in blocks, and counts no lines: they are counted when somebody asks on which a record is.
 """
@@ -50,8 +50,8 @@ PLACES: Final = (
 RAW: Final = "_raw"
 """The record as it is in the file; null where it is not text."""
 FAULT: Final = "_fault"
-"""What is wrong with the whole record: a key of :data:`FAULTS`, then a colon and the facts where they are known; null
-where it can be told apart into columns.
+"""The fault of the whole record: a key of :data:`FAULTS`, then a colon and the facts where they are known; null where
+the record can be told apart into columns.
 """
 FAULTS: Final = {
     "columns": "has another number of columns than the header",

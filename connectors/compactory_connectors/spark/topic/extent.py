@@ -1,4 +1,4 @@
-"""What of a topic a job reads: offsets that are captured once, so that all tasks and all attempts read the same."""
+"""The part of a topic that a job reads: offsets that are captured once, so that all tasks and attempts agree."""
 
 from __future__ import annotations
 

@@ -83,6 +83,6 @@ def _frame(
 
 
 def in_tasks(spark: SparkSession, reading: Reading, made: Task, schema: pa.Schema) -> DataFrame:
-    """What a task for each span makes; one that has nothing to do where there is no span."""
+    """The rows that a task for each span makes; one task with nothing to do where there is no span."""
     tasks = len(reading.spans) or 1
     return in_arrow(spark.range(0, tasks, 1, tasks), made, schema)

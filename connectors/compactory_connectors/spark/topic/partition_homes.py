@@ -22,7 +22,7 @@ _Numbers = npt.NDArray[np.uint32]
 def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, int]:
     """How many of these keys belong elsewhere: as Java's producer and our source have it, and as librdkafka.
 
-    Sources: `source.publish.partitioner`; librdkafka's default, ``consistent`` (CRC-32 of the key).
+    Sources: `topics.partitioner`; librdkafka's default, ``consistent`` (CRC-32 of the key).
     """
     if partitions == 1 or len(keys) == 0:
         return (0, 0)

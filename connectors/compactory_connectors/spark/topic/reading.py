@@ -1,4 +1,4 @@
-"""What a task does: reads its span of a topic, keeps each key's newest record, hands them on in columns.
+"""A task reads its span of a topic, keeps each key's newest record, and hands them on in columns.
 
 Runs in the executors, with the store's own client: it reads committed records as stores do, needs the same properties
 and no Java ones, and reduces versions before anything leaves the task.
@@ -60,7 +60,7 @@ Keep: TypeAlias = Callable[[Batches, "Reading"], Batches]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What tasks have to know. It travels to the executors with the properties, secrets included: never log it."""
+    """The order for tasks. It travels to the executors with the properties, secrets included: never log it."""
 
     properties: Mapping[str, Any]
     topic: str

@@ -55,7 +55,7 @@ def arrow_schema(columns: t.StructType) -> pa.Schema:
 
 
 def in_json(columns: Iterable[t.StructField]) -> dict[str, pa.DataType]:
-    """What values of these columns are in JSON: what is read before it is cast. Raises ConfigError."""
+    """The JSON types of these columns: values are read as these, then cast. Raises ConfigError."""
     return {column.name: _in_json(column.name, column.dataType) for column in columns}
 
 

@@ -1,4 +1,4 @@
-"""What columns JSON values make: a type for each field that holds all of its values. Pure; types are Arrow's."""
+"""The columns of JSON values: for each field a type that holds all of its values. Pure; types are Arrow's."""
 
 from __future__ import annotations
 

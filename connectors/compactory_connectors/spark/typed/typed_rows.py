@@ -1,4 +1,4 @@
-"""What a task makes of records: typed rows. Runs in the executors; belongs to one task."""
+"""A task makes typed rows of records. Runs in the executors; belongs to one task."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OF_RECORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowShape:
-    """What typed rows look like. ``fields`` are those of the values, in JSON's types.
+    """The shape of typed rows. ``fields`` are those of the values, in JSON's types.
 
     ``changes``: every record is a row, also one that removes its key.
     """

@@ -88,7 +88,7 @@ def _listing(directory: Directory[Any], ranges: frozenset[int]) -> Task:
 
 
 def _states(directory: Directory[Any], keys: list[bytes | None], values: list[bytes | None]) -> list[str | None]:
-    """What a store makes of each record, of keys that come once; None: it holds nothing of it."""
+    """The state of each record in a store, of keys that come once; None: the store holds nothing of it."""
     directory_storage = MemoryDirectoryStorage()
     table = Table(directory, directory_storage)
     table.apply(Run(Partition(directory.topic, 0), keys, values, range(len(keys)), [0] * len(keys)), loading=True)

@@ -1,4 +1,4 @@
-"""What a comparison asks of a running store, and what it answers."""
+"""The questions of a comparison to a running store, and the answers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunningStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreDigest:
-    """What a store holds of a directory at ``positions``, partition → next offset."""
+    """A store's digest of a directory at ``positions``, partition → next offset."""
 
     directory: Directory[Any]
     """As the store has it: how its values are judged."""

@@ -1,4 +1,4 @@
-"""What came out of comparing a topic with one more side of it: a running store, or exported files."""
+"""The outcome of comparing a topic with one more side of it: a running store, or exported files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Differing", "SideOutcome"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differing:
-    """A key that differs for good: what the topic has, and what the other side has. None: nothing."""
+    """A key that differs for good: its value in the topic, and on the other side. None: nothing."""
 
     key: bytes
     finding: Finding
@@ -31,7 +31,7 @@ class SideOutcome:
     """``store`` or ``export``."""
     place: str
     positions: Mapping[int, int] = field(default_factory=dict)
-    """What was compared: the topic up to these offsets."""
+    """The comparison took the topic up to these offsets."""
     behind: int = 0
     """Offsets between these and the topic's end when it was looked at."""
     expected: int = 0

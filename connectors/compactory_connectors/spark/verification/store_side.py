@@ -35,7 +35,7 @@ _PAUSE: Final = 0.5  # seconds between two looks at keys that are being written
 
 
 class Mine(NamedTuple):
-    """What the topic has of a key."""
+    """The topic's record of a key."""
 
     digest: bytes
     state: str
@@ -43,7 +43,7 @@ class Mine(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Compared:
-    """What is known so far."""
+    """The results so far."""
 
     first: StoreDigest
     behind: int
@@ -82,7 +82,7 @@ class _StoreFailed(CompactoryError):
 
 
 def finding_of(mine: Mine | None, its: StoreRecord | None) -> Finding | None:
-    """What is to be said of a key, unless a record of it is on its way; None: nothing, or nothing certain. Pure.
+    """The result for a key, unless a record of it is on its way; None: it is equal, or nothing is certain. Pure.
 
     A bad newest record is none that could be compared: the store goes on with the last good one.
     """
@@ -129,7 +129,7 @@ def _compare(topic: TopicStates, store: RunningStore, directory: str, wait: floa
 
 
 def _digest(topic: TopicStates, store: RunningStore, directory: str) -> StoreDigest:
-    """What the store says, and the topic's ends after it."""
+    """The store's digest; the topic's ends are looked at after it."""
     with _asked():
         found = read_digest(store.digest(directory))
     extent = topic.look()

@@ -59,7 +59,7 @@ class TopicStates:
         return self._kept[place]
 
     def values(self, positions: Mapping[int, int], keys: Collection[bytes]) -> dict[bytes, bytes | None]:
-        """What some keys had there."""
+        """The values of some keys there."""
         found = self.at(positions).join(self._frame(keys), "key").select("key", "value").collect()
         return {bytes(key): None if value is None else bytes(value) for key, value in found}
 
