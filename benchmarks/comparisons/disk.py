@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.comparisons.bootstrap import count, launch, loading
 from benchmarks.peers import GLOBAL_TABLE, global_table
-from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside
+from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside, plain
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 from benchmarks.topics import append
 
@@ -16,9 +18,10 @@ NEW = 1000  # records that came while nobody was running
 PEER = ("table", f"{GLOBAL_TABLE} on RocksDB")
 
 
-def comparisons(_terms: Terms) -> dict[str, Comparison]:
-    """Return what is compared, by name."""
-    return {"disk": _bootstrap, "restart": _restart, "restart-memory": _restart_in_memory}
+def comparisons(terms: Terms) -> dict[str, Comparison]:
+    """Return what is compared, by name; the large restart only in the long run."""
+    found: dict[str, Comparison] = {"disk": _bootstrap, "restart": _restart, "restart-memory": _restart_in_memory}
+    return found | ({"restart-large": _restart_large} if terms.disk_entries > terms.entries else {})
 
 
 def _bootstrap(stage: Stage) -> Measured:
@@ -105,6 +108,33 @@ def _restart_in_memory(stage: Stage) -> Measured:
     rows = [beside(taken, what, "ours", in_memory, _started, wanted=Wanted(AT_LEAST, 5))]
     seconds, limit = taken.median("ours", "seconds"), Wanted(AT_MOST, 0.3, "s")
     rows.append(Row(what=what, figure=f"{seconds:.2f} s", wanted=str(limit), met=limit.met(seconds)))
+    unsaved = ("unsaved", "after a start without a file")
+    rows.append(beside(taken, "view.get after that, decoded", "ours", unsaved, reading, figure="rate"))
+    return Measured(rows, taken.rounds)
+
+
+def _restart_large(stage: Stage) -> Measured:
+    """Starts with more entries than fit the other comparisons, in memory from a file and on disk."""
+    entries = stage.terms.disk_entries
+    topic = stage.topic(entries, purpose="saved")
+    with stage.folder() as folder:
+        saved, disk = folder / "saved", folder / "disk"
+        commands = {
+            "ours": python("store_load", stage.kafka, topic, "apply", "--saved", saved),
+            "disk": python("store_load", stage.kafka, topic, "apply", "--disk", disk),
+            "unsaved": python("store_load", stage.kafka, topic, "apply"),
+        }
+        snapshot = ["-m", "compactory_cli", "snapshot", topic, "--kafka", stage.kafka, "--to", f"{saved}/"]
+        subprocess.run([sys.executable, *snapshot], check=True, capture_output=True)
+        stage.alternate({"disk": commands["disk"]}, rounds=1, warm=False)
+
+        def before(_name: str) -> None:
+            append(stage.kafka, topic, NEW)
+
+        taken = stage.alternate(commands, before=before, warm=False)
+    what = f"restart with {count(entries)} entries in memory and {NEW:,} new records"
+    rows = list(plain(taken, what, "ours", _started, figure="seconds", wanted=Wanted(AT_MOST, 5, "s")))
+    rows.append(beside(taken, what, "ours", ("disk", "RocksDB, kept on disk"), _started))
     unsaved = ("unsaved", "after a start without a file")
     rows.append(beside(taken, "view.get after that, decoded", "ours", unsaved, reading, figure="rate"))
     return Measured(rows, taken.rounds)

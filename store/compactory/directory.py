@@ -46,13 +46,19 @@ class Index:
 
     def __init__(self, *fields: str, unique: bool = False, name: str | None = None) -> None:
         given: tuple[Any, ...] = fields
+        flag: Any = unique
         if not given or not all(isinstance(field, str) and field.strip() for field in given):
             raise ConfigError(f"Index{fields!r}: give the names of one or more fields")
         if len(set(fields)) != len(fields):
             raise ConfigError(f"Index{fields!r} names a field twice")
+        if not isinstance(flag, bool):
+            raise ConfigError(f"Index{fields!r}: unique must be True or False, not {flag!r}")
+        called: Any = "_".join(fields) if name is None else name
+        if not isinstance(called, str) or not called.strip():
+            raise ConfigError(f"Index{fields!r}: name must be text, not {called!r}")
         object.__setattr__(self, "fields", tuple(fields))
         object.__setattr__(self, "unique", unique)
-        object.__setattr__(self, "name", name or "_".join(fields))
+        object.__setattr__(self, "name", called)
 
 
 class _Options(TypedDict, total=False):
@@ -139,6 +145,8 @@ class Directory(Generic[T]):
     def __post_init__(self) -> None:
         topic: str | None = self.topic
         object.__setattr__(self, "topic", self.name if topic is None else topic)
+        if not isinstance(self.indexes, Iterable):
+            raise ConfigError(f"directory {self.name!r}: indexes must be a list of Index(…), not {self.indexes!r}")
         object.__setattr__(self, "indexes", tuple(self.indexes))
         problems = list(_problems(self))
         if problems:
@@ -182,7 +190,7 @@ def _problems(directory: Any) -> Iterator[str]:
             yield f"{where}: {option} must name a field of the value, not {value!r}"
     if not callable(directory.envelope) and directory.envelope not in get_args(Envelope):
         yield f"{where}: envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
-    for option in ("writable", "keep_changes"):
+    for option in ("writable", "cache_decoded", "keep_changes"):
         if not isinstance(getattr(directory, option), bool):
             yield f"{where}: {option} must be True or False, not {getattr(directory, option)!r}"
     yield from _write_problems(directory, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar, overload
 
@@ -106,7 +106,7 @@ class GlobalStore(BaseStore):
             start_stale=start_stale, on_progress=on_progress,
             polling_timeout=polling_timeout, applying_timeout=applying_timeout, max_bytes=max_bytes,
         )  # fmt: skip
-        problems = [*directory_problems(given), *options.problems()]
+        problems = [*directory_problems(given), *options.problems(), *_backend_problems(backend)]
         try:
             cluster = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         except ConfigError as error:
@@ -312,6 +312,11 @@ def _forked(pid: int) -> str:
         "survive a fork. Make and start the store in each worker (gunicorn: post_fork; uvicorn: lifespan; "
         "multiprocessing: in the target, or the start method 'spawn')"
     )
+
+
+def _backend_problems(backend: Any) -> Iterator[str]:
+    if backend is not None and not isinstance(backend, Backend):
+        yield f"backend must be Memory(…), RocksDB(…) or Shared(…), not {backend!r}"
 
 
 def _listed(directories: Any) -> list[Any]:

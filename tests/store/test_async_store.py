@@ -28,7 +28,9 @@ from compactory import (
     Unreachable,
     WaitTimeout,
     WriteFailed,
+    testing,
 )
+from compactory.waiting import Waiting
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.pausing import paused
 from tests.store.topics import Topics, eventually, send
@@ -148,6 +150,42 @@ def test_a_thousand_waiters_hold_no_thread(topics: Topics, run: Run[None]) -> No
             assert (len(store._waiting), listeners(store)) == (0, 0)
 
     run(main())
+
+
+def test_a_waiter_waits_for_all_of_its_partitions(run: Run[None]) -> None:
+    """Guarantee 6: in whatever order they get there, beside others that give up or whose loop is gone."""
+
+    async def main() -> None:
+        with testing.store({"a": {}, "b": {}}) as store:
+            waiting = Waiting(store)
+            a, b = Partition("a", 0), Partition("b", 0)
+            targets = [{a: 2, b: 1}, {b: 1, a: 2}, {a: 1}, {b: 1}]
+            waits = [asyncio.create_task(waiting.until(each, 90, "it")) for each in targets]
+            late = asyncio.create_task(waiting.until({a: 99}, 0.01, "it"))
+            abandoned = asyncio.new_event_loop()
+            coroutine = waiting.until({a: 99}, 90, "it")
+            await asyncio.to_thread(_leave_behind, abandoned, coroutine)
+            await soon(lambda: len(waiting) == 5 and late.done())
+            with pytest.raises(WaitTimeout):
+                await late
+            for directory, woken in (("a", [2]), ("b", [2, 3]), ("a", [0, 1, 2, 3])):
+                store.put(directory, "k", {})
+                await soon(lambda woken=woken: [n for n, wait in enumerate(waits) if wait.done()] == woken)
+            assert len(waiting) == 0
+            assert not store._progress._listeners
+            coroutine.close()
+
+    run(main())
+
+
+def _leave_behind(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    """Begin to wait in a loop that is closed then."""
+
+    async def begin() -> None:
+        coroutine.send(None)
+
+    loop.run_until_complete(begin())
+    loop.close()
 
 
 def test_barriers_at_a_time_share_a_question(topics: Topics, run: Run[None], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,27 @@ def test_bad_options_are_refused_all_at_once() -> None:
     assert len(caught.value.problems) == 5
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("backend", 5),
+        ("backend", RocksDB),
+        ("tune_gc", "no"),
+        ("start_stale", 1),
+        ("on_progress", "log"),
+        ("max_bytes", "2G"),
+        ("max_bytes", 1.5),
+        ("on_bad_record", "ignore"),
+        ("validate", "never"),
+        ("stall_timeout", -1),
+        ("polling_timeout", "soon"),
+    ],
+)
+def test_a_bad_option_is_refused_by_its_name(option: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"^{option} must be .*, not "):
+        GlobalStore("127.0.0.1:1", ["d"], **{option: value})  # type: ignore[arg-type]
+
+
 def test_the_collector_is_paused_inside_start_only(
     topics: Topics, kafka: str, monkeypatch: pytest.MonkeyPatch, collector: None
 ) -> None:

@@ -51,8 +51,14 @@ class Options:
             absent = seconds is None and name == "start_timeout"
             if not absent and not (isinstance(seconds, int | float) and seconds > 0):
                 found.append(f"{name} must be a number of seconds above 0, not {seconds!r}")
-        if self.max_bytes is not None and not self.max_bytes > 0:
-            found.append(f"max_bytes must be a whole number above 0, not {self.max_bytes!r}")
+        flags: dict[str, Any] = {"tune_gc": self.tune_gc, "start_stale": self.start_stale}
+        found += [f"{name} must be True or False, not {it!r}" for name, it in flags.items() if not isinstance(it, bool)]
+        on_progress: Any = self.on_progress
+        if on_progress is not None and not callable(on_progress):
+            found.append(f"on_progress must be a callable that takes a Loading, not {on_progress!r}")
+        max_bytes: Any = self.max_bytes
+        if max_bytes is not None and not (isinstance(max_bytes, int) and max_bytes > 0):
+            found.append(f"max_bytes must be a whole number above 0, not {max_bytes!r}")
         return found
 
 

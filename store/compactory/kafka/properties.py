@@ -59,6 +59,8 @@ def normalise(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
 
     Callables (``oauth_cb``, ``error_cb``, …) stay as they are. Raises ConfigError with every problem found.
     """
+    if not isinstance(kafka, str | Mapping):
+        raise ConfigError(f"kafka must be host:port[,host:port…] or a mapping of properties, not {kafka!r}")
     if isinstance(kafka, str):
         properties: dict[str, Any] = {"bootstrap.servers": kafka}
     else:

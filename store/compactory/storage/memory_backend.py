@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from compactory.errors import ConfigError
 from compactory.storage.backend import Backend, Cut, TopicStorage
@@ -37,7 +38,10 @@ class Memory(Backend):
         bootstrap: str | os.PathLike[str] | None = None,
     ) -> None:
         problems = ["path is empty; name a folder"] if path is not None and not str(path) else []
-        if not save_every > 0:
+        if bootstrap is not None and not str(bootstrap):
+            problems.append("bootstrap is empty; name a file or URL")
+        seconds: Any = save_every
+        if not (isinstance(seconds, int | float) and seconds > 0):
             problems.append(f"save_every must be a number of seconds above 0, not {save_every!r}")
         if problems:
             raise ConfigError(problems)

@@ -17,6 +17,7 @@ SECRET = "geheim-123"
     [
         ("", "bootstrap.servers is missing"),
         ({}, "bootstrap.servers is missing"),
+        (None, "kafka must be host:port"),
         ("http://host:9092", "is a URL"),
         ("host:99999", "no port between"),
         ({"bootstrap.servers": "h:1", "isolation.level": "read_uncommitted"}, "the store needs read_committed"),
