@@ -12,10 +12,14 @@ from urllib.parse import urlsplit
 
 from compactory.errors import CompactoryError
 
-__all__ = ["FORWARDED", "OWNER", "Forwarding", "OwnerSilent", "OwnerUnreached"]
+__all__ = ["FORWARDED", "OWNER", "Answer", "Forwarding", "OwnerSilent", "OwnerUnreached"]
 
 FORWARDED = "compactory-forwarded"  # says that another server sent the request: it must not be handed on again
 OWNER = "compactory-owner"  # in the answer to such a request: a server of ours has answered
+
+Answer = tuple[int, dict[str, str], bytes]
+"""Status, headers and body."""
+
 _THREADS = 32
 _SECONDS = 3.0  # after which an owner counts as gone; its fence makes that safe
 _BYTES_A_SECOND = 200_000  # of a body: so much longer may its answer take
@@ -39,9 +43,7 @@ class Forwarding:
         self._threads = ThreadPoolExecutor(_THREADS, "compactory-forward")
         self._kept: list[tuple[str, HTTPConnection, float]] = []
 
-    async def send(
-        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
+    async def send(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Return the owner's status, headers and body. Raises OwnerUnreached, OwnerSilent."""
         sent = {name: headers[name] for name in _SENT if name in headers} | {FORWARDED: "1"}
         sent["host"] = urlsplit(url).netloc
@@ -54,9 +56,7 @@ class Forwarding:
         while self._kept:
             self._kept.pop()[1].close()
 
-    def _ask(
-        self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, dict[str, str], bytes]:
+    def _ask(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         connection = self._connected(url)
         assert connection.sock is not None
         connection.sock.settimeout(_SECONDS + len(body) / _BYTES_A_SECOND)

@@ -21,10 +21,9 @@ from ..protocol.http_errors import NoEntry, NoResource
 from ..protocol.openapi import KEY, parameter, problems
 from ..protocol.path import decode_segment, raw_path
 from ..protocol.values import embedder
+from .forwarding import Answer
 
 __all__ = ["completed", "outcome_routes"]
-
-Answer = tuple[int, dict[str, str], bytes]
 
 _LOOKS = (0.002, 0.05)  # seconds between two looks: the first, and the longest
 _PLACE = b"/outcomes/"

@@ -26,14 +26,11 @@ from ..protocol.openapi import KEY, parameter, problems, schema_of
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
 from ..protocol.write_request import MERGE_PATCH, NDJSON, check_media, line_operation, operation_of, value_of
-from .forwarding import FORWARDED, OWNER, Forwarding, OwnerSilent, OwnerUnreached
+from .forwarding import FORWARDED, OWNER, Answer, Forwarding, OwnerSilent, OwnerUnreached
 from .outcomes import completed
 from .turn import Result, Turn
 
 __all__ = ["Writes", "write_routes"]
-
-Answer = tuple[int, dict[str, str], bytes]
-"""Status, headers and body."""
 
 Local = Callable[[bool], Awaitable[Answer]]
 

@@ -54,23 +54,20 @@ _HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised")
 _CLIENT = {"token": str, "token_file": str, "scopes": dict}
 _SCOPES = ("read", "write", "admin")
 _INDEX = {"fields": list, "unique": bool, "name": str}
-_BACKENDS = {
-    "memory": ("save_every", "bootstrap"),
-    "rocksdb": ("block_cache_bytes", "row_cache_bytes", "memtable_bytes", "compression", "options"),
-    "shared": ("map_bytes",),
-}
-_STORE = {
-    "backend": str,
-    "path": str,
-    "save_every": _NUMBER,
-    "bootstrap": str,
+_ROCKSDB: dict[str, Any] = {
     "block_cache_bytes": int,
     "row_cache_bytes": int,
     "memtable_bytes": int,
     "compression": str,
     "options": dict,
-    "map_bytes": int,
 }
+_BACKENDS: dict[str, dict[str, Any]] = {
+    "memory": {"save_every": _NUMBER, "bootstrap": str},
+    "rocksdb": _ROCKSDB,
+    "shared": {"map_bytes": int},
+}
+_STORE: dict[str, Any] = {"backend": str, "path": str}
+_STORE |= {key: kind for keys in _BACKENDS.values() for key, kind in keys.items()}
 _STORE_OPTIONS: dict[str, Any] = {
     "missing_topic": str,
     "unusable_directory": str,

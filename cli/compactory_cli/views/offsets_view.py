@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import decoded, fields, legible, number, print_json, say, seconds
+from .terminal import decoded, fields, legible, number, print_facts, print_json, say, span
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -45,7 +45,7 @@ def show_offsets(
     say(f"[bold]{escape(config.name)}[/]" + ("" if stored else f": no offsets; its next run sends every row{hint}"))
     for item in tables:
         say(f"\n  {escape(item['table'])}")
-        _facts(_lines(item))
+        print_facts(_lines(item).items(), "    ")
 
 
 def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, written: bool | None, as_json: bool) -> None:
@@ -62,7 +62,8 @@ def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, writte
         topic = f" → topic {escape(item.change.topic)}" if item.change.topic else ""
         say(f"\n  {escape(item.change.table)}{topic}")
         before = item.change.before.offset if item.change.before is not None else None
-        _facts({"before": _place(before), "after": _place(item.change.after), **_effect(item)})
+        facts = {"before": _place(before), "after": _place(item.change.after), **_effect(item)}
+        print_facts(facts.items(), "    ")
     if written is not None:
         say("\nnothing was written")
 
@@ -113,7 +114,7 @@ def _lines(item: Mapping[str, Any]) -> dict[str, str]:
         lines["import"] = "the next run compares every row with the topic"
     if item.get("written_at"):
         age = max(0.0, clock() - item["written_at"])
-        lines["written"] = f"{moment_text(int(item['written_at']) * 1_000_000)}, {_ago(age)} ago"
+        lines["written"] = f"{moment_text(int(item['written_at']) * 1_000_000)}, {span(age)} ago"
     if item.get("edited_at"):
         lines["edited"] = f"{item['edited']}, by {item['edited_by']} at {item['edited_at']}"
     if "rows" in item:
@@ -183,14 +184,3 @@ def _time(offset: SourceOffset | None) -> str | None:
 
 def _moment(micros: int | None) -> str | None:
     return moment_text(micros) if micros is not None else None
-
-
-def _ago(age: float) -> str:
-    if age < 120:
-        return seconds(age)
-    return f"{age / 60:.0f} min" if age < 7200 else f"{age / 3600:.1f} h"
-
-
-def _facts(lines: Mapping[str, str]) -> None:
-    for name, text in lines.items():
-        say(f"    [dim]{name:<10}[/] {escape(text)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from .terminal import decoded, fields, json_or_text, legible, number, output, print_json, say, table
+from .terminal import decoded, fields, json_or_text, legible, number, output, print_facts, print_json, say, table
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -35,10 +35,8 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
         return
     for config, shown in found:
         say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
-        for warning in shown.warnings:
-            say(f"  [yellow]warning[/]  {escape(warning)}")
-        for note in shown.notes:
-            say(f"  [dim]note[/]     {escape(note)}")
+        print_facts((("warning", warning) for warning in shown.warnings), style="yellow")
+        print_facts(("note", note) for note in shown.notes)
         for item in shown.tables:
             _plan(item, schema=not records)
             if records:
@@ -72,12 +70,9 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
         "adopted": _adopted(item),
         "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
     }
-    for name, text in facts.items():
-        say(f"    [dim]{name:<8}[/] {escape(text)}")
-    for reason in item.skipped:
-        say(f"    [yellow]skipped[/]  {escape(reason)}")
-    for warning in item.warnings:
-        say(f"    [yellow]warning[/]  {escape(warning)}")
+    print_facts(facts.items(), "    ")
+    print_facts((("skipped", reason) for reason in item.skipped), "    ", "yellow")
+    print_facts((("warning", warning) for warning in item.warnings), "    ", "yellow")
     if schema:
         _schema(item)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import errors, marked, number, print_json, print_table, say, write
+from .terminal import errors, marked, number, print_facts, print_json, print_table, say, span, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
         write(f"{place} runs no connectors")
     for each in connectors:
         _head(each["connector"], f"[{_colour(each['state'])}]{each['state']}[/]", _for(each.get("since")))
-        _facts(_of_connector(each))
+        print_facts(_of_connector(each))
         if each["tables"]:
             _table(each["tables"])
         for text in [each["detail"], *_details(each["tables"], each["detail"])]:
@@ -55,7 +55,7 @@ def show_overviews(seen: Sequence[Overview], unanswered: str | None, *, as_json:
     write("no process was asked (--url): this is what Kafka and Postgres know")
     for each in seen:
         _head(each.connector, "", "")
-        _facts(_of_overview(each))
+        print_facts(_of_overview(each))
         rows = ((stored.table, *_written(stored)) for stored in each.offsets)
         print_table(("table", "offset written", "by hand"), rows, none="  no offsets: nothing was ever published")
 
@@ -72,7 +72,7 @@ def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
         held = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'nobody known'}"
         yield "lease", held + (f"; {lease['lacks']}" if lease.get("lacks") else "")
     if beat := each.get("heartbeat"):
-        ago = _span(max(0.0, time.time() - beat["committed_at"]))
+        ago = span(max(0.0, time.time() - beat["committed_at"]))
         yield "heartbeat", f"{ago} ago, {duration(beat['seconds'])} from commit to Kafka"
     if transaction := each.get("open_transaction"):
         yield "behind", str(transaction["text"])
@@ -91,11 +91,6 @@ def _of_overview(each: Overview) -> Iterable[tuple[str, str]]:
     yield "sessions", "; ".join(each.running) or "none: nothing is published now"
 
 
-def _facts(facts: Iterable[tuple[str, str]]) -> None:
-    for name, text in facts:
-        say(f"  {name:<9} {escape(text)}")
-
-
 def _table(rows: Sequence[dict[str, Any]]) -> None:
     print_table(
         ("table", "state", "topic", "records", "errors", "behind", "last record"),
@@ -106,8 +101,8 @@ def _table(rows: Sequence[dict[str, Any]]) -> None:
                 row["topic"],
                 number(row["rows_total"]),
                 number(row["errors_total"]),
-                _span(row["lag_seconds"]) if row["lag_seconds"] is not None else None,
-                f"{_span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else None,
+                span(row["lag_seconds"]) if row["lag_seconds"] is not None else None,
+                f"{span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else None,
             )
             for row in rows
         ),
@@ -119,7 +114,7 @@ def _details(rows: Sequence[dict[str, Any]], said: str | None) -> Iterable[str]:
     """Yield loads and details of tables, without the detail that was ``said`` of their connector."""
     for row in rows:
         if load := row.get("load"):
-            left = f", {_span(load['eta'])} left" if load["eta"] is not None else ""
+            left = f", {span(load['eta'])} left" if load["eta"] is not None else ""
             yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{left}"
         if row["detail"] and row["detail"] != said:
             yield f"{row['table']}: {row['detail']}"
@@ -152,15 +147,4 @@ def _colour(state: str) -> str:
 
 
 def _for(at: float | None) -> str:
-    return "" if at is None else f"for {_span(max(0.0, time.time() - at))}"
-
-
-def _span(seconds: float) -> str:
-    """A duration as an operator reads it: ``4 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    hours = minutes // 60
-    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+    return "" if at is None else f"for {span(max(0.0, time.time() - at))}"

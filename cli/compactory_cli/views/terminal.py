@@ -27,11 +27,13 @@ __all__ = [
     "number",
     "output",
     "print_count",
+    "print_facts",
     "print_json",
     "print_table",
     "printable",
     "say",
     "seconds",
+    "span",
     "table",
     "write",
 ]
@@ -113,6 +115,14 @@ def print_table(
     output().print(table(columns, found, right=right) if found or none is None else none)
 
 
+def print_facts(facts: Iterable[tuple[str, str]], indent: str = "  ", style: str = "dim") -> None:
+    """Print names and what is told of each, one a line."""
+    from rich.markup import escape
+
+    for name, text in facts:
+        say(f"{indent}[{style}]{name:<10}[/] {escape(text)}")
+
+
 def marked(style: str, text: object) -> Text:
     """A cell of a table in a style of rich."""
     from rich.text import Text
@@ -160,6 +170,17 @@ def seconds(value: float) -> str:
     if value < 1:
         return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
     return f"{value:.2f} s"
+
+
+def span(seconds: float) -> str:
+    """A longer duration: ``4 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def cut(value: bytes | None, other: bytes | None, width: int = _WIDTH) -> str:

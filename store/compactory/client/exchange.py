@@ -17,7 +17,7 @@ import orjson
 
 from compactory.client.failures import failure_of
 from compactory.codec.decoding import decoder
-from compactory.codec.encoding import Encoding
+from compactory.codec.encoding import Encoding, json_bytes
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WriteFailed
 from compactory.mastered.operation import Kind, Operation
@@ -261,7 +261,7 @@ class Exchange(Generic[T]):
             if tags is not None:
                 line[name] = "*" if "*" in tags else ", ".join(f'"{tag}"' for tag in tags)
         texts = {"key": operation.key, "idempotency_key": operation.idempotency_key}
-        return orjson.dumps(line | {name: text for name, text in texts.items() if text is not None})
+        return json_bytes(line | {name: text for name, text in texts.items() if text is not None})
 
     def _bulk(self, lines: Sequence[bytes]) -> Request:
         headers = {"content-type": "application/x-ndjson"}

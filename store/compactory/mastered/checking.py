@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from compactory.codec.decoding import key_text, path, term
-from compactory.codec.encoding import Encoding
+from compactory.codec.encoding import Encoding, json_bytes
 from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
 from compactory.mastered.batch import Write
@@ -36,7 +36,7 @@ class Checker:
         self._name = directory.name
         self._rules = rules
         self._known = known
-        self._encoding: Encoding[Any] = Encoding(directory, orjson.dumps)
+        self._encoding: Encoding[Any] = Encoding(directory, json_bytes)
         self._key = re.compile(rules.key_pattern) if rules.key_pattern is not None else None
         self._derived = [(name, path(name)) for name in rules.key_from]
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
@@ -137,7 +137,7 @@ class Checker:
 
     def _json(self, key: str, document: dict[str, Any]) -> bytes:
         try:
-            data = bytes(memoryview(orjson.dumps(document)))  # orjson's own keeps a kilobyte
+            data = json_bytes(document)
         except TypeError as error:
             self._shallow(document)
             raise WriteRefused(f"{key!r}: the value can't be written as JSON") from error

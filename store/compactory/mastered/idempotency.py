@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from compactory.codec.encoding import json_bytes
 from compactory.mastered.operation import Operation, Written
 from compactory.token import Token
 
@@ -63,7 +64,7 @@ class Answers:
             "token": [token.topic, token.partition, token.offset, token.topic_id],
             "until": round(time.time() + self._seconds, 3),
         }
-        return f"{PREFIX}{operation.idempotency_key}".encode(), orjson.dumps(answer)
+        return f"{PREFIX}{operation.idempotency_key}".encode(), json_bytes(answer)
 
     def keep(self, record: Record) -> None:
         """Keep an answer whose record is committed."""
