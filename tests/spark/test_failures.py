@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_connectors.spark.failures import _of_java
+from compactory_connectors.spark.failures import _of_java, _SparkFailed
 
 
 def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
@@ -34,7 +34,7 @@ def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
         (thrown("SparkException", "job", thrown("OutOfMemoryError", "heap")), CompactoryError, "ran out of memory"),
         (
             thrown("SparkException", "job", thrown("RuntimeException", "x is none")),
-            CompactoryError,
+            _SparkFailed,
             "failed: x is none",
         ),
     ],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory_connectors.database import install
 from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark.checking.casting import Spelling, cast
@@ -386,6 +386,37 @@ def test_what_spark_fails_with_is_a_line(spark: SparkSession) -> None:
     with pytest.raises(CompactoryError, match=r"Spark failed: .*no such thing") as raised, spark_failures():
         spark.sql("SELECT raise_error('no such thing')").collect()
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_a_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    spark.range(100_000).selectExpr("uuid() AS code").coalesce(1).write.format(kind).save(str(tmp_path / "whole"))
+    [whole] = (tmp_path / "whole").glob(f"*.{kind}")
+    content = whole.read_bytes()
+    broken = {"none": b"", "other": b"code\n1\n", "half": content[: len(content) // 2]}
+    for name, found in broken.items():
+        file = tmp_path / f"{name}.{kind}"
+        file.write_bytes(found)
+        with pytest.raises(ConfigError, match=rf"\A{file}: .*is it whole") as raised:
+            parts(spark, file, FileFormat(kind))
+        assert "\n" not in str(raised.value)
+    file = tmp_path / f"inside.{kind}"
+    file.write_bytes(content[:1000] + bytes(len(content) // 2) + content[1000 + len(content) // 2 :])
+    [part] = parts(spark, file, FileFormat(kind))
+    with pytest.raises(ConfigError, match=rf"\A{file}: can't be read: .*; is it whole"), spark_failures():
+        part.frame.write.format("noop").mode("overwrite").save()
+
+
+def test_a_table_that_is_not_behind_a_url_is_named(spark: SparkSession, database: str) -> None:
+    place = parse_url(database).conninfo
+    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}"
+    user = {"user": str(place["user"])}
+    with pytest.raises(ConfigError, match=r'\A--table nope: relation "nope" does not exist; --table is'):
+        read_table(spark, url, "nope", user)
+    with pytest.raises(ConfigError, match=r'\A--table nope: .*role "nobody" does not exist'):
+        read_table(spark, url, "nope", {"user": "nobody"})
+    with pytest.raises(Unreachable, match="Connection refused"):
+        read_table(spark, "jdbc:postgresql://127.0.0.1:1/nowhere", "nope", user)
 
 
 Loader = Callable[..., LoadReport]

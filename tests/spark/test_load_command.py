@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import embedded_binaries
+from compactory_connectors.database import install
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import needs_spark
 from tests.stack.apache_kafka import QUICK
@@ -121,3 +122,18 @@ def test_a_table_that_is_missing_is_told_before_spark_starts(
     done = compactory(tmp_path, "spark", "load", *arguments)
     assert done.returncode == 2
     assert "there is no table tariffs" in done.stderr
+
+
+def test_a_broken_file_is_a_line(database: str, tmp_path: Path) -> None:
+    """Without a stack of Java: neither of the task that met it nor of the job."""
+    needs_spark()
+    with psycopg.connect(database) as connection:
+        connection.execute("CREATE TABLE tariffs (code text PRIMARY KEY)")
+        install(connection)
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 and no more")
+    arguments = ["a.parquet", "--directory", "tariffs", "--to", "postgres", "--postgres", database, *QUICKLY]
+    done = compactory(tmp_path, "spark", "load", *arguments)
+    assert done.returncode == 2, done.stderr
+    assert f"{tmp_path}/a.parquet: can't be read: " in done.stderr
+    assert "Exception" not in done.stderr
+    assert "\tat " not in done.stderr

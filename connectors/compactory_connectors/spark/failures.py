@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
-__all__ = ["spark_failures"]
+__all__ = ["misfits", "spark_failures"]
 
 _AWAY: Final = {"ConnectException", "UnknownHostException", "NoRouteToHostException", "SocketTimeoutException"}
 """Java's exceptions where a server is not reached."""
@@ -31,6 +31,33 @@ _OURS: Final = re.compile(r"^compactory\.errors\.(\w+): (.*)$", re.MULTILINE)
 _TASKS: Final = "a server that Spark's tasks ask"
 _NO_PATH: Final = {"UnsupportedFileSystemException", "URISyntaxException"}
 """Java's exceptions for paths that name no file system."""
+_FILE: Final = re.compile(r"Encountered error while reading file (\S+)\.\s")
+"""How Spark says which file it could not read on."""
+_DENIED: Final = re.compile(r"permission denied", re.IGNORECASE)
+
+
+class _SparkFailed(CompactoryError):
+    """Whatever else a job fails with; ``said`` is why."""
+
+    def __init__(self, said: str) -> None:
+        super().__init__(f"Spark failed: {said}")
+        self.said = said.rstrip(".")
+
+
+@contextmanager
+def misfits(what: str, remedy: str) -> Iterator[None]:
+    """Raise what Spark fails with within the block, which does nothing but look at ``what``, as ConfigError.
+
+    What :func:`spark_failures` knows, such as a server that is not reached, is raised as that; lacking rights on a file
+    are no mistake of the arguments.
+    """
+    try:
+        with spark_failures():
+            yield
+    except _SparkFailed as error:
+        if _DENIED.search(error.said):
+            raise
+        raise ConfigError(f"{what}: {error.said}; {remedy}") from error
 
 
 @contextmanager
@@ -41,7 +68,8 @@ def spark_failures() -> Iterator[None]:
     except Py4JJavaError as error:
         raise _of_java(error.java_exception) from error
     except PySparkException as error:
-        raise _of_text(str(error)) from error
+        cause = _connecting(error)
+        raise (_of_text(str(error)) if cause is None else _of_java(cause)) from error
     except (Py4JNetworkError, ConnectionError) as error:
         gone = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
         raise CompactoryError(gone) from error
@@ -49,21 +77,34 @@ def spark_failures() -> Iterator[None]:
         raise _of_text(str(error)) from error
 
 
+def _connecting(error: PySparkException) -> Any:
+    """Java's exception where Spark did not get a connection to a database, of which its own text says nothing."""
+    return getattr(error, "_origin", None) if error.getCondition() == "FAILED_JDBC.CONNECTION" else None
+
+
 def _of_java(thrown: Any) -> CompactoryError:
     """The error that the innermost of a chain of exceptions stands for."""
+    file = _FILE.search(str(thrown.getMessage()))
     while (cause := thrown.getCause()) is not None and cause != thrown:
         thrown = cause
+        file = file or _FILE.search(str(thrown.getMessage()))
     kind = str(thrown.getClass().getSimpleName())
     said = str(thrown.getMessage() or kind)
     if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
         return Unreachable("Postgres", said.partition("\n")[0])
+    if kind == "PSQLException":
+        return _SparkFailed(said.partition("\n")[0].removeprefix("ERROR: "))
     if kind == "ClassNotFoundException":
         return ConfigError(f"Spark lacks the Java class {said}: name a folder with its jar by --jars")
     if kind in _AWAY:
-        return Unreachable("a server that Spark asks", f"{kind}: {said.partition(chr(10))[0]}")
+        return Unreachable("a server that Spark asks", f"Spark reaches no server: {kind}: {said.partition(chr(10))[0]}")
     if kind in _NO_PATH:
         return ConfigError(f"a path can't be used: {said.partition(chr(10))[0]}")
-    return _of_text(said, kind)
+    found = _of_text(said, kind)
+    if file is not None and isinstance(found, _SparkFailed) and not _DENIED.search(found.said):
+        path = re.sub(r"\Afile:/+", "/", file[1])
+        return ConfigError(f"{path}: can't be read: {found.said}; is it whole? write or copy it again")
+    return found
 
 
 def _of_text(said: str, kind: str = "") -> CompactoryError:
@@ -79,4 +120,4 @@ def _of_text(said: str, kind: str = "") -> CompactoryError:
     text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says
     if lost := next((line for line in lines if line.startswith("psycopg.")), None):
         return Unreachable("Postgres", f"Spark's tasks lost Postgres: {lost[:_LONGEST]}")
-    return CompactoryError(f"Spark failed: {text[:_LONGEST]}")
+    return _SparkFailed(text[:_LONGEST])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import StructType
 
+from ..failures import misfits
 from ..identifier import quoted
 from ..rules.mapping import Layout
 from ..rules.rules import FileFormat, ReadOptions
@@ -44,16 +46,21 @@ def read_files(
         return read_csv(spark, files, options)
     if kind is FileFormat.JSON:
         return [read_json(spark, files, fields)]
-    groups: dict[str, list[SourceFile]] = {}
+    groups: dict[str, tuple[StructType, list[SourceFile]]] = {}
     for file in files:
-        groups.setdefault(_read(spark, [file], kind).schema.json(), []).append(file)
-    return [_columnar(spark, group, kind) for group in groups.values()]
+        remedy = f"is it whole, and {kind.value.upper() if kind is FileFormat.ORC else kind.value.title()}?"
+        with misfits(shown(file.path), remedy):
+            schema = _reader(spark, kind).load(file.path).schema
+        groups.setdefault(schema.json(), (schema, []))[1].append(file)
+    return [_columnar(spark, *group, kind) for group in groups.values()]
 
 
 def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
-    """A table, view or parenthesised query behind JDBC."""
+    """A table, view or parenthesised query behind JDBC. Raises ConfigError where there is none, Unreachable."""
     options = {"url": url, "dbtable": table, **_JDBC, **_driver(url), **properties}
-    frame = spark.read.format("jdbc").options(**options).load()
+    remedy = "--table is a table that the user of the URL may read, or a query in parentheses"
+    with misfits(f"--table {table}", remedy):
+        frame = spark.read.format("jdbc").options(**options).load()
     return _part(frame, f"table {table}", located=None)
 
 
@@ -63,12 +70,13 @@ def _driver(url: str) -> dict[str, str]:
     return {"driver": name} if name is not None else {}
 
 
-def _read(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> DataFrame:
-    return spark.read.option("__globPaths__", "false").format(kind.value).load([file.path for file in files])
+def _reader(spark: SparkSession, kind: FileFormat) -> DataFrameReader:
+    return spark.read.option("__globPaths__", "false").format(kind.value)
 
 
-def _columnar(spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat) -> Part:
-    return _part(_read(spark, files, kind), shown(files[0].path), located=kind)
+def _columnar(spark: SparkSession, schema: StructType, files: Sequence[SourceFile], kind: FileFormat) -> Part:
+    frame = _reader(spark, kind).schema(schema).load([file.path for file in files])
+    return _part(frame, shown(files[0].path), located=kind)
 
 
 def _part(frame: DataFrame, label: str, *, located: FileFormat | None) -> Part:
