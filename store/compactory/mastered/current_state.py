@@ -40,7 +40,7 @@ class Held:
 
 
 class CurrentState:
-    """What the next write is checked against. Owned by the writer's thread, which is the only one that writes.
+    """The state that the next write is checked against. Owned by the writer's thread, the only one that writes.
 
     Complete if the store had read the topic to its end when this was made, and nobody else has written since.
     """
