@@ -20,7 +20,7 @@ OnStale = Literal["serve", "raise"]
 
 
 class Projection(Protocol):
-    """What a directory's ``projection`` makes: an object of yours that is fed every change, such as sums or an index.
+    """An object of yours that is fed every change of a directory, such as sums or an index; ``projection`` makes it.
 
     The thread that reads the topic calls ``apply`` before lookups see the change. What ``apply`` raises makes the
     record a bad one: the entry stays as it was, so leave your state as it was too.

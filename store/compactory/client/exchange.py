@@ -1,4 +1,4 @@
-"""What a client sends, in which order, and what it makes of the answers. No I/O: both clients drive these steps."""
+"""The requests of a client in their order, and the meaning of the answers. No I/O: both clients drive these steps."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a write that processors finish.
+    """The outcome of a write that processors finish.
 
     ``state``  ``pending``, or the name of the directory that has the outcome
     ``value``  the outcome's, None while it is pending
@@ -79,7 +79,7 @@ class Outcome:
 
 
 class Selection(TypedDict, total=False):
-    """What to list.
+    """A choice of entries to list.
 
     ``prefix``  only keys that begin with this
     ``index``   name of an index; only entries that have ``values`` in it
@@ -92,7 +92,7 @@ class Selection(TypedDict, total=False):
 
 
 class WriteOptions(TypedDict, total=False):
-    """What a write may demand.
+    """Conditions of a write.
 
     ``if_match``         the entry must have this entity tag; ``*``: it must exist
     ``create``           the entry must not exist

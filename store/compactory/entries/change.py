@@ -27,7 +27,7 @@ def changes_of(
 
 @dataclass(eq=False)
 class _Batch(Generic[T]):
-    """What changes that follow each other have in common. Their positions are worked out when one is asked for.
+    """Facts that changes which follow each other share. Their positions are worked out when one is asked for.
 
     It does not hold the changes: whoever keeps one of them keeps 16 bytes of each other.
     """

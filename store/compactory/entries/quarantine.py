@@ -25,7 +25,7 @@ _KEEP_RECORDS = 1000
 _KEEP_BYTES = 64 << 20
 
 Number = bytes | tuple[int, int]
-"""What a bad record is kept under: its topic key, or partition and offset where it has none."""
+"""The name under which a bad record is kept: its topic key, or partition and offset where it has none."""
 
 
 class _Held(NamedTuple):

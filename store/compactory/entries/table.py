@@ -6,14 +6,14 @@ One thread applies runs; any thread reads the directory storage meanwhile. Every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, cast
 
 from compactory.cleanup import apart
-from compactory.codec.decoding import Document, Term, decoder, document, key_text, key_texts, path
-from compactory.codec.packed_record import METADATA_SIZE, entry_of, newer, origin, pack, partition_base, unpack
+from compactory.codec.decoding import Document, Term, key_texts
+from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base, unpack
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.bulk import Bulk
@@ -21,19 +21,18 @@ from compactory.entries.change import changes_of
 from compactory.entries.change_log import ChangeLog
 from compactory.entries.key_owners import KeyOwners, Swap
 from compactory.entries.quarantine import Quarantine
+from compactory.entries.record_reader import RecordReader, checked_key
 from compactory.entries.secondary_index import Secondary
-from compactory.errors import DecodeError
 from compactory.records import Contested, QuarantinedRecord
 from compactory.storage.backend import Cut, DirectoryStorage, Frozen
 from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
 from compactory.storage.saving import SMALL_PARTS
 
-__all__ = ["Table", "name_reader"]
+__all__ = ["Table"]
 
 Terms = tuple[Term | None, ...]
 Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
-_UNREAD: Document = {}
 _KEEP_CONTESTED = 1000
 _revisions = count()
 
@@ -86,18 +85,11 @@ class Table:
         self._filling: Filling | None = None  # what a file has, and is not taken over yet
         # topic key → metadata of its tombstone, while ``multi_partition``
         self._tombstones = directory_storage.mapping("graves")
-        self._document = document(directory.envelope)
-        self._key_of = path(directory.key) if directory.key else None
-        self._name_in = name_reader(directory)
-        self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), self._name_in)
-        self._active_of = path(directory.active) if directory.active else None
-        self._decode, self._decodes_entries = decoder(directory), directory.decodes_entries
-        self._parses = bool(directory.key or directory.active or directory.indexes)
-        self._enveloped = directory.envelope != "none"
-        self._decodes = validate and directory.decode is not bytes and not (
-            directory.decode is dict and (self._parses or self._enveloped)
-        )  # fmt: skip
-        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, self.changes, decodes=self._decodes)
+        self._keyed = directory.key is not None
+        self._record_reader = reads = RecordReader(directory, validate=validate)
+        self.document_of = reads.document_of
+        self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), reads.name_in)
+        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, self.changes, decodes=reads.decodes)
 
     def apply(self, run: Run, *, loading: bool = False) -> None:
         """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
@@ -112,13 +104,13 @@ class Table:
     def _apply(self, run: Run, *, loading: bool) -> None:
         if (
             self.projection is not None
-            or (self._filling is not None and self._key_of is not None)
-            or (self._decodes and self._decodes_entries)
+            or (self._filling is not None and self._keyed)
+            or (self._record_reader.decodes and self._record_reader.decodes_entries)
             or self.quarantine.concerns(run.keys)
             or (self._tombstones and not self._tombstones.keys().isdisjoint(run.keys))
         ):
             rest = run
-        elif not self._parses and not self._enveloped:
+        elif not self._record_reader.documents:
             rest = run.where(()) if self._bulk.apply_plain(run, multi_partition=self.multi_partition) else run
         else:
             rest = self._bulk.apply_fresh(run) if loading and not self.changes.recording else run
@@ -176,7 +168,7 @@ class Table:
         mapping = self.directory_storage.mapping
         return Cut(
             directory=self.directory.name,
-            keyed=self._key_of is not None,
+            keyed=self._keyed,
             indexes=len(self.indexes),
             records=self.snapshot(),
             shared=frozenset(mapping("rivals")),
@@ -185,14 +177,14 @@ class Table:
         )
 
     def _columns(self, keys: Sequence[bytes], packed_records: Sequence[bytes]) -> Bucket:
-        docs = list(map(self.document_of, packed_records)) if self._key_of or self.indexes else []
+        docs = list(map(self.document_of, packed_records)) if self._keyed or self.indexes else []
         names = key_texts(self.directory.key, docs) if self.directory.key else keys
         return Bucket(keys, packed_records, names, [index.terms_of(docs) for index in self.indexes.values()])
 
     def _take(self, bucket: Bucket) -> None:
         """Take over records of a file, none of whose keys the table has."""
         keys, packed_records, names, columns = bucket
-        if self._key_of is not None:
+        if self._keyed:
             self._owners.update(zip(keys, packed_records, strict=True))
         if len(set(names)) == len(names):
             self._entries.update(zip(names, packed_records, strict=True))
@@ -234,20 +226,20 @@ class Table:
         packed: bytes | None = None
         terms: Terms = ()
         try:
-            topic_key = _checked(key)
-            doc = self._read(value)
+            topic_key = checked_key(key)
+            doc = self._record_reader.document(value)
             if doc is not None and value is not None:
-                name, packed = self._name(topic_key, doc), value + metadata
+                name, packed = self._record_reader.name(topic_key, doc), value + metadata
                 terms = tuple(index.term_of(doc) for index in self.indexes.values())
-                if self._decodes:
-                    self._decoded(name.decode(), packed)
+                if self._record_reader.decodes:
+                    self._record_reader.decoded(name.decode(), packed)
         except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
             self.quarantine.add(origin(metadata), key, value, error, name)
             return
         if self.projection is not None and (refused := self._project(topic_key, name, packed, metadata)) is not None:
             self.quarantine.add(origin(metadata), key, value, refused, name)
             return
-        self.usable = self.usable or doc is not None or (value is not None and self._fits(value))
+        self.usable = self.usable or doc is not None or (value is not None and self._record_reader.fits(value))
         if packed is None or name is None:
             self._remove(topic_key, metadata)
         else:
@@ -260,7 +252,7 @@ class Table:
         if self.projection is None:
             return
         for topic_key, packed in self.snapshot().pairs():
-            name = topic_key if self._key_of is None else self._name_in(packed)
+            name = self._record_reader.name_in(packed) if self._keyed else topic_key
             if self._entries.get(name) != packed:
                 continue  # another owner answers
             if (refused := self._feed(packed, Swap(name, None, packed))) is not None:
@@ -269,9 +261,9 @@ class Table:
     def _project(self, topic_key: bytes, name: bytes | None, packed: bytes | None, metadata: bytes) -> Exception | None:
         """Feed the projection the changes that a record is about to make; return what it raises."""
         old = self._owners.get(topic_key)
-        if self._key_of is None:
+        if not self._keyed:
             return self._feed(metadata, Swap(topic_key, old, packed))
-        gone = {} if old is None else {self._name_in(old): old}
+        gone = {} if old is None else {self._record_reader.name_in(old): old}
         names = gone if name is None else {name: None, **gone}
         return self._feed(metadata, *(self._swap(n, gone.get(n), packed if n == name else None) for n in names))
 
@@ -280,49 +272,22 @@ class Table:
         partition, offset, _ = unpack(metadata)
         applied = [(name, old, new, metadata) for name, old, new in swaps if old != new]
         try:
-            for change in changes_of(applied, self.topic_id, {partition: offset}, self._decoded):
+            for change in changes_of(applied, self.topic_id, {partition: offset}, self._record_reader.decoded):
                 self.projection.apply(change)
         except Exception as error:  # noqa: BLE001 (the user's)
             return error
         return None
 
-    def _decoded(self, key: str, packed: bytes) -> Any:
-        entries, topic = self._decodes_entries, self.directory.topic
-        return self._decode(entry_of(key, packed, topic) if entries else packed[:-METADATA_SIZE])
-
-    def _read(self, value: bytes | None) -> Document | None:
-        """Return the document in a value as far as keys and indexes need it; None means deleted."""
-        if value is None:
-            return None
-        if not self._parses and not self._enveloped:
-            return _UNREAD
-        doc = self._document(value)
-        if doc is not None and self._active_of is not None and self._active_of(doc) is False:
-            return None
-        return doc
-
-    def _fits(self, value: bytes) -> bool:
-        """Say whether a value that stands for a deletion has the key field of a living one."""
-        doc = self._document(value)
-        try:
-            return doc is not None and (self._key_of is None or bool(key_text("", self._key_of(doc))))
-        except DecodeError:
-            return False
-
-    def _name(self, topic_key: bytes, doc: Document) -> bytes:
-        field = self.directory.key
-        return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
-
     def _put(self, topic_key: bytes, name: bytes, packed: bytes, terms: Terms, metadata: bytes) -> None:
         old = self._owners.get(topic_key)
         self._tombstones.pop(topic_key, None)
-        if self._key_of is None:
+        if not self._keyed:
             moves = self._enter(Swap(name, old, packed), terms)
             self._entries[name] = packed
             self._leave(name, moves)
             self.changes.add(name, old, packed, metadata)
             return
-        old_name = None if old is None else self._name_in(old)
+        old_name = None if old is None else self._record_reader.name_in(old)
         self._owners[topic_key] = packed
         self._settle(name, old if old_name == name else None, packed, terms, metadata)
         if old is not None and old_name is not None and old_name != name:
@@ -334,11 +299,11 @@ class Table:
         old = self._owners.pop(topic_key, None)
         if old is None:
             return
-        if self._key_of is None:
+        if not self._keyed:
             self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
             self.changes.add(topic_key, old, None, metadata)
         else:
-            self._settle(self._name_in(old), old, None, (), metadata)
+            self._settle(self._record_reader.name_in(old), old, None, (), metadata)
 
     def _settle(self, name: bytes, gone: bytes | None, packed: bytes | None, terms: Terms, metadata: bytes) -> None:
         """Take ``gone`` away from the owners of a lookup key, and add ``packed``, whose index terms are ``terms``.
@@ -385,12 +350,6 @@ class Table:
         doc = self.document_of(packed)
         return tuple(index.term_of(doc) for index in self.indexes.values())
 
-    def document_of(self, packed: bytes) -> Document:
-        """Return the document of a packed record that was read well once."""
-        doc = self._document(packed[:-METADATA_SIZE])
-        assert doc is not None
-        return doc
-
     def _is_superseded(self, topic_key: bytes, metadata: bytes) -> bool:
         known = self._owners.get(topic_key) or self._tombstones.get(topic_key)
         if known is None or origin(known).partition == origin(metadata).partition:
@@ -402,20 +361,3 @@ class Table:
         self.contested += 1
         if topic_key in self.contested_keys or len(self.contested_keys) < _KEEP_CONTESTED:
             self.contested_keys[topic_key] = Contested(self.directory.name, topic_key, partition, other)
-
-
-def name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
-    """Return the function that reads the lookup key out of a packed record that was read well once.
-
-    It refers to no table: a storage goes with its last reader, and does not wait for the garbage collector.
-    """
-    field, read = directory.key or "", document(directory.envelope)
-    key_of = path(field)
-    return lambda packed: key_text(field, key_of(read(packed[:-METADATA_SIZE]) or {}))
-
-
-def _checked(key: bytes | None) -> bytes:
-    if key is None:
-        raise DecodeError("the record has no key; entries of a compacted topic need one")
-    key.decode()
-    return key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compactory.clock import clock
 from compactory.codec.packed_record import entry_of, pack, partition_base
 from compactory.directory import Directory
-from compactory.entries.table import name_reader
+from compactory.entries.record_reader import name_reader
 from compactory.errors import Unreachable, VersionGone
 from compactory.kafka.client import Consumer, Kafka, TopicPartition, event_kind, kafka_errors
 from compactory.records import Entry

@@ -6,11 +6,8 @@ import logging
 import math
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -18,7 +15,8 @@ from compactory.clock import boot, clock
 from compactory.directory import Directory
 from compactory.entries.batch import Run, split
 from compactory.entries.unusable import absent_fields, why_unusable
-from compactory.errors import BackendCorrupt, CompactoryError, ConfigError, WaitTimeout
+from compactory.errors import BackendCorrupt, CompactoryError, ConfigError
+from compactory.ingest.commands import Commands
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
 from compactory.ingest.options import Options
@@ -82,7 +80,7 @@ class Reader:
         self._on_served = on_served
         self._on_ready = on_ready
         self._serves_unusable = options.unusable_directory == "serve"
-        self._commands: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
+        self._commands = Commands(progress.raise_end)
         self._thread = StoppableThread("reader")
         self._stopping = self._thread.stopping
         self._assigned: set[Partition] = set()
@@ -118,22 +116,9 @@ class Reader:
     def run(self, command: Callable[[], R], timeout: float) -> R:
         """Have the thread, which alone may write, call ``command`` between two batches; return its answer.
 
-        Raises WaitTimeout (a command that was begun goes on), and StoreFailed or StoreClosed where there is no thread
-        any more.
+        Raises as `Commands.run` does.
         """
-        answer: Future[R] = Future()
-        self._commands.append((command, answer))
-        deadline = clock() + timeout
-        while True:
-            self._progress.raise_end()
-            try:
-                return answer.result(min(_WAIT, max(0.0, deadline - clock())))
-            except TimeoutError:
-                if answer.done():
-                    return answer.result()  # the command itself may raise such an error
-                if clock() >= deadline:
-                    how = "did not get to it" if answer.cancel() else "is not done with it"
-                    raise WaitTimeout(f"the reader {how} in {timeout:g} s", {}) from None
+        return self._commands.run(command, timeout)
 
     def stop(self) -> None:
         """End the thread and wait for it. Safe to call twice, before start and by the thread itself."""
@@ -345,19 +330,13 @@ class Reader:
             self._progress.demand(topic, Rebuild(RebuildCause.CORRUPT, str(error)))
 
     def _run_commands(self) -> None:
-        while self._commands:
-            command, answer = self._commands.popleft()
-            if not answer.set_running_or_notify_cancel():
-                continue
+        for command in self._commands.taken():
             with self.between_batches:
-                try:
-                    settle = partial(answer.set_result, command())
-                except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
-                    settle = partial(answer.set_exception, error)
+                command.call()
                 for topic, topic_tables in self.tables_by_topic.items():
                     self._commit(topic)
                     topic_tables.publish_changes({})
-            settle()  # only now can the caller see what it has done
+            command.settle()  # only now can the caller see what it has done
 
     def _tidy(self) -> None:
         now = time.monotonic()

@@ -40,7 +40,7 @@ log = logging.getLogger("compactory.kafka")
 
 OLD_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
                         KafkaError.NOT_LEADER_FOR_PARTITION})  # fmt: skip
-"""What brokers answer where the client's metadata of a partition's leader are old."""
+"""Answers of brokers where the client's metadata of a partition's leader are old."""
 PASSING = OLD_LEADER | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
                         KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
                         KafkaError._NOENT, KafkaError._DESTROY_BROKER, KafkaError._WAIT_CACHE, KafkaError._QUEUE_FULL,

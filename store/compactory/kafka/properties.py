@@ -16,7 +16,7 @@ from compactory.errors import ConfigError
 
 __all__ = ["OWNED", "flatten", "nearest_property", "normalise", "printable", "without_secrets"]
 
-# What the store sets itself: with another value it would be silently wrong, so another value is refused.
+# Properties that the store sets itself: with another value it would be silently wrong, so another one is refused.
 OWNED = {"isolation.level": "read_committed", "auto.offset.reset": "error", "enable.auto.commit": "false"}
 
 _SECRET = re.compile(

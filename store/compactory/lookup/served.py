@@ -1,4 +1,4 @@
-"""What a view reads: the table that is served, which the store opens, closes and swaps."""
+"""The table that a view reads, which the store opens, closes and swaps."""
 
 from __future__ import annotations
 

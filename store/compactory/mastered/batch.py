@@ -43,7 +43,7 @@ Decision = Write | Written | CompactoryError
 
 @dataclass(slots=True, eq=False)
 class Ownership:
-    """What a process has while it owns a directory. Dropped whole after any error."""
+    """The resources of a process that owns a directory. Dropped whole after any error."""
 
     producer: FencedProducer
     state: CurrentState

@@ -41,7 +41,7 @@ class Held:
 
 
 class CurrentState:
-    """What the next write is checked against, by record key. Owned by the writer's thread, which is the only one.
+    """The state that the next write is checked against, by record key. Owned by the only thread that writes.
 
     Complete if the store had read the topic to its end when this was made, and nobody else has written since.
     """

@@ -22,7 +22,7 @@ _PER_BATCH = 1000  # answers that are forgotten in one transaction at most
 
 
 class Answers:
-    """What was answered, by Idempotency-Key: what the topic of answers holds, kept by its only writer.
+    """The answers in the topic of answers, by Idempotency-Key, kept by its only writer.
 
     Bounded: an answer is forgotten after ``seconds``, and the oldest when there are more than ``most``. Owned by the
     writer's thread.

@@ -28,7 +28,7 @@ class Live(Reading):
 
 
 class Epoch:
-    """What lookup keys had before they changed, None for those that were absent. Written by the writing thread."""
+    """Former values of lookup keys that changed, None for those that were absent. Written by the writing thread."""
 
     __slots__ = ("__weakref__", "following", "former")
 

@@ -71,7 +71,7 @@ def _unpacked(data: Any, at: int) -> tuple[bytes, ...]:
 
 
 class SavedDirectory:
-    """What a file has of one directory, ``count`` entries outside of bucket 0. For any thread."""
+    """The records of one directory in a file, ``count`` of them outside of bucket 0. For any thread."""
 
     def __init__(self, data: Any, found: Mapping[str, Any]) -> None:
         self.count = int(found["count"])

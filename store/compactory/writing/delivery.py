@@ -19,7 +19,7 @@ Record = tuple[bytes, bytes | None]  # key and value; no value: a tombstone
 
 _POLL = 0.1  # seconds between two looks at whether to stop
 _GRACE = 5.0  # seconds that a report may be late; the client gives records up by itself before
-# What the client says of a record that never left, or that the broker refused: it is certainly not in the topic.
+# Errors of records that never left, or that the broker refused: these are certainly not in the topic.
 _UNSENT = frozenset({
     KafkaError._QUEUE_FULL, KafkaError._PURGE_QUEUE, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
     KafkaError._FATAL, KafkaError._STATE,  # noqa: SLF001 (the client's own names)

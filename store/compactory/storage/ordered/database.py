@@ -1,4 +1,4 @@
-"""What stands beneath a topic storage: a database that has its keys in order and is written in batches."""
+"""The database beneath a topic storage: its keys are in order, and it is written in batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process sees of a shared topic at one moment: the shared copy, and its own changes over that."""
+"""A shared topic as a process sees it at one moment: the shared copy, and its own changes over that."""
 
 from __future__ import annotations
 
