@@ -6,9 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_connectors.spark.failures import _of_java, _SparkFailed
+from compactory_connectors.spark.failures import _of_java, _SparkFailed, spark_failures
 
 
 def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
@@ -45,3 +46,9 @@ def test_the_innermost_exception_is_told(error: Any, kind: type[Exception], told
     assert type(found) is kind
     with pytest.raises(kind, match=told):
         raise found
+
+
+def test_workers_without_compactory_are_told_by_the_remedy() -> None:
+    said = "Traceback (most recent call last):\n  ...\nModuleNotFoundError: No module named 'compactory_connectors'"
+    with pytest.raises(ConfigError, match="set PYSPARK_PYTHON"), spark_failures():
+        raise PySparkException(said)

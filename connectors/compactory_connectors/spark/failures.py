@@ -25,6 +25,11 @@ _NOT_CONNECTED: Final = "08"
 _MEMORY: Final = (
     "Spark ran out of memory: give it more (--conf spark.driver.memory=4g, or spark.executor.memory) or more"
 )
+_NO_MODULE: Final = "No module named 'compactory"
+_OTHER_PYTHON: Final = (
+    "Spark's workers run a Python that has no Compactory: set PYSPARK_PYTHON to one that has it, before the session"
+    " starts; otherwise it is the python3 on PATH"
+)
 _LONGEST: Final = 600
 _OURS: Final = re.compile(r"^compactory\.errors\.(\w+): (.*)$", re.MULTILINE)
 """How a task's traceback shows an error of ours."""
@@ -115,6 +120,8 @@ def _of_text(said: str, kind: str = "") -> CompactoryError:
         if name == "Unreachable":
             return Unreachable(_TASKS, text)
         return ConfigError(text) if name == "ConfigError" else CompactoryError(text)
+    if _NO_MODULE in said:
+        return ConfigError(_OTHER_PYTHON)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     trace = any(line.startswith("Traceback") for line in lines)
     text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says
