@@ -109,7 +109,7 @@ class History:
             [*_, token] = self._topics.produce(self._topic, *pairs, partition=partition)
             log.extend(records)
             others = [each for each in self._last if each.partition != partition]
-            self._last = [*others, replace(token, topic_id=self._topic_id)]
+            self._last = [*others, token._replace(topic_id=self._topic_id)]
 
     def look(self) -> None:
         self.check(self._random.choice(self._processes), self._last if self._random.random() < 0.7 else [])
