@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ class Process:
         """Have it tell its state once it has the records of these tokens."""
         self.resume()
         assert self._child.stdin is not None
-        print(json.dumps([*map(astuple, tokens)]), file=self._child.stdin, flush=True)
+        print(json.dumps(tokens), file=self._child.stdin, flush=True)
 
     def told(self, seconds: float) -> dict[str, Any] | None:
         """Return that state; None if it does not come in time."""
