@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 PEERS  := $(VENV)/.peers
 UV     := $(BIN)/uv
-JOBS   ?= 4
+JOBS   ?= 5
 PROOF_SECONDS ?= 60
 VERSIONS ?= 13 14 15 16 17
 export PROOF_SECONDS
@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
 	$(BIN)/compactory demo
 
-test: $(STAMP)  ## Short tests, in JOBS=4 processes (Apache Kafka is used where Java and Maven are present)
+test: $(STAMP)  ## Short tests, in JOBS=5 processes (Apache Kafka is used where Java and Maven are present)
 	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2 --durations 10
 
 check: $(STAMP)  ## What CI runs: lint and layers, then types beside the tests

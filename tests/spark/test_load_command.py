@@ -124,6 +124,7 @@ def test_a_table_that_is_missing_is_told_before_spark_starts(
     assert "there is no table tariffs" in done.stderr
 
 
+@pytest.mark.proof
 def test_a_broken_file_is_a_line(database: str, tmp_path: Path) -> None:
     """Without a stack of Java: neither of the task that met it nor of the job."""
     needs_spark()

@@ -72,6 +72,7 @@ with starting("child", OPTIONS) as started:
 """
 
 
+@pytest.mark.proof
 def test_a_start_that_nobody_waits_for_is_ended() -> None:
     needs_spark()
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
