@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,21 +82,28 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
     On this machine the session starts at once, in a thread, so that the caller can do something else meanwhile. On a
     cluster it starts when the function is called: a caller that finds a mistake before takes up no resources there.
     """
-    with ThreadPoolExecutor(1, "compactory-spark-start") as thread:
-        opened = [thread.submit(_open, name, options)] if _is_local(options) else []
+    opened = [_opening(name, options)] if _is_local(options) else []
 
-        def started() -> SparkSession:
-            if not opened:
-                opened.append(thread.submit(_open, name, options))
-            return opened[0].result()
+    def started() -> SparkSession:
+        if not opened:
+            opened.append(_opening(name, options))
+        return opened[0].result()
 
-        try:
-            yield started
-            if opened and (archive := started().conf.get(_ARCHIVE, None)):
-                keep(started(), Path(archive))
-        finally:
-            if opened and opened[0].exception() is None:
-                opened[0].result().stop()
+    try:
+        yield started
+        if opened and (archive := started().conf.get(_ARCHIVE, None)):
+            keep(started(), Path(archive))
+    finally:
+        if opened and opened[0].exception() is None:
+            opened[0].result().stop()
+
+
+def _opening(name: str, options: SparkOptions) -> Future[SparkSession]:
+    """The session that a thread starts; the thread ends with the start."""
+    thread = ThreadPoolExecutor(1, "compactory-spark-start")
+    opened = thread.submit(_open, name, options)
+    thread.shutdown(wait=False)
+    return opened
 
 
 def _is_local(options: SparkOptions) -> bool:
