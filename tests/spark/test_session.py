@@ -58,6 +58,7 @@ def test_only_a_brief_job_does_without_the_optimizing_compiler() -> None:
 
 
 CHILD = """
+from pyspark.sql import SparkSession
 from compactory_connectors.spark.session import starting
 from tests.spark.conftest import OPTIONS
 
@@ -68,15 +69,15 @@ except LookupError:
     pass
 with starting("child", OPTIONS) as started:
     spark = started()
-    print(started() is spark, spark.range(3).count())
+    print(SparkSession.getActiveSession() is not None, started() is spark, spark.range(3).count())
 """
 
 
 @pytest.mark.proof
-def test_a_start_that_nobody_waits_for_is_ended() -> None:
+def test_a_start_that_nobody_waits_for_is_ended_and_the_next_is_active_here() -> None:
     needs_spark()
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    assert done.stdout == "True 3\n"
+    assert done.stdout == "True True 3\n"
 
 
 def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:

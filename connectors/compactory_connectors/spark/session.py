@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -87,7 +87,9 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
     def started() -> SparkSession:
         if not opened:
             opened.append(_opening(name, options))
-        return opened[0].result()
+        spark = opened[0].result()
+        _activate(spark)
+        return spark
 
     try:
         yield started
@@ -96,6 +98,13 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
     finally:
         if opened and opened[0].exception() is None:
             opened[0].result().stop()
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session, which is active in the thread that made it, active here: by that Spark finds data sources."""
+    java: Any = spark._jvm  # noqa: SLF001  # PySpark has no other way to it
+    sessions: Any = SparkSession._get_j_spark_session_class(java)  # noqa: SLF001
+    sessions.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
 
 def _opening(name: str, options: SparkOptions) -> Future[SparkSession]:
