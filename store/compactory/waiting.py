@@ -100,7 +100,7 @@ class Waiting:
                 waiter.future.set_result(None)
 
     def _queue(self, waiter: _Waiter, positions: Mapping[Partition, int]) -> bool:
-        """Put a waiter into the queue of a partition that is short of its target; False where none is."""
+        """Put a waiter into the queue of one partition that is short of its target. Return False if there is none."""
         waiter.partition = next((part for part, end in waiter.targets.items() if positions.get(part, -1) < end), None)
         if waiter.partition is None:
             return False

@@ -277,7 +277,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
 
 
 def _expect_stopped(config: ConnectorConfig, *, writes: bool) -> None:
-    """Raise LeaseLost where offsets are to be written while a source of the connector runs; otherwise only warn."""
+    """Look for running sources of the connector. Raise LeaseLost if offsets are to be written, else only warn."""
     from compactory.errors import CompactoryError, LeaseLost
     from compactory_connectors.source.run.overview import running_sources
 

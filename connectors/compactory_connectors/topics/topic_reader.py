@@ -69,7 +69,7 @@ class TopicReader:
 
         Each list is waited for no longer than ``pause`` seconds, and may be empty.
         """
-        waited = 0.0  # in vain, and in here: whoever takes the lists may be long in coming back
+        waited = 0.0  # seconds in this loop without a message; the time of the caller does not count
         while left := {part: end for part, end in ends.items() if end > self._positions[part]}:
             began = time.monotonic()
             messages, records = self._consume(most, pause)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -23,6 +23,7 @@ __all__ = [
     "Document",
     "Term",
     "check_objects",
+    "check_texts",
     "column",
     "decoder",
     "document",
@@ -98,10 +99,15 @@ def check_objects(values: list[bytes]) -> None:
 
     One thing passes that a reader refuses: a number beyond the range of a double, such as 1e400.
     """
-    joined = b"\0".join(values)
-    if not joined.isascii():
-        joined.decode()  # all of them at once: a NUL ends any UTF-8 sequence
+    check_texts(values)
     deque(map(_read_any_object, values), maxlen=0)
+
+
+def check_texts(texts: Iterable[bytes]) -> None:
+    """Raise UnicodeDecodeError unless each text is UTF-8. Looks at all of them at once: a NUL ends any sequence."""
+    joined = b"\0".join(texts)
+    if not joined.isascii():
+        joined.decode()
 
 
 def path(field: str) -> Callable[[Document], Any]:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import orjson
 
-from compactory.codec.decoding import Document, Term, check_objects, column, decoder, document, key_texts
+from compactory.codec.decoding import Document, Term, check_objects, check_texts, column, decoder, document, key_texts
 from compactory.codec.packed_record import pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.batch import Run
@@ -64,7 +64,7 @@ class Bulk:
         if multi_partition and self._touches_others(keys, run.partition.partition):
             return False
         try:
-            _check_keys(keys)
+            check_texts(keys)
             self._check_values(values)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return False
@@ -84,7 +84,7 @@ class Bulk:
         taken = self._alone(run)
         part = run if taken is ALL else run.where(taken)
         try:
-            _check_keys(cast("list[bytes]", part.keys))
+            check_texts(cast("list[bytes]", part.keys))
             docs = self._documents(cast("list[bytes]", part.values))
             if self._decode is not None:
                 deque(map(self._decode, cast("list[bytes]", part.values)), maxlen=0)
@@ -126,7 +126,8 @@ class Bulk:
     def _documents(self, values: list[bytes]) -> list[Document]:
         if self._document is None:
             docs = list(map(orjson.loads, values))
-            _check_objects(docs)
+            if not set(map(type, docs)) <= {dict}:
+                raise DecodeError("one of the values is not a JSON object")
             return docs
         found = list(map(self._document, values))
         if None in found:
@@ -167,15 +168,6 @@ def _packed_records(run: Run, values: list[bytes]) -> map[bytes]:
     else:
         places = map(add, offsets, repeat(base)) if base else offsets
     return map(add, values, map(pack, places, run.stamps))
-
-
-def _check_keys(keys: list[bytes]) -> None:
-    b"\0".join(keys).decode()  # all of them at once: a NUL ends any UTF-8 sequence
-
-
-def _check_objects(docs: Any) -> None:
-    if not set(map(type, docs)) <= {dict}:
-        raise DecodeError("one of the values is not a JSON object")
 
 
 def _new(names: list[bytes], taken: Collection[bytes]) -> Mask:

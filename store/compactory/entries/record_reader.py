@@ -30,7 +30,7 @@ class RecordReader:
         self.decodes_entries = directory.decodes_entries
         self.name_in = name_reader(directory)
         self._topic = directory.topic
-        self._field = directory.key
+        self._field = directory.key or ""
         self._document = document(directory.envelope)
         self._key_of = path(directory.key) if directory.key else None
         self._active_of = path(directory.active) if directory.active else None
@@ -55,8 +55,7 @@ class RecordReader:
 
     def name(self, topic_key: bytes, doc: Document) -> bytes:
         """Return the lookup key of a record."""
-        field = self._field
-        return topic_key if field is None or self._key_of is None else key_text(field, self._key_of(doc))
+        return topic_key if self._key_of is None else key_text(self._field, self._key_of(doc))
 
     def fits(self, value: bytes) -> bool:
         """Say whether a value that stands for a deletion has the key field of a living one."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import orjson
 
 from compactory.errors import WriteRefused
-from compactory.token import Token
+from compactory.token import Token, Version
 
 __all__ = ["Kind", "Operation", "Written", "merged"]
 
@@ -64,7 +64,7 @@ class Written:
     def etag(self) -> str:
         """The entity tag of the entry's record, as lookups over HTTP answer it, without quotes."""
         topic, partition, offset, topic_id = self.token
-        return f"{topic_id or topic}-{partition}-{offset}"
+        return str(Version(topic_id or topic, partition, offset))
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -297,7 +297,7 @@ class MasteredWriter:
 
     def _decided(self, owned: Ownership, operation: Operation) -> Decision:
         try:
-            first = owned.first(operation) if operation.idempotency_key is not None else None
+            first = owned.first(operation)
             if first is not None:
                 return first
             write = self._checker.write(operation, owned.state)

@@ -11,23 +11,28 @@ from compactory.errors import ConfigError
 
 from .properties import parse_properties
 
-__all__ = ["parse_text", "read_file"]
+__all__ = ["parse_text", "read_file", "read_text"]
 
 _BESIDE = {"name", "config", "tasks", "type", "initial_state"}
 
 
 def read_file(path: Path) -> list[dict[str, str]]:
     """Keys and values, as text, of each connector of a file. Raises ConfigError, each problem with the file's name."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+    text = read_text(path)
     try:
         return [_properties(text)] if path.suffix == ".properties" else parse_text(text)
     except ConfigError as error:
         raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user wrote, without a byte order mark. Raises ConfigError with the file's name."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
 
 def parse_text(text: str) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
 """One source at a time has a connector's lease and publishes; a thread of its own keeps the lease.
 
-The lease decides whose turn it is, so that sources do not fence each other in turns. Kafka's transactional id makes it
-impossible to publish without it; where transactions are off, there is only the lease's time.
+The lease decides which source publishes, so that sources do not fence each other in turns. With transactions, Kafka's
+transactional id keeps a source without the lease from publishing. Without them there is only the lease's time.
 """
 
 from __future__ import annotations

@@ -40,9 +40,10 @@ _BUCKET: Final = 5_000_000  # offsets of a task at most, if a key may be in any 
 
 @dataclass
 class Piece(InputPartition):
-    """The share of one task: spans, and of their keys one of several buckets; where a topic's keys are.
+    """The share of one task: spans of a topic, and one of the buckets into which the keys of these spans are parted.
 
-    Spark pickles the reader before it asks for pieces, so they carry what is found out then.
+    ``keys`` says where the records of a key can be. Spark pickles the reader before it asks for pieces, so they carry
+    what is found out then.
     """
 
     spans: Sequence[Span]

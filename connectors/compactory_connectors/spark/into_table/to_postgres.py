@@ -231,9 +231,9 @@ class PostgresTarget:
         return Written(counts={Change(name): number for name, number in dict(row[0]).items()}, repeated=True)
 
     def _outcome(self) -> Written:
-        """The outcome of a merge whose connection was lost: the transaction may have been committed all the same.
+        """The outcome of a merge that lost its connection. The server may have committed the transaction all the same.
 
-        Or be about to be: only when the old connection's lock is gone the server has ended what it was asked for.
+        It may also be about to: it has ended the transaction only once the lock of the old connection is gone.
         """
         del self.__dict__["_connection"]
         again = Staging(self._connection, self._table)

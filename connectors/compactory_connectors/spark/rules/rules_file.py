@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from compactory.errors import ConfigError
+from compactory_connectors.connect.config.config_file import read_text
 
 from .rules import PLACE, Check, ColumnRule, ReadOptions, Reference, Rules, nearest_or_all
 
@@ -34,13 +35,7 @@ _SAID: Final = {
 
 def read_rules(path: Path) -> Rules:
     """The rules of a file. Raises ConfigError with every problem found, each with file and line."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    return parse_rules(text, str(path))
+    return parse_rules(read_text(path), str(path))
 
 
 def parse_rules(text: str, path: str) -> Rules:
