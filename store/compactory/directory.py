@@ -89,8 +89,8 @@ class Directory(Generic[T]):
     ``indexes``   further ways to look up
     ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a pydantic
                   model, a msgspec Struct, or any callable that takes the bytes, or the record where its parameter is
-                  annotated `Entry`. A dataclass may nest other dataclasses; its other fields are not converted: they
-                  get the values that JSON has. Each read decodes afresh
+                  annotated `Entry`. A value that does not fit the types of the fields is a bad record. Each read
+                  decodes afresh
     ``envelope``  the wrapper of the JSON: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
                   other formats (Avro, Protobuf) a callable that turns the bytes into an object, a deletion into None
     ``writable``  whether a `DirectoryWriter` may write it; sources and other producers do not need it
