@@ -41,7 +41,7 @@ class Checker:
         self._derived = [(name, path(name)) for name in rules.key_from]
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
         self._schema_errors = _schema_errors(rules.schema) if rules.schema is not None else None
-        self._plain = directory.decode is dict and directory.key is None  # any JSON object reads back as it is
+        self._plain = directory.decode is dict  # any JSON object reads back as it is
         others = [index.fields for index in directory.indexes if tuple(index.fields) not in rules.unique]
         self._filed = [(fields, [path(name) for name in fields]) for fields in others] if self._plain else []
 

@@ -157,12 +157,20 @@ def test_bad_rules_are_refused_all_at_once(topics: Topics, kafka: str) -> None:
     with pytest.raises(ConfigError) as refused:
         WriteRules(schema={"type": "nothing"}, key_pattern="(", remember=0)
     assert len(refused.value.problems) == 3
+    with pytest.raises(ConfigError) as refused:  # one text is a list of letters, and would hide no field
+        WriteRules(internal="secret", key_from=[5], outcomes="gone", unique=["email"])  # type: ignore[arg-type]
+    assert [problem.split(" ")[0] for problem in refused.value.problems] == [
+        "key_from",
+        "internal",
+        "outcomes",
+        "unique",
+    ]
     rules = WriteRules(unique=[["email"]], references={"a": "nowhere"}, outcomes=["gone"])
-    store = GlobalStore(kafka, [Directory("tenants", active="on", rules=rules)])
+    store = GlobalStore(kafka, [Directory("tenants", key="id", active="on", rules=rules)])
     with pytest.raises(ConfigError) as refused:
         MasteredWriter(store, "tenants")
     assert [problem.split(": ")[1].split(" ")[0] for problem in refused.value.problems] == [
-        "a", "unique", "references.a", "outcomes",
+        "a", "a", "unique", "references.a", "outcomes",
     ]  # fmt: skip
     deleting = topics.create(cleanup_policy="compact,delete")
     with GlobalStore(kafka, [tenants(deleting, min_insync_replicas=2)]) as store:
