@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    is_typeddict,
+    overload,
+)
 
 from compactory.errors import ConfigError
 from compactory.records import Entry
@@ -17,6 +31,7 @@ T = TypeVar("T")
 Envelope = Literal["none", "connect", "debezium"]
 Unwrap = Callable[[bytes], dict[str, Any] | None]
 OnStale = Literal["serve", "raise"]
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 class Projection(Protocol):
@@ -182,8 +197,8 @@ def _problems(directory: Any) -> Iterator[str]:
     where = f"directory {directory.name!r}"
     if not isinstance(directory.name, str) or not directory.name.strip() or "/" in directory.name:
         yield f"{where}: the name must be text without '/'"
-    if not isinstance(directory.topic, str) or not directory.topic.strip():
-        yield f"{where}: topic must be the name of a topic"
+    if not isinstance(directory.topic, str) or not _TOPIC.fullmatch(directory.topic):
+        yield f"{where}: {directory.topic!r} is no topic's name: those are of letters, digits, '.', '_' and '-'"
     for option in ("key", "active"):
         value = getattr(directory, option)
         if value is not None and (not isinstance(value, str) or not value.strip()):
@@ -209,8 +224,20 @@ def _write_problems(directory: Any, where: str) -> Iterator[str]:
 def _callable_problems(directory: Any, where: str) -> Iterator[str]:
     if not callable(directory.decode):
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+    elif _takes_fields(directory.decode):
+        yield (
+            f"{where}: decode can't be {directory.decode!r}: a dataclass, a pydantic model and a msgspec Struct read"
+            " JSON; for another type give a callable that takes bytes"
+        )
     if directory.projection is not None and not callable(directory.projection):
         yield f"{where}: projection must be a class or a callable without parameters, not {directory.projection!r}"
+
+
+def _takes_fields(decode: Any) -> bool:
+    """Whether this makes something else than a value's fields of its bytes: a generic type, a tuple, an attrs class."""
+    if get_origin(decode) is not None or is_typeddict(decode) or hasattr(decode, "__attrs_attrs__"):
+        return True
+    return isinstance(decode, type) and issubclass(decode, list | tuple)
 
 
 def _age_problems(directory: Any, where: str) -> Iterator[str]:

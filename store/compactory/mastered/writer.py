@@ -303,11 +303,11 @@ class MasteredWriter:
             write = self._checker.write(operation, owned.state)
         except CompactoryError as error:
             return error
-        if not write.is_there:
+        if write.there is None:
             owned.state.write(write.name, write)
             owned.writes.append(write)
-            if operation.idempotency_key is not None:
-                owned.keyed[operation.idempotency_key] = write
+        if operation.idempotency_key is not None:
+            owned.keyed[operation.idempotency_key] = write
         return write
 
     def _commit(self, owned: Ownership, decided: Sequence[Decision]) -> None:
@@ -334,13 +334,15 @@ class MasteredWriter:
     def _result(self, owned: Ownership, operation: Operation, decision: Decision) -> Written | CompactoryError:
         if not isinstance(decision, Write):
             return decision
-        return self._written(owned, decision, repeated=decision.is_there or decision.operation is not operation)
+        repeated = decision.there is not None or decision.operation is not operation
+        return self._written(owned, decision, repeated=repeated)
 
     def _written(self, owned: Ownership, write: Write, *, repeated: bool = False) -> Written:
         content = write.data
         if content is not None and self._rules.internal:
             content = orjson.dumps(self._rules.shown(write.document))
-        token = Token(self._topic, write.partition, write.offset, owned.state.topic_id)
+        record = write.there or write
+        token = Token(self._topic, record.partition, record.offset, owned.state.topic_id)
         return Written(status=write.status, key=write.key, content=content, token=token, repeated=repeated)
 
 
