@@ -53,6 +53,9 @@ def test_a_write_is_answered_with_what_is_stored_and_a_read_with_its_token_sees_
     posted = write(serving, "POST", None, {"email": "c@x"})
     assert posted.status == 201
     assert write(serving, "POST", None, {"email": "c@x"}).headers["etag"] == posted.headers["etag"]
+    digests = serving.ask("/v1/directories/tenants/digest/0-255?values=true").body.decode()
+    assert "a@x" in digests
+    assert "secret" not in digests
     assert write(serving, "DELETE", "a%2Fb").status == 204
     listed = serving.ask("/v1/directories/tenants/entries", headers={"Compactory-Min-Offset": offset})
     assert "secret" not in listed.body.decode()
