@@ -34,7 +34,7 @@ class ChangeLog:
     ``read_to``    partition → the offset after the last record that was read as it came: what lies between that and
                    the position makes no change, such as the end of a transaction
     ``floor``      partition → the offset from which on every change is here; 0 for partitions that are not named
-    ``late``       the numbers of changes that retried bad records made: cursors don't tell whether they were seen
+    ``late``       the numbers of changes that retried bad records made: cursors don't show whether they were seen
     ``first``      the number of the oldest change that is kept; each change has the next number
     ``ended``      whether no more changes come: the store ended, or another table is served
 

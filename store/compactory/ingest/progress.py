@@ -98,9 +98,9 @@ class Progress:
             return measure(places, max(clock() - self._began, 0.0))
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called after each change of positions or state, by the thread that made it.
+        """Call ``listener`` after each change of positions or state, in the thread that made it.
 
-        It must be quick: the reader waits for it. What it raises is logged, the first time.
+        It must be quick: the reader waits for it. Its first error is logged.
         """
         with self._changed:
             self._listeners += (Contained("a listener of subscribe", listener),)
@@ -333,7 +333,7 @@ class Progress:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock for a change of what is served; then set the state by it, wake waiters and tell listeners."""
+        """Hold the lock for a change of what is served; then set the state by it, wake waiters and call listeners."""
         with self._changed:
             yield
             if self.serves:
