@@ -21,7 +21,7 @@ from compactory.ingest.topic_progress import Mark, Phase, TopicProgress
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Progress", "clock"]
+__all__ = ["Progress"]
 
 
 class Progress:
