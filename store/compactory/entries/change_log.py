@@ -96,14 +96,14 @@ class ChangeLog:
                 self._trim()
             self.changed.notify_all()
         if new:
-            self._tell()
+            self._notify()
 
     def end_here(self) -> None:
         """Say that no more changes come. Idempotent, for any thread."""
         with self.changed:
             self.ended = True
             self.changed.notify_all()
-        self._tell()
+        self._notify()
 
     def kept_from(self, number: int, end: int) -> list[AppliedChange]:
         """Return the changes from a number on, which is not below ``first``, to before ``end``."""
@@ -119,7 +119,7 @@ class ChangeLog:
         with self.changed:
             self._listeners = tuple(other for other in self._listeners if other != listener)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 

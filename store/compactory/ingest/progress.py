@@ -117,7 +117,7 @@ class Progress:
         with self._changed:
             moved = self._move(state, cause)
         if moved:
-            self._tell()
+            self._notify()
         return moved
 
     def serve(self) -> bool:
@@ -125,7 +125,7 @@ class Progress:
         with self._changed:
             moved = self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
         if moved:
-            self._tell()
+            self._notify()
         return moved
 
     def orphan(self, cause: BaseException) -> None:
@@ -227,7 +227,7 @@ class Progress:
                     known[partition] = position
                     self._moved_at = clock()
             self._changed.notify_all()
-        self._tell()
+        self._notify()
 
     def is_complete(self, topic: str) -> bool:
         """Say whether all of a topic that is read is applied up to its targets."""
@@ -339,7 +339,7 @@ class Progress:
             if self.serves:
                 self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
             self._changed.notify_all()
-        self._tell()
+        self._notify()
 
     def _move(self, state: StoreState, cause: BaseException | None) -> bool:
         if not self.state.may_become(state):
@@ -350,7 +350,7 @@ class Progress:
         self._changed.notify_all()
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 
