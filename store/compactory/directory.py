@@ -132,7 +132,7 @@ class Directory(Generic[T]):
     active: str | None = None
     indexes: tuple[Index, ...] = ()
     decode: Callable[[bytes], T] | Callable[[Entry], T] | type[T] = dict  # type: ignore[assignment]
-    envelope: Envelope = "none"  # or an Unwrap; whoever reads it knows names only
+    envelope: Envelope = "none"  # or an Unwrap; readers of this field know names only
     writable: bool = False
     cache_decoded: bool = False
     max_age: float | None = None

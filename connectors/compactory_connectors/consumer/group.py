@@ -1,6 +1,6 @@
 """A member of a consumer group: which partitions are ours, and from where on they are read.
 
-Where a partition goes on is the owner's to say: a sink asks its database, and commits to the group for monitoring only.
+The owner decides where a partition goes on: a sink asks its database, and commits to the group for monitoring only.
 Callbacks of a rebalance run within :meth:`Group.poll`, never while a transaction is open.
 """
 
