@@ -177,7 +177,7 @@ async def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, byt
         return
     lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
     head = b"".join([STATUS_LINE[status], *lines, b"\r\n"])
-    if head.count(b"\n") != len(lines) + 2:
+    if not head.count(b"\n") == head.count(b"\r") == len(lines) + 2:
         raise ValueError("a header holds a line break")
     cycle.response_started = cycle.response_complete = True
     cycle.transport.write(head + body)
