@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -49,6 +49,27 @@ def test_each_kind_of_write_answers_with_what_is_stored(kafka: str, topic: str, 
         {"email": "a@x", "secret": "s", "city": {"zip": 1}},
         None,
     ]
+
+
+def test_records_that_come_while_a_transaction_begins_are_in_it(kafka: str, topic: str) -> None:
+    producer = FencedProducer(Kafka(kafka), topic, 20.0, 100_000)
+    later = iter([(), [(b"b", b"2"), (b"a", b"3")]])
+    asked: list[int] = []
+
+    def more() -> Sequence[tuple[bytes, bytes]]:
+        asked.append(1)
+        return next(later, ())
+
+    try:
+        producer.open()
+        with producer.transaction():
+            places = producer.send(topic, [(b"a", b"1")], more)
+            assert len(asked) > 1, "nobody asked for more, although Kafka takes some milliseconds"
+    finally:
+        producer.close()
+    assert len(places) == 3
+    assert places[2] == (places[0][0], places[0][1] + (2 if places[1][0] == places[0][0] else 1))
+    assert sorted(log_of(kafka, topic)) == [("a", 1), ("a", 3), ("b", 2)]
 
 
 def test_a_derived_key_makes_the_repeat_of_a_post_harmless(topic: str, start: Start, kafka: str) -> None:
