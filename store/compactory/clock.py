@@ -18,7 +18,7 @@ def clock() -> float:
 
 @cache
 def boot() -> str | None:
-    """Return the id of this run of the machine; None where the system has none. `clock` starts again with each run."""
+    """Return the id of the last boot, or None if the system has no such id. `clock` starts anew at each boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
     except OSError:

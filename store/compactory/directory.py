@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import (
@@ -22,7 +21,7 @@ from typing import (
 )
 
 from compactory.errors import ConfigError
-from compactory.records import Entry
+from compactory.records import Entry, is_topic_name
 from compactory.write_rules import WriteRules
 
 __all__ = ["Directory", "Envelope", "Index", "OnStale", "Projection"]
@@ -31,7 +30,6 @@ T = TypeVar("T")
 Envelope = Literal["none", "connect", "debezium"]
 Unwrap = Callable[[bytes], dict[str, Any] | None]
 OnStale = Literal["serve", "raise"]
-_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 class Projection(Protocol):
@@ -197,7 +195,7 @@ def _problems(directory: Any) -> Iterator[str]:
     where = f"directory {directory.name!r}"
     if not isinstance(directory.name, str) or not directory.name.strip() or "/" in directory.name:
         yield f"{where}: the name must be text without '/'"
-    if not isinstance(directory.topic, str) or not _TOPIC.fullmatch(directory.topic):
+    if not is_topic_name(directory.topic):
         yield f"{where}: {directory.topic!r} is no topic's name: those are of letters, digits, '.', '_' and '-'"
     for option in ("key", "active"):
         value = getattr(directory, option)

@@ -77,7 +77,7 @@ class Processor:
         return found
 
     def outputs(self, event: Event) -> list[Output]:
-        """Call the function; return what is to be written. Raises what it raises; an error for another result."""
+        """Call the function and return outputs. Raises its errors, and an error for a result that fits no record."""
         found = self._outputs(event)
         for output in found:
             output.check()
@@ -85,7 +85,7 @@ class Processor:
 
     def _outputs(self, event: Event) -> list[Output]:
         if self.created is None:
-            return list(_outputs(self._called(event)))
+            return list(_listed(self._called(event)))
         try:
             value = self._called(event)
         except Failed as error:
@@ -118,7 +118,7 @@ def processor(topic: str, *, name: str | None = None, **rules: Any) -> Callable[
     return lambda function: Processor(function=function, name=name or function.__name__, topic=topic, **rules)
 
 
-def _outputs(found: Any) -> Iterator[Output]:
+def _listed(found: Any) -> Iterator[Output]:
     listed = () if found is None else (found,) if isinstance(found, Output) else found
     if not isinstance(listed, Iterable):
         raise Refused(f"the function returned {type(found).__name__}, not an Output, several or None")

@@ -134,7 +134,7 @@ class Load:
             self._write()
 
     def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame | None] | None:
-        """Rows that the target has received while they were checked, and rejected ones, where there are any.
+        """Rows that the target has received while they were checked, and the rejected rows, None if there are none.
 
         None: it has not, or found several rows of a key or one that it does not take, so that the source is read again
         to decide between them, and rejects are kept before the load fails.
@@ -150,17 +150,18 @@ class Load:
         return marked.where(f"NOT {REJECTED}"), bad
 
     def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame | None]:
-        """Rows that have each key once, and rejected ones, where there are any. The source is kept when it was read."""
+        """Rows that have each key once, and the rejected rows, None if there are none. Keeps the rows that it reads."""
         self._count(judged.count(self._keep(judged.rows)))
         keys = judged.checks.mapped.keys
         resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates, self._keep)
         report = self._report
+        bad = judged.bad if report.rejected else None
         if resolved is None:
-            return judged.good, judged.bad if report.rejected else None
+            return judged.good, bad
         report.accepted += resolved.loaded - resolved.repeated
         report.duplicates = resolved.repeated - resolved.loaded - resolved.rejected
         if not resolved.rejected:
-            return resolved.rows, judged.bad if report.rejected else None
+            return resolved.rows, bad
         reason = Reason(column=", ".join(keys), rule="unique", text=_TWICE)
         report.rejected += resolved.rejected
         report.reasons = {**report.reasons, reason: resolved.rejected}

@@ -58,9 +58,9 @@ class Bulk:
     def apply_in_order(self, run: Run, *, multi_partition: bool) -> bool:
         """Apply a run to a table without key field, in its order; False: nothing was done.
 
-        Updates are fine, deletions are not. Nor are keys that another partition has written, where the topic is
-        ``multi_partition``. Nor, where indexes or an active field need the documents, are keys that come twice, and
-        runs so short that one by one is quicker.
+        It takes updates. It takes no deletion, and in a topic that is ``multi_partition`` no key that another partition
+        has written. If indexes or an active field need the documents, it takes no key that comes twice, and no run so
+        short that one by one is quicker.
         """
         if not all(run.keys) or not all(run.values):
             return False
@@ -71,8 +71,7 @@ class Bulk:
             return False
         try:
             check_texts(keys)
-            self._check_values(values)
-            docs = self._documents(values) if self._reads_documents else []
+            docs = self._read(values, documents=self._reads_documents)
             terms = [index.terms_of(docs) for index in self._indexes]
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return False
@@ -101,8 +100,7 @@ class Bulk:
         part = run if taken is ALL else run.where(taken)
         try:
             check_texts(cast("list[bytes]", part.keys))
-            docs = self._documents(cast("list[bytes]", part.values))
-            self._check_values(cast("list[bytes]", part.values))
+            docs = self._read(cast("list[bytes]", part.values), documents=True)
             names, terms = self._columns(part, docs)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return run
@@ -120,11 +118,13 @@ class Bulk:
         mine = partition.to_bytes(2, "little")
         return any(packed[-10:-8] != mine for packed in map(self._entries.get, keys) if packed is not None)
 
-    def _check_values(self, values: list[bytes]) -> None:
-        if self._decodes_objects:
+    def _read(self, values: list[bytes], *, documents: bool) -> list[Document]:
+        """Check the values, and return their documents if these are needed. To read an object is to check it."""
+        if self._decodes_objects and not documents:
             check_objects(values)
-        elif self._decode is not None:
+        elif self._decode is not None and not self._decodes_objects:
             deque(map(self._decode, values), maxlen=0)
+        return self._documents(values) if documents else []
 
     def _alone(self, run: Run) -> Mask:
         """Return which records have a value and a key that is new and comes once."""

@@ -23,9 +23,9 @@ _FRESH = 0.7  # part of a token's life during which new clients share it; the li
 class TokenSource:
     """Hands the user's tokens to all clients of one `Kafka`; a fresh one is asked for once, not once a client.
 
-    Thread-safe: the user's callable is never called twice at a time. Our message names only the type of its
-    error, because the text may quote a secret. Raises Unreachable when it raises,
-    ConfigError when its answer is no token.
+    Thread-safe: the user's callable is never called twice at a time. Our message names only the type of its error,
+    because the text may quote a secret. Raises Unreachable for an error of the callable, ConfigError if its answer is
+    no token.
     """
 
     def __init__(self, callback: Callable[[str], Any]) -> None:
