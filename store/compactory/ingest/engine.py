@@ -15,6 +15,7 @@ from compactory.directory import Directory
 from compactory.entries.table import Table
 from compactory.entries.unusable import why_unusable
 from compactory.errors import CompactoryError, NotReady, StartTimeout
+from compactory.ingest.blocked_start import explained
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.loading import Loading
 from compactory.ingest.memory_guard import MemoryGuard
@@ -23,12 +24,11 @@ from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
-from compactory.kafka.open_transactions import open_transactions
 from compactory.lookup.served import Served
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot, frozen_view
 from compactory.lookup.view import View
-from compactory.records import Partition, QuarantinedRecord, StoreState
+from compactory.records import QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, Cut
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.saving import stored
@@ -94,7 +94,8 @@ class Engine:
             self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, teller)
             teller.guard.check(self.progress.loading())
         except StartTimeout as error:
-            raise self._explained(error) from None
+            last_error = self.reader.last_error
+            raise explained(error, self.blocking(), self.kafka, last_error, options.start_timeout) from None
 
     def _await_backend(self, began: float) -> None:
         """Wait until another process has loaded what this one shares with it."""
@@ -182,9 +183,7 @@ class Engine:
             tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
             left = [bad for bad in records if not resolve(tables[bad.directory], bad)]
             for topic, topic_tables in self.serving.items():
-                if (
-                    topic_tables is not self.reader.tables_by_topic[topic]
-                ):  # of those that are read the reader commits what was done
+                if topic_tables is not self.reader.tables_by_topic[topic]:  # else the reader commits
                     topic_tables.commit_again()
             return left
 
@@ -269,33 +268,6 @@ class Engine:
             _swap(self.served, self.serving, topic_tables)
         _serve(self.served, self.progress)
         return True
-
-    def _explained(self, error: StartTimeout) -> StartTimeout:
-        """Add to a time-out which partitions block, and why."""
-        spare = min(2.0, max(0.5, (self.options.start_timeout or 8.0) / 4))  # seconds
-        blocking = self.blocking()
-        places = [(item, Partition(item["topic"], item["partition"])) for item in blocking if "reason" not in item]
-        reached = {place: item["position"] for item, place in places if item["partition"] is not None}
-        held, unknown = {}, self.reader.last_error or "nothing comes from the broker"
-        try:
-            stable = self.kafka.stable_offsets(reached, timeout=spare)
-            held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
-        except CompactoryError as unreachable:
-            unknown = str(unreachable)
-        holders = open_transactions(self.kafka, held, spare) if held else {}
-        for item, place in places:
-            if place in held:
-                holder = holders.get(place, "an open transaction")
-                item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
-            else:
-                item["reason"] = unknown if place in reached else "the topic does not exist"
-        return StartTimeout(f"{error}: {'; '.join(map(_line, blocking))}", blocking)
-
-
-def _line(item: Mapping[str, Any]) -> str:
-    if "directory" in item:
-        return "directory {directory}: {reason}".format(**item)
-    return "{topic} partition {partition} is at {position} of {target}: {reason}".format(**item)
 
 
 class _ProgressReporter:

@@ -45,9 +45,8 @@ class TopicTables:
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
         self.logged_unusable = False  # whether the log says already that one of its directories is not usable
-        self.last_record_epochs = (
-            dict(storage.checkpoint.last_record_epochs) if storage.checkpoint else {}
-        )  # see Checkpoint
+        kept = storage.checkpoint
+        self.last_record_epochs = dict(kept.last_record_epochs) if kept else {}  # see Checkpoint
         self.committed = storage.checkpoint  # the newest that was
 
     def serve(self, topic_id: str | None, positions: Mapping[int, int]) -> None:

@@ -158,10 +158,8 @@ class Admin:
         while True:
             if self._interrupted.is_set():
                 raise StoreClosed("the store was closed")
-            spare = (
-                min(_LOOK, timeout / 4) if self._asking.mismatch is _NOT_LOOKED else 0.0
-            )  # for a look at the listener
-            left = deadline - time.monotonic() - spare
+            looks = self._asking.mismatch is _NOT_LOOKED  # a look at the listener takes some of the time
+            left = deadline - time.monotonic() - (min(_LOOK, timeout / 4) if looks else 0.0)
             try:
                 return request(max(0.1, min(left, _ATTEMPT)))
             except KafkaException as error:

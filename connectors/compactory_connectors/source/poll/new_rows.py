@@ -107,10 +107,8 @@ class NewRowsReader(Reader):
             ids = None
         if ids is None and offset.ids is not None:
             offset = replace(offset, incrementing=None)
-        if (
-            ids is None and offset.incrementing is not None and offset.phase is not Phase.COMPARING
-        ):  # of Kafka Connect, or set by hand
-            ids = IdRanges.up_to(offset.incrementing)
+        if ids is None and offset.incrementing is not None and offset.phase is not Phase.COMPARING:
+            ids = IdRanges.up_to(offset.incrementing)  # an offset of Kafka Connect, or one that was set by hand
         return replace(offset, identity=identity.following(offset.identity), shape=self.plan.shape, ids=ids)
 
     def _query(self, base: SourceOffset) -> sql.Composed:

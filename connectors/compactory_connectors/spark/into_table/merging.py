@@ -106,9 +106,8 @@ def _merge(
         done[Change.UPDATE] = _run(connection, statements.update("u"))
     if expected[Change.INSERT]:
         done[Change.INSERT] = _run(connection, statements.reactivate())
-        empty = statements.everything and _scalar(
-            connection, statements.render("empty")
-        )  # an index tells of later rows
+        # A row that comes after this look violates the unique index.
+        empty = statements.everything and _scalar(connection, statements.render("empty"))
         done[Change.INSERT] += _run(connection, statements.insert(empty=empty))
     if done[Change.INSERT] < expected[Change.INSERT]:
         done[Change.UPDATE] += _run(connection, statements.update("i"))  # somebody else has inserted them since
