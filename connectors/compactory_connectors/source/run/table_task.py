@@ -217,26 +217,31 @@ class TableTask:
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
 
     def _with_partitions(self, offset: SourceOffset) -> SourceOffset:
-        """Guarantee 10: the offset with the partitions of now. Where they were fewer, an operator has to approve."""
-        known, now, topic = offset.spread, self.partitions, self.plan.topic
+        """Guarantee 10: the offset with the partitions of now. If it had another number, an operator has to approve."""
+        known, now = offset.spread, self.partitions
         self._grown = known is not None and known != now and not self.plan.keyless
-        if self._grown:
-            grown = (
-                f"topic {topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
-                " have in their former partitions would stay there"
-            )
-            growth, approval = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0), self.cleanup.approval
-            config = self.context.kafka.topic_configs([topic]).get(topic, {})
-            if config.get("message.timestamp.type") == "LogAppendTime":
-                approval.doubt(why := f"{grown}; {_ANEW}")
-                raise RemovalHeld(growth, why)
-            approval.refuse(growth, f"{grown}; approved, {_REPAIR if self.plan.sweeps else _LEAVE}")
-            approval.release()
+        if known is not None and self._grown:
+            self._demand_approval(known, now)
             self._grown = False
             if self.plan.sweeps:
                 # not compared: a record that the topic has may belong in another partition now
                 offset = offset.afresh(ResendReason.SPREAD).uncompared()
         return replace(offset, spread=now)
+
+    def _demand_approval(self, known: int, now: int) -> None:
+        """Raise RemovalHeld until an operator has approved the new number of partitions."""
+        topic, approval = self.plan.topic, self.cleanup.approval
+        grown = (
+            f"topic {topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
+            " have in their former partitions would stay there"
+        )
+        growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
+        config = self.context.kafka.topic_configs([topic]).get(topic, {})
+        if config.get("message.timestamp.type") == "LogAppendTime":
+            approval.doubt(why := f"{grown}; {_ANEW}")
+            raise RemovalHeld(growth, why)
+        approval.refuse(growth, f"{grown}; approved, {_REPAIR if self.plan.sweeps else _LEAVE}")
+        approval.release()
 
     def failed(self, detail: str, logged: str | None = None) -> None:
         """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
