@@ -9,7 +9,7 @@ with any viewer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -25,6 +25,7 @@ from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
+from .connection import Send, send_whole
 from .protocol.access import GRANT, Access
 from .protocol.freshness import Freshness
 from .protocol.http_errors import BadRequest, MethodRefused, NoResource
@@ -44,8 +45,6 @@ from .routes.outcomes import outcome_routes
 from .routes.writes import Writes, write_routes
 
 __all__ = ["Application", "create_app"]
-
-Send = Callable[[Any], Awaitable[None]]
 
 log = logging.getLogger("compactory.api")
 
@@ -125,8 +124,7 @@ class Application:
             log.exception("a request failed")
             status, answer, body = _refusal(error)
         if answer is not None:
-            await send({"type": "http.response.start", "status": status, "headers": answer})
-            await send({"type": "http.response.body", "body": body})
+            await send_whole(send, status, answer, body)
         self._timing.observe(route, status, (answered or perf_counter()) - began)
 
     def _entry(self, scope: Any, path: bytes) -> tuple[Lookup | None, bytes]:
@@ -152,8 +150,7 @@ class Application:
         headers = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send_whole(send, status, headers, body)
         return status
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:

@@ -93,5 +93,9 @@ def _run() -> int:
         if (code := code_of(error)) is None:
             raise
         return report(error, code, as_json="--json" in sys.argv[1:])
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # the reader of our output went away, as head does
+            return 0
+        raise
     except (KeyboardInterrupt, typer.Abort):
         return 130  # what a shell reports for Ctrl-C

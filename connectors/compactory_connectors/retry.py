@@ -31,7 +31,7 @@ class Retry:
         pause = min(self.limit, self.first * self.factor ** min(attempt - 1, 64))
         return pause * _RANDOM.uniform(1 - self.jitter, 1 + self.jitter)
 
-    def ends(self, attempt: int, error: Exception) -> bool:
+    def ends(self, attempt: int, error: BaseException) -> bool:
         """Whether this attempt was the last."""
         return attempt >= self.max_attempts or isinstance(error, self.give_up)
 

@@ -172,11 +172,11 @@ class AsyncGlobalStore(BaseStore):
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
         watch = await _in_thread(partial(self[directory].watch, since), "watch")
 
-        def tell() -> None:
+        def notify() -> None:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(changed.set)
 
-        unsubscribe = watch.subscribe(tell)
+        unsubscribe = watch.subscribe(notify)
         try:
             while True:
                 changed.clear()

@@ -151,9 +151,9 @@ class BaseStore(Views):
         return self._engine.memory()
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Have ``listener`` called after each change of positions or state; return what ends that.
+        """Call ``listener`` after each change of positions or state; return a function that ends this.
 
-        It is called by the thread that made the change, so it must be quick. What it raises is logged, the first time.
+        The thread that made the change calls it, so it must be quick. Its first error is logged.
         """
         self._progress.subscribe(listener)
         return partial(self._progress.unsubscribe, listener)

@@ -1,4 +1,4 @@
-"""The clock that deadlines and ages are told by."""
+"""The clock that measures deadlines and ages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def clock() -> float:
 
 @cache
 def boot() -> str | None:
-    """Return what names this run of the machine, through which `clock` goes on; None where the system does not tell."""
+    """Return the id of the last boot, or None if the system has no such id. `clock` starts anew at each boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip() or None
     except OSError:

@@ -5,10 +5,23 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+    is_typeddict,
+    overload,
+)
 
 from compactory.errors import ConfigError
-from compactory.records import Entry
+from compactory.records import Entry, is_topic_name
 from compactory.write_rules import WriteRules
 
 __all__ = ["Directory", "Envelope", "Index", "OnStale", "Projection"]
@@ -89,8 +102,8 @@ class Directory(Generic[T]):
     ``indexes``   further ways to look up
     ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a pydantic
                   model, a msgspec Struct, or any callable that takes the bytes, or the record where its parameter is
-                  annotated `Entry`. A dataclass may nest other dataclasses; its other fields are not converted: they
-                  get the values that JSON has. Each read decodes afresh
+                  annotated `Entry`. A value that does not fit the types of the fields is a bad record. Each read
+                  decodes afresh
     ``envelope``  the wrapper of the JSON: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
                   other formats (Avro, Protobuf) a callable that turns the bytes into an object, a deletion into None
     ``writable``  whether a `DirectoryWriter` may write it; sources and other producers do not need it
@@ -117,7 +130,7 @@ class Directory(Generic[T]):
     active: str | None = None
     indexes: tuple[Index, ...] = ()
     decode: Callable[[bytes], T] | Callable[[Entry], T] | type[T] = dict  # type: ignore[assignment]
-    envelope: Envelope = "none"  # or an Unwrap; whoever reads it knows names only
+    envelope: Envelope = "none"  # or an Unwrap; readers of this field know names only
     writable: bool = False
     cache_decoded: bool = False
     max_age: float | None = None
@@ -182,8 +195,8 @@ def _problems(directory: Any) -> Iterator[str]:
     where = f"directory {directory.name!r}"
     if not isinstance(directory.name, str) or not directory.name.strip() or "/" in directory.name:
         yield f"{where}: the name must be text without '/'"
-    if not isinstance(directory.topic, str) or not directory.topic.strip():
-        yield f"{where}: topic must be the name of a topic"
+    if not is_topic_name(directory.topic):
+        yield f"{where}: {directory.topic!r} is no topic's name: those are of letters, digits, '.', '_' and '-'"
     for option in ("key", "active"):
         value = getattr(directory, option)
         if value is not None and (not isinstance(value, str) or not value.strip()):
@@ -209,8 +222,20 @@ def _write_problems(directory: Any, where: str) -> Iterator[str]:
 def _callable_problems(directory: Any, where: str) -> Iterator[str]:
     if not callable(directory.decode):
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+    elif _takes_fields(directory.decode):
+        yield (
+            f"{where}: decode can't be {directory.decode!r}: a dataclass, a pydantic model and a msgspec Struct read"
+            " JSON; for another type give a callable that takes bytes"
+        )
     if directory.projection is not None and not callable(directory.projection):
         yield f"{where}: projection must be a class or a callable without parameters, not {directory.projection!r}"
+
+
+def _takes_fields(decode: Any) -> bool:
+    """Whether this makes something else than a value's fields of its bytes: a generic type, a tuple, an attrs class."""
+    if get_origin(decode) is not None or is_typeddict(decode) or hasattr(decode, "__attrs_attrs__"):
+        return True
+    return isinstance(decode, type) and issubclass(decode, list | tuple)
 
 
 def _age_problems(directory: Any, where: str) -> Iterator[str]:

@@ -5,11 +5,29 @@ Imports nothing of ours. All of them are immutable and hashable where their fiel
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Contested", "Entry", "Partition", "QuarantinedRecord", "Rebuild", "RebuildCause", "StoreState", "Topic"]
+__all__ = [
+    "Contested",
+    "Entry",
+    "Partition",
+    "QuarantinedRecord",
+    "Rebuild",
+    "RebuildCause",
+    "StoreState",
+    "Topic",
+    "is_topic_name",
+]
+
+_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+
+
+def is_topic_name(name: object) -> bool:
+    """Return whether Kafka takes this as the name of a topic."""
+    return isinstance(name, str) and _TOPIC.fullmatch(name) is not None
 
 
 class Partition(NamedTuple):

@@ -58,8 +58,8 @@ class GlobalStore(BaseStore):
     ``on_bad_record``    ``quarantine`` keeps bad records aside and goes on; ``fail`` stops the store at the first
     ``validate``         ``apply`` decodes each value once when it is applied; ``read`` trusts the topic, which is
                          faster and gives up the guarantee about bad records
-    ``tune_gc``          whether the cyclic garbage collector is paused inside ``start`` (and restored as found), and
-                         glibc is told to return freed memory early
+    ``tune_gc``          whether ``start`` pauses the cyclic garbage collector (and restores it as found), and
+                         makes glibc return freed memory early
     ``missing_topic``    ``fail`` raises from ``start``; ``wait`` waits for topics that do not exist yet, as long as
                          ``start_timeout`` allows
     ``unusable_directory``  ``hold`` is not ready while a directory has only unusable records (a wrong ``key``, model

@@ -1,7 +1,7 @@
 """A GlobalStore as a worker: its probes, status and metrics.
 
 A source with ``compactory.heartbeat.interval.ms`` renews a row in its database and publishes it to HEARTBEATS_TOPIC, a
-JSON object under the connector's name. A store that has this topic tells how long a commit takes until it is seen here.
+JSON object under the connector's name. A store that has this topic reports how long a commit takes to arrive here.
 """
 
 from __future__ import annotations

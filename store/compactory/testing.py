@@ -49,8 +49,8 @@ class InProcessStore(GlobalStore):
     """A `GlobalStore` that reads topics of this process: no broker, no network.
 
     Made by `store`. Records go the way of real ones: through the reader into the tables that views read. Errors,
-    waits, bad records and positions are therefore the same. What it can't show are transactions, compaction,
-    several partitions and the time that a network takes. All methods may be called by any thread.
+    waits, bad records and positions are therefore the same. It can't show transactions, compaction,
+    several partitions or the time that a network takes. All methods may be called by any thread.
     """
 
     def __init__(self, directories: Iterable[str | Directory[Any]], **options: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from compactory.errors import ConfigError
 __all__ = ["WriteRules"]
 
 _DAY = 86_400.0
+_LISTS = ("key_from", "internal", "outcomes")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -44,13 +45,12 @@ class WriteRules:
     min_insync_replicas: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key_from", tuple(self.key_from))
-        object.__setattr__(self, "outcomes", tuple(self.outcomes))
-        object.__setattr__(self, "unique", tuple(map(tuple, self.unique)))
-        object.__setattr__(self, "internal", tuple(self.internal))
         problems = list(_problems(self))
         if problems:
             raise ConfigError(problems)
+        for name in _LISTS:
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "unique", tuple(map(tuple, self.unique)))
 
     def shown(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a value as answers show it: without its internal fields."""
@@ -67,14 +67,23 @@ def _problems(rules: WriteRules) -> Iterator[str]:
             re.compile(rules.key_pattern)
         except re.error as error:
             yield f"key_pattern is not a regular expression: {error}"
-    if not all(rules.unique):
-        yield "unique: each item must list one or more fields"
+    for name in _LISTS:
+        if not _are_texts(getattr(rules, name)):
+            yield f'{name} must be a list of texts, such as ["email"]'
+    unique: Any = rules.unique
+    if isinstance(unique, str) or not all(fields and _are_texts(fields) for fields in unique):
+        yield 'unique must be a list of lists of fields, such as [["email"]]'
     if not 0 < rules.remember <= 366 * _DAY:
         yield "remember must be a number of seconds above 0 and at most a year"
     if not 0 < rules.remember_at_most <= 10_000_000:
         yield "remember_at_most must be a number from 1 to 10,000,000"
     if rules.min_insync_replicas < 1:
         yield "min_insync_replicas must be 1 or more"
+
+
+def _are_texts(given: Any) -> bool:
+    """Whether this is a list of texts; one text is not: it would count as a list of letters."""
+    return isinstance(given, Collection) and not isinstance(given, str) and all(isinstance(each, str) for each in given)
 
 
 def _schema_problems(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -7,14 +7,14 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 
-from compactory import Directory, testing
+from compactory import Directory, Topic, testing
 from compactory.entries import change_log
 from compactory_api import limits
 from compactory_api.protocol.access import Access, Tokens
@@ -150,6 +150,24 @@ def test_a_client_goes_on_where_it_was(store: testing.InProcessStore, watching: 
     }[how]()
     store.put("d", "a", {"n": 4})
     assert again.changes(2) == [("put", "a", {"n": 2}, {"n": 3}), ("put", "a", {"n": 3}, {"n": 4})]
+
+
+def test_a_cursor_with_a_plus_need_not_be_escaped(
+    store: testing.InProcessStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def topics(names: Iterable[str], *_: float) -> dict[str, Topic]:  # 3 topics of 10 have such an id
+        return {name: Topic(name=name, topic_id="a+b", partitions=(0,)) for name in names}
+
+    monkeypatch.setattr(store._engine.kafka, "topics", topics)
+    serving = Serving(store, Access())
+    try:
+        serving.wait_ready()
+        client = Client(serving.port)
+        assert client.cursor == "a+b;0:1"
+        Client(serving.port, f"{PATH}?since={client.cursor}").close()
+        client.close()
+    finally:
+        serving.stop()
 
 
 def test_a_client_that_another_server_showed_more_waits_for_what_it_has_not_seen(

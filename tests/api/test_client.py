@@ -189,6 +189,7 @@ def test_put_and_delete_write_through_a_server(serving: Serving, compactory: She
     assert compactory("put", "tenants", "t2", '{"email": "a@x"}', COMPACTORY_URL=url).code == 1
     assert compactory("delete", "tenants", "t1", COMPACTORY_URL=url).code == 0
     assert "no entry 't1'" in compactory("delete", "tenants", "t1", COMPACTORY_URL=url).err
-    assert compactory("put", "tenants", "t1", "[]", COMPACTORY_URL=url).code == 2
+    for value in ("[]", "{", "[" * 3000):
+        assert compactory("put", "tenants", "t1", value, COMPACTORY_URL=url).code == 2
     assert "set COMPACTORY_URL" in compactory("delete", "tenants", "t1").err
     assert compactory("delete", "tenants", "t1", COMPACTORY_URL=f"http://{NOBODY_HOME}").code == 3

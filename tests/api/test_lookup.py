@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import socket
 from collections.abc import Callable
+from types import MethodType
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from compactory import Directory
 from compactory.kafka.client import Kafka
+from compactory_api.connection import send_whole
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics, eventually
 
@@ -92,6 +98,30 @@ def test_the_answer_is_the_topics_bytes_and_says_which_record_they_are(serve: Se
     head = serving.entry(topic, "T1", method="HEAD")
     assert (head.status, head.body) == (200, b"")
     assert {**head.headers, "date": ""} == {**found.headers, "date": ""}
+
+
+def test_an_answer_in_one_write_is_the_answer_that_uvicorn_makes(serve: Serve, topics: Topics) -> None:
+    """uvicorn sends the last one, as the connection ends with it."""
+    topic = topics.create()
+    topics.produce(topic, ("T1", '{"n":1}'))
+    serving = serve(topic)
+    for key, status in (("T1", b"200"), ("T2", b"404")):
+        request = f"GET /v1/directories/{topic}/entries/{key} HTTP/1.1\r\nHost: localhost\r\n"
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as connection:
+            connection.sendall(f"{request}\r\n{request}Connection: close\r\n\r\n".encode())
+            found = connection.makefile("rb").read()
+        _, ours, uvicorns = re.sub(rb"date: .*?\r\n|connection: close\r\n", b"", found).split(b"HTTP/1.1 ")
+        assert ours == uvicorns
+        assert ours.startswith(status)
+
+
+def test_no_header_breaks_its_line() -> None:
+    cycle = Mock(RequestResponseCycle, keep_alive=True, scope={"method": "GET"}, default_headers=[])
+    cycle.configure_mock(disconnected=False, response_started=False, access_log=False, flow=Mock(write_paused=False))
+    send = MethodType(RequestResponseCycle.send, cycle)
+    for value in (b"a\nb", b"a\rb"):
+        with pytest.raises(ValueError, match="line break"):
+            asyncio.run(send_whole(send, 200, [(b"x", value)], b""))
 
 
 def test_a_client_that_has_the_record_is_told_so(serve: Serve, topics: Topics) -> None:

@@ -53,6 +53,9 @@ def test_a_write_is_answered_with_what_is_stored_and_a_read_with_its_token_sees_
     posted = write(serving, "POST", None, {"email": "c@x"})
     assert posted.status == 201
     assert write(serving, "POST", None, {"email": "c@x"}).headers["etag"] == posted.headers["etag"]
+    digests = serving.ask("/v1/directories/tenants/digest/0-255?values=true").body.decode()
+    assert "a@x" in digests
+    assert "secret" not in digests
     assert write(serving, "DELETE", "a%2Fb").status == 204
     listed = serving.ask("/v1/directories/tenants/entries", headers={"Compactory-Min-Offset": offset})
     assert "secret" not in listed.body.decode()
@@ -92,6 +95,17 @@ def test_each_line_of_a_bulk_write_is_answered(serve: Serve, tenants: Directory[
     assert [line["status"] for line in found] == [201, 201, 201, 201, 409, 400, 200]
     assert [line["line"] for line in found] == [1, 2, 3, 4, 5, 6, 7]
     assert found[4]["problem"]["type"].endswith(":conflict")
+    tags = [f'"{found[0]["etag"]}"', found[6]["etag"]]  # as a header has it, and as a line is answered
+    lines = [json.dumps({"op": "delete", "key": "t0", "if_match": tag}) for tag in tags]
+    answer = serving.ask(
+        "/v1/directories/tenants/entries:bulkWrite", "POST", body="\n".join(lines).encode(),
+        headers={"Content-Type": "application/x-ndjson"},
+    )  # fmt: skip
+    assert [json.loads(line)["status"] for line in answer.body.splitlines()] == [412, 200]
+    for name in ("Idempotency-Key", "If-Match", "If-None-Match"):  # would be meant for each line
+        headers = {"Content-Type": "application/x-ndjson", name: "*"}
+        refused = serving.ask("/v1/directories/tenants/entries:bulkWrite", "POST", body=b"", headers=headers)
+        assert (refused.status, refused.problem) == (400, "bad-request")
 
 
 def test_each_write_of_a_transaction_has_a_line_in_the_audit_trail(

@@ -280,7 +280,10 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
         ("[directories.d]\non_stale='rise'", "compactory.toml: [directories.d] directory 'd': on_stale must be one of"),
         ("[kafka]\na = [1]", "compactory.toml: [kafka] a: must be text, a number, true or false"),
         ('[directories]\nx = "t"', "compactory.toml: [directories] x: must be a section: [directories.x]"),
-        ('[directories."a/b"]', "compactory.toml: [directories.a/b] directory 'a/b': the name must be text without"),
+        (
+            '[directories."a/b"]\ntopic = "a"',
+            "compactory.toml: [directories.a/b] directory 'a/b': the name must be text without",
+        ),
         ("[directories.d]\nindexes = [{fields = []}]", "compactory.toml: [directories.d] indexes[0].fields: must list"),
     ],
 )

@@ -21,6 +21,7 @@ from compactory import (
 )
 from compactory.errors import BackendLocked
 from compactory_cli.context.failure import StepFailed, code_of, report
+from tests.cli.conftest import Article, Shell
 
 
 @pytest.mark.parametrize(
@@ -59,3 +60,12 @@ def test_programs_see_an_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().err) == {
         "error": "StartTimeout", "message": "late", "problems": ["late"], "exit_code": 3, "blocking": blocking,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_reader_of_the_output_may_go_away(compactory: Shell, article: Article, options: list[str]) -> None:
+    with compactory.start("source", "validate", *article.arguments, *options) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        running.stdout.close()  # as head does
+        assert (running.wait(60), running.stderr.read()) == (0, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactory_cli.views.terminal import legible
+from compactory_cli.views.terminal import _console, legible
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,8 @@ from compactory_cli.views.terminal import legible
 def test_no_byte_of_a_row_steers_the_terminal(raw: bytes | None, shown: str) -> None:
     """Texts of a database are anybody's; an empty value is no tombstone."""
     assert legible(raw, "(tombstone)") == shown
+
+
+def test_no_text_becomes_an_emoji(capsys: pytest.CaptureFixture[str]) -> None:
+    _console(stderr=False).print("'module:x:y' :smile:", markup=False)
+    assert capsys.readouterr().out == "'module:x:y' :smile:\n"

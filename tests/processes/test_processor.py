@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -110,6 +111,27 @@ def test_each_event_has_an_outcome_and_a_failing_one_does_not_hold_up_others(ben
     [aside] = operators.kept_events(Kafka(bench.kafka), bench.name)
     assert (aside.key, aside.state, aside.attempts) == ("d", "failed", QUICK.max_attempts)
     assert runner.board.counters["events"] == 5
+
+
+def test_a_result_that_can_not_be_written_fails_its_event_alone(bench: Bench) -> None:
+    results: dict[str, Any] = {
+        "set": {"x": {1}}, "list": [1], "exit": SystemExit(), "cancelled": asyncio.CancelledError(),
+        "odd": ValueError("\ud800"), "number": lambda: Output(topic=bench.created, key=5, value=1),  # type: ignore[arg-type]
+        "large": {"x": "y" * (3 << 20)}, "good": {},
+    }  # fmt: skip
+
+    def give(event: Event) -> Any:
+        found = results[str(event.key)]
+        if isinstance(found, BaseException):
+            raise found
+        return found() if callable(found) else found
+
+    bench.tenants(**{key: {} for key in results})
+    bench.topics.produce(bench.pending, ("undecoded", "{"))
+    rules = {"retry": QUICK, "created": bench.created, "failed": bench.failed}
+    with ProcessRunner(bench.kafka, Processor(function=give, name=bench.name, topic=bench.pending, **rules)) as runner:
+        eventually(lambda: len(bench.outcomes()) == len(results) + 1 or not runner.alive)
+    assert bench.outcomes() == {**dict.fromkeys(results, "failed"), "undecoded": "failed", "good": "created"}
 
 
 def test_events_of_a_key_keep_their_order_through_retries(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from compactory.token import Cursor
 from compactory_connectors.spark import register
 from compactory_connectors.spark.datasource.columns import checked_fields
 from compactory_connectors.spark.datasource.options import ReadOptions
+from compactory_connectors.spark.datasource.source import CompactorySource
 from compactory_connectors.spark.failures import spark_failures
 from tests.store.topics import Topics
 
@@ -71,6 +72,16 @@ def test_a_directory_has_the_newest_values_in_columns_found_in_all_of_them(topic
     assert rows["T3"].tags == ["a"]
     assert rows["T3"].at.lat == 1
     assert frame.count() == 2
+
+
+def test_fields_that_get_no_column_are_named(topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+    name = topics.create()
+    topics.produce(name, ("T1", '{"id": 1, "ID": 2, "_key": 3}'))
+
+    found = CompactorySource({"kafka.bootstrap.servers": topics.address, "directory": name}).schema()
+
+    assert found.names[:2] == ["ID", "_key"], "the second one is the record's"
+    assert "fields without a column: _key, id;" in caplog.text
 
 
 def test_a_key_in_two_partitions_is_there_once(topics: Topics, read: Read) -> None:

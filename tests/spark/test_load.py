@@ -13,6 +13,7 @@ import pytest
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory_connectors.database import install
 from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
 from compactory_connectors.spark.checking.casting import Spelling, cast
 from compactory_connectors.spark.checking.checks import REASONS, Checks
 from compactory_connectors.spark.column_types import parse_type
@@ -257,8 +258,8 @@ COLUMNS = [
 def checked(spark: SparkSession, found: list[Part], rules: str = "") -> list[tuple[Any, ...]]:
     parsed = parse_rules(rules, "rules.yaml")
     mapped = map_columns([part.layout for part in found], COLUMNS, ["code"], parsed)
-    checks = Checks(mapped=mapped, rules=parsed)
-    frame = checks.frame(found)
+    checks = Checks(mapped=mapped, rules=parsed, parts=found)
+    frame = checks.rows
     names = [item.name for item in mapped.fillings]
     return [
         (
@@ -314,8 +315,8 @@ def test_moments_have_a_zone_already(spark: SparkSession, database: str, tmp_pat
         for part in (*parts(spark, tmp_path / "p", FileFormat.PARQUET), read_table(spark, url, "times", {})):
             columns = [TargetColumn(name=name, type="timestamptz") for name in ("a", "b")]
             rules = parse_rules(f"read: {{time_zone: {BERLIN}}}", "r")
-            frame = Checks(mapped=map_columns([part.layout], columns, [], rules), rules=rules).frame([part])
-            [row] = frame.selectExpr("string(a)", "string(b)").collect()
+            checks = Checks(mapped=map_columns([part.layout], columns, [], rules), rules=rules, parts=[part])
+            [row] = checks.rows.selectExpr("string(a)", "string(b)").collect()
             assert tuple(row) == ("2024-07-02 10:00:00", "2024-07-02 08:00:00"), part.layout.label
     finally:
         zones.setDefault(zones.getTimeZone("UTC"))
@@ -331,10 +332,14 @@ def test_numbers_without_a_precision_are_compared_as_numbers(spark: SparkSession
         "*", *[sf.lit(None).cast("string").alias(name) for name in (FILE, BLOCK, RAW, FAULT)], sf.lit(1).alias(LINE)
     )
     part = Part(layout=Layout(label="x", columns=("n",)), frame=frame)
-    checks = Checks(mapped=map_columns([part.layout], [column], [], rules), rules=rules)
-    found = [[str(checks.reasons[n]) for n in row[REASONS] or ()] for row in checks.frame([part]).collect()]
+    checks = Checks(mapped=map_columns([part.layout], [column], [], rules), rules=rules, parts=[part])
+    found = [[str(checks.reasons[n]) for n in row[REASONS] or ()] for row in checks.rows.collect()]
     less, greater = ["n is less than 100"], ["n is greater than 1000.5"]
     assert found == [less, [], [], [], greater, less, []]
+
+
+def test_a_load_removes_no_larger_share_than_a_source() -> None:
+    assert Plan(sources=[]).max_deactivate == Limit(percent=MAX_REMOVED_PERCENT)
 
 
 def test_rules_give_every_reason_of_a_row(spark: SparkSession, tmp_path: Path) -> None:

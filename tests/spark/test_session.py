@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.spark.jars import JARS_VARIABLE
+from compactory_connectors.spark.record_batch import Batches
 from compactory_connectors.spark.session import SparkOptions, _properties, session, starting
 from compactory_connectors.spark.sources.source_files import are_small
 from tests.spark.conftest import needs_spark
@@ -55,6 +58,16 @@ def test_small_files_of_this_machine_are_told_from_others(tmp_path: Path) -> Non
 def test_only_a_brief_job_does_without_the_optimizing_compiler() -> None:
     told = [_properties(SparkOptions(brief=brief), "", submitted=False) for brief in (True, False)]
     assert ["TieredStopAtLevel" in each["spark.driver.defaultJavaOptions"] for each in told] == [True, False]
+
+
+def test_python_workers_find_no_pandas(spark: SparkSession) -> None:
+    """PyArrow would import it in each of them, for the first value of Python that it converts."""
+
+    def found(batches: Batches) -> Batches:
+        for _ in batches:
+            yield pa.record_batch([pa.array(["pandas" in sys.modules])], names=["found"])
+
+    assert spark.range(0, 1, 1, 1).mapInArrow(found, "found boolean").collect() == [(False,)]
 
 
 CHILD = """

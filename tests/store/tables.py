@@ -43,13 +43,15 @@ class Log:
         self.storage.commit(read_to(self._next))
         return offset
 
-    def load(self, rows: Sequence[tuple[bytes, bytes | None, int]], *, partition: int = 0) -> list[int]:
-        """Apply a run of (key, value, timestamp) as while loading; return the offsets."""
+    def load(
+        self, rows: Sequence[tuple[bytes, bytes | None, int]], *, partition: int = 0, loading: bool = True
+    ) -> list[int]:
+        """Apply a run of (key, value, timestamp) as while loading, or later; return the offsets."""
         offsets = list(range(self._next, self._next + len(rows)))
         self._next += len(rows)
         keys, values, stamps = ([row[column] for row in rows] for column in range(3))
         place = Partition(self.table.directory.topic, partition)
-        self.table.apply(Run(place, keys, values, offsets, stamps), loading=True)  # type: ignore[arg-type]
+        self.table.apply(Run(place, keys, values, offsets, stamps), loading=loading)  # type: ignore[arg-type]
         self.storage.commit(read_to(self._next))
         return offsets
 

@@ -77,7 +77,7 @@ class WriteLine(BaseModel):
     op: Literal["put", "patch", "delete", "post"]
     key: str | None = None
     value: Any = None
-    if_match: str | None = None
+    if_match: str | None = Field(None, description="As the header; or one etag as answers to lines have it")
     if_none_match: str | None = None
     idempotency_key: str | None = None
 

@@ -12,7 +12,7 @@ from compactory.mastered.operation import Kind, Operation
 
 from .http_errors import BadRequest, UnsupportedMedia
 
-__all__ = ["MERGE_PATCH", "NDJSON", "check_media", "line_operation", "operation_of", "value_of"]
+__all__ = ["MERGE_PATCH", "NDJSON", "check_bulk", "check_media", "line_operation", "operation_of", "value_of"]
 
 MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
@@ -20,7 +20,8 @@ _JSON = "application/json"
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _LONGEST_KEY = 255  # characters of an Idempotency-Key
 _KINDS = ("put", "patch", "delete", "post")
-_LINE = {"op", "key", "value", "if_match", "if_none_match", "idempotency_key"}
+_CONDITIONS = ("if_match", "if_none_match", "idempotency_key")
+_LINE = {"op", "key", "value", *_CONDITIONS}
 
 
 def check_media(content_type: str | None, *allowed: str) -> None:
@@ -31,6 +32,14 @@ def check_media(content_type: str | None, *allowed: str) -> None:
     kind = (content_type or "").partition(";")[0].strip().lower()
     if kind not in allowed:
         raise UnsupportedMedia(f"the body is {kind or 'of no type'}; send Content-Type: {allowed[0]}")
+
+
+def check_bulk(headers: Mapping[str, str]) -> None:
+    """Raise UnsupportedMedia, or BadRequest for a header that would be meant for each line."""
+    check_media(headers.get("content-type"), NDJSON)
+    for name in _CONDITIONS:
+        if name.replace("_", "-") in headers:
+            raise BadRequest(f"{name.replace('_', '-')}: a bulk write takes it in its lines, as {name}")
 
 
 def value_of(body: bytes) -> Any:
@@ -62,13 +71,16 @@ def line_operation(line: bytes) -> Operation:
     if len(given) == 3 and type(given.get("key")) is str and "value" in given:  # as most are
         return Operation(kind=given["op"], key=given["key"], value=given["value"])
     unknown = given.keys() - _LINE
-    texts = [given.get(name) for name in ("key", "if_match", "if_none_match", "idempotency_key")]
+    texts = [given.get(name) for name in ("key", *_CONDITIONS)]
     if unknown or not all(text is None or isinstance(text, str) for text in texts):
         raise BadRequest(f"a line has these fields, all text but value: {', '.join(sorted(_LINE))}")
     if given["op"] != "post" and given.get("key") is None:
         raise BadRequest("key: is missing")
-    headers = {name.replace("_", "-"): given[name] for name in ("if_match", "if_none_match", "idempotency_key")
-               if given.get(name) is not None}  # fmt: skip
+    headers = {name.replace("_", "-"): given[name] for name in _CONDITIONS if given.get(name) is not None}
+    for name in ("if-match", "if-none-match"):
+        tag = headers.get(name, "*")
+        if tag != "*" and '"' not in tag:  # as answers to lines have it
+            headers[name] = f'"{tag}"'
     return operation_of(given["op"], given.get("key"), given.get("value"), headers)
 
 

@@ -70,7 +70,7 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
         ] = None,
     ) -> Response:
         text = last_event_id or since
-        cursor = None if text is None else Cursor.parse(text)
+        cursor = None if text is None else Cursor.parse(text.replace(" ", "+"))  # as it was, if it was not escaped
         return _Sent(await streams.open(store[directory], cursor, prefix))
 
     return routes

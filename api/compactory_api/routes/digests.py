@@ -28,9 +28,11 @@ from compactory.store import GlobalStore
 from ..protocol.document import Digest
 from ..protocol.http_errors import BadRequest
 from ..protocol.openapi import problems
-from ..protocol.values import text_or_base64
+from ..protocol.values import shower, text_or_base64
 
 __all__ = ["digest_routes"]
+
+Show = Callable[[bytes], bytes]  # a value, as answers show it
 
 _LINES = "application/x-ndjson"
 _CHUNK = 64 << 10  # bytes of lines that are sent at once
@@ -149,7 +151,8 @@ class _Listings:
             raise NotReady(f"{_MOST_LISTINGS} listings are being sent already; ask again when one is done")
         try:
             with _snapshot(self._store, name) as snapshot:
-                yield from _chunks(_documents(snapshot, ranges, values=values))
+                show = (shower(self._store[name].directory) or bytes) if values else None
+                yield from _chunks(_documents(snapshot, ranges, show))
         finally:
             self._free.release()
 
@@ -192,26 +195,26 @@ def _snapshot(store: GlobalStore, name: str) -> DirectorySnapshot:
         raise NotReady(str(error)) from None
 
 
-def _documents(snapshot: DirectorySnapshot, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+def _documents(snapshot: DirectorySnapshot, ranges: Collection[int], show: Show | None) -> Iterator[dict[str, Any]]:
     yield _described(snapshot)
     number = 0
-    for line in _records(snapshot, ranges, values=values):
+    for line in _records(snapshot, ranges, show):
         yield line
         number += 1
     yield {"records": number}
 
 
-def _records(snapshot: DirectorySnapshot, ranges: Collection[int], *, values: bool) -> Iterator[dict[str, Any]]:
+def _records(snapshot: DirectorySnapshot, ranges: Collection[int], show: Show | None) -> Iterator[dict[str, Any]]:
     left = {key for key in snapshot.bad if range_of(key) in ranges}
     for record in snapshot.records(ranges, _Pause(_LONGEST)):
         bad = record.key in left
         left.discard(record.key)
-        yield _record(record, bad=bad, values=values)
+        yield _record(record, show, bad=bad)
     for key in left:
         yield {**text_or_base64("key", key), "bad": True}
 
 
-def _record(record: SnapshotRecord, *, bad: bool, values: bool) -> dict[str, Any]:
+def _record(record: SnapshotRecord, show: Show | None, *, bad: bool) -> dict[str, Any]:
     return {
         **text_or_base64("key", record.key),
         "digest": record.digest.hex(),
@@ -219,7 +222,7 @@ def _record(record: SnapshotRecord, *, bad: bool, values: bool) -> dict[str, Any
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         "bad": bad,
-        **(text_or_base64("value", record.value) if values else {}),
+        **(text_or_base64("value", show(record.value)) if show is not None else {}),
     }
 
 

@@ -25,7 +25,15 @@ from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
 from ..protocol.openapi import KEY, parameter, problems, schema_of
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
-from ..protocol.write_request import MERGE_PATCH, NDJSON, check_media, line_operation, operation_of, value_of
+from ..protocol.write_request import (
+    MERGE_PATCH,
+    NDJSON,
+    check_bulk,
+    check_media,
+    line_operation,
+    operation_of,
+    value_of,
+)
 from .forwarding import FORWARDED, OWNER, Answer, Forwarding, OwnerSilent, OwnerUnreached
 from .outcomes import completed
 from .turn import Result, Turn
@@ -102,7 +110,7 @@ class Writes:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
         writer = self._writer(name, scope)
         headers = _headers(scope)
-        check_media(headers.get("content-type"), NDJSON)
+        check_bulk(headers)
         body = await _body(scope, receive, limits.REQUEST_BYTES)
 
         async def local(take_over: bool) -> Answer:

@@ -155,7 +155,7 @@ def retry(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All 
 @app.command("cancel")
 @command
 def cancel(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
-    """Cancel jobs that have not run, and tell running ones to end."""
+    """Cancel jobs that have not run, and ask running ones to end."""
     from compactory_connectors.jobs import operators
 
     _operate(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")

@@ -64,7 +64,7 @@ def delete(
 def _document(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         refuse(f"VALUE: is not JSON: {error}")
     if not isinstance(found, dict):
         refuse(f"VALUE: must be a JSON object, not {type(found).__name__}")

@@ -50,7 +50,7 @@ def verify(
     export: Annotated[list[str] | None, option("--export", "PATH", "Exported files; may be repeated.")] = None,
     spark: SparkArguments,
 ) -> None:
-    """Compare what lookups find with what the table has, key by key, while both change.
+    """Compare the entries of lookups with the rows of the table, key by key, while both change.
 
     Waits for changes that are not published yet, and reports only differences that will stay. With --spark it compares
     running stores and exported files with the topic too, each at its own positions. Exit code 0: equal, or repaired. 1:

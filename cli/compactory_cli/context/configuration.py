@@ -1,7 +1,7 @@
 """The configuration of one run: flags beat environment variables, those beat compactory.toml.
 
-Everything is checked when it is loaded, and all problems are raised together. What only some commands need (Kafka, a
-database) is asked for by them, with the remedy in the error when it was not given.
+Loading checks everything and raises all problems together. Commands that need Kafka or a database ask for the address;
+if it is missing, the error names the remedy.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 import typer
@@ -42,7 +41,6 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (LeaseLost, LEASE_LOST),
     (BackendLocked, LEASE_LOST),
     (CompactoryError, DIFFERENT),
-    (BrokenPipeError, 0),  # the reader of our output went away, as head does
 )
 
 
@@ -59,9 +57,6 @@ def code_of(error: BaseException) -> int | None:
 
 def report(error: Exception, code: int, *, as_json: bool) -> int:
     """Print an error on stderr and return its exit code."""
-    if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes at its end
-        return code
     kind, problems = type(error).__name__, _problems(error)
     if as_json:
         fields = {name: getattr(error, name) for name in ("system", "blocking") if hasattr(error, name)}

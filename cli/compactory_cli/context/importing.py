@@ -1,4 +1,4 @@
-"""What MODULE:NAME names: something that the user's own code defines."""
+"""Imports MODULE:NAME: an object that the user's own code defines."""
 
 from __future__ import annotations
 

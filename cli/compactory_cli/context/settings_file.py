@@ -266,8 +266,6 @@ class _Reader:
             return WriteRules(**given)
         except ConfigError as error:
             self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
-        except TypeError:
-            self._problem(place, "unique", 'must be a list of lists of fields, such as [["email"]]')
         return None
 
     def _schema(self, place: str, written: str) -> dict[str, Any] | None:

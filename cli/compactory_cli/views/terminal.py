@@ -56,8 +56,8 @@ def errors() -> Console:
 def _console(*, stderr: bool) -> Console:
     from rich.console import Console
 
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=10_000)
+    console = Console(stderr=stderr, emoji=False)
+    return console if console.is_terminal else Console(stderr=stderr, emoji=False, width=10_000)
 
 
 def say(text: str) -> None:

@@ -1,6 +1,7 @@
 """A member of a consumer group: which partitions are ours, and from where on they are read.
 
-Where a partition goes on is the owner's to say: a sink asks its database, and commits to the group for monitoring only.
+The owner decides at which offset a partition goes on. A sink asks its database, and commits to the group only for
+monitoring.
 Callbacks of a rebalance run within :meth:`Group.poll`, never while a transaction is open.
 """
 

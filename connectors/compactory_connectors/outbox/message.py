@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import orjson
 
 from compactory.errors import WriteRefused
+from compactory.records import is_topic_name
 from compactory_connectors.database.handled import MESSAGE_ID
 
 __all__ = ["MESSAGE_ID", "OutboxMessage", "check_all", "encoded", "headers_json", "headers_of"]
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 Headers = Mapping[str, str | bytes | None]
 
@@ -56,7 +55,7 @@ def _problems(message: Any) -> Iterator[str]:
         yield f"must be an OutboxMessage, not {type(message).__name__}"
         return
     topic: Any = message.topic
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+    if not is_topic_name(topic):
         yield (
             f"{topic!r} can not be the name of a Kafka topic: use 1 to 249 letters, digits, dots, underscores and"
             " hyphens"

@@ -51,3 +51,9 @@ class Output:
     def data(self) -> bytes | None:
         """Return the bytes of the value. Raises TypeError for what is not JSON."""
         return self.value if self.value is None or isinstance(self.value, bytes) else orjson.dumps(self.value)
+
+    def check(self) -> None:
+        """Raise TypeError or UnicodeEncodeError for what no record can hold."""
+        self.data()
+        for text in (self.topic, self.key or "", *self.headers, *self.headers.values()):
+            str.encode(text)

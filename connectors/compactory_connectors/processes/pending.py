@@ -68,9 +68,9 @@ class Parked:
         known = orjson.loads(head)
         return cls(value=None if known.pop("tombstone") else value, **known)
 
-    def after(self, error: Exception, pause: float | None) -> Parked:
+    def after(self, error: BaseException, pause: float | None) -> Parked:
         """Return it after a failed attempt; without a ``pause`` it is set aside."""
-        told = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS]
+        told = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS].encode(errors="replace").decode()
         due = time.time() + (pause or 0.0)
         state: State = "failed" if pause is None else "waiting"
         return replace(self, attempts=self.attempts + 1, due=due, state=state, error=told)

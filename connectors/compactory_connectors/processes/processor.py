@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -77,30 +77,38 @@ class Processor:
         return found
 
     def outputs(self, event: Event) -> list[Output]:
-        """Call the function; return what is to be written. Raises what it raises, Refused for other results."""
+        """Call the function and return outputs. Raises its errors, and an error for a result that fits no record."""
+        found = self._outputs(event)
+        for output in found:
+            output.check()
+        return found
+
+    def _outputs(self, event: Event) -> list[Output]:
         if self.created is None:
-            return list(_outputs(self._called(event)))
+            return list(_listed(self._called(event)))
         try:
             value = self._called(event)
         except Failed as error:
-            return self.failure(event, str(error))
+            return self.failure(event.key, event.id, str(error))
         if value is None and event.value is not None:
             raise Refused("the function returned None, and the outcome of an event that has a value needs one")
-        return self._outcome(event, value, None)
+        if not isinstance(value, Mapping | None):
+            raise Refused(f"the function returned {type(value).__name__}, and an outcome is a mapping")
+        return self._outcome(event.key, event.id, value, None)
 
-    def failure(self, event: Event, reason: str) -> list[Output]:
-        """Return what is to be written for an event that is given up."""
-        return [] if self.failed is None else self._outcome(event, None, {"error": reason})
+    def failure(self, key: str | None, event: str, reason: str) -> list[Output]:
+        """Return what is to be written for an event that is given up. ``event`` is its id."""
+        return [] if self.failed is None else self._outcome(key, event, None, {"error": reason})
 
     def _called(self, event: Event) -> Any:
         found = self.function(event)
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
-    def _outcome(self, event: Event, created: Any, failed: Any) -> list[Output]:
+    def _outcome(self, key: str | None, event: str, created: Any, failed: Any) -> list[Output]:
         assert self.created is not None
         assert self.failed is not None
         return [
-            Output(topic=topic, key=event.key, value=None if value is None else {**value, "event": event.id})
+            Output(topic=topic, key=key, value=None if value is None else {**value, "event": event})
             for topic, value in ((self.created, created), (self.failed, failed))
         ]
 
@@ -110,14 +118,13 @@ def processor(topic: str, *, name: str | None = None, **rules: Any) -> Callable[
     return lambda function: Processor(function=function, name=name or function.__name__, topic=topic, **rules)
 
 
-def _outputs(found: Any) -> Iterator[Output]:
+def _listed(found: Any) -> Iterator[Output]:
     listed = () if found is None else (found,) if isinstance(found, Output) else found
     if not isinstance(listed, Iterable):
         raise Refused(f"the function returned {type(found).__name__}, not an Output, several or None")
     for item in listed:
         if not isinstance(item, Output):
             raise Refused(f"the function returned {type(item).__name__} among its outputs")
-        item.data()
         yield item
 
 

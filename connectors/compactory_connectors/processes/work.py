@@ -137,22 +137,25 @@ class Work:
 
     def _call(self, task: Task, parked: Parked) -> None:
         """Call the function. In a thread of the pool."""
-        event: Event | None = None
+        decoded = False
         try:
             event = _event(parked, self._decode)
+            decoded = True
             result = Result(task, self._processor.outputs(event))
-        except Exception as error:  # noqa: BLE001 (it is the user's code)
-            result = self._failure(task, parked, event, error)
+        except BaseException as error:  # noqa: BLE001 (of the user's code: sys.exit, a coroutine that was cancelled)
+            result = self._failure(task, parked, error, decoded=decoded)
         self._ended.put(result)
 
-    def _failure(self, task: Task, parked: Parked, event: Event | None, error: Exception) -> Result:
+    def _failure(self, task: Task, parked: Parked, error: BaseException, *, decoded: bool) -> Result:
         retry, attempt = self._processor.retry, parked.attempts + 1
-        final = event is None or isinstance(error, Refused) or retry.ends(attempt, error)
+        final = not decoded or isinstance(error, Refused) or retry.ends(attempt, error)
         left = parked.after(error, None if final else retry.pause(attempt))
         log.warning("set aside" if final else "an attempt failed", processor=self._processor.name, id=parked.id,
                     attempt=attempt, error=type(error).__name__)  # fmt: skip
-        outputs = self._processor.failure(event, left.error or "") if event is not None and final else []
-        return Result(task, outputs, left)
+        return self._given_up(task, left) if final else Result(task, (), left)
+
+    def _given_up(self, task: Task, left: Parked) -> Result:
+        return Result(task, self._processor.failure(left.key, left.id, left.error or ""), left)
 
     def _collect(self, timeout: float) -> None:
         """Take the results of calls; wait for the first one."""
@@ -199,8 +202,8 @@ class Work:
             for result in results:
                 self._commit([result], [])
         elif results and results[0].outputs:
-            task = results[0].task
-            self._commit([Result(task, (), task.parked.after(error, None))], undone)
+            task, left = results[0].task, results[0].task.parked.after(error, None)
+            self._commit([self._given_up(task, left) if results[0].left is None else Result(task, (), left)], undone)
         else:
             raise Unreachable("Kafka", f"topic {self._kept.topic!r} takes no records: {error}") from error
 

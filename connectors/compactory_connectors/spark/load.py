@@ -11,7 +11,6 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import CompactoryError
-from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
 
 from .checking.checks import Checks, Reason
 from .checking.duplicates import resolve
@@ -26,14 +25,14 @@ from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages
-from .target import Change, Mode, Target, Written
+from .target import REJECTED, Change, Mode, Target, Written
 
 __all__ = ["Load", "Plan"]
 
 _SHOWN: Final = 5
 """Rejects that a report has as examples."""
-_SHARE: Final = Limit(percent=MAX_REMOVED_PERCENT)
-"""Of a directory's keys, more are not removed unless somebody says so."""
+_SHARE: Final = Limit(percent=20)
+"""Of a directory's keys, more are not removed unless somebody says so; the same share as the source's."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
 
 
@@ -102,14 +101,13 @@ class Load:
             mapped = self._mapped([part.layout for part in parts])
             if any(order.column == "line" for order in plan.rules.duplicates):
                 parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
-            checks = Checks(mapped=mapped, rules=plan.rules, references=self._references())
-            return Judged(rows=checks.frame(parts), checks=checks, parts=parts)
+            checks = Checks(mapped=mapped, rules=plan.rules, parts=parts, references=self._references())
+            checks.prepare()
+            return Judged(checks=checks)
 
     def _run(self, judged: Judged) -> None:
         report = self._report
         with self._stage("checking", None):
-            if self._plan.table is not None:
-                self._keep(judged.rows)  # others change a table between two looks at it
             good, bad = self._received(judged) or self._resolved(judged)
         with self._stage("rejects", report.rejected):
             refused = self._rejects(judged, bad)
@@ -118,8 +116,9 @@ class Load:
             if not self._plan.dry_run:
                 return
         rows = good.select(*map(quoted, judged.names))
+        spared = judged.keys(bad) if bad is not None else None
         with self._stage("comparing", report.accepted):
-            differences = self._target.compare(rows, self._plan.mode, judged.keys(bad) if report.rejected else None)
+            differences = self._target.compare(rows, self._plan.mode, spared)
         report.changes, report.samples, report.present = differences.counts, differences.samples, differences.present
         leaving = differences.counts.get(Change.DEACTIVATE, 0)
         if not self._plan.max_deactivate.allows(leaving, differences.present):
@@ -134,33 +133,35 @@ class Load:
         else:
             self._write()
 
-    def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame] | None:
-        """Rows that the target has received while they were checked, and rejected ones.
+    def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame | None] | None:
+        """Rows that the target has received while they were checked, and the rejected rows, None if there are none.
 
         None: it has not, or found several rows of a key or one that it does not take, so that the source is read again
         to decide between them, and rejects are kept before the load fails.
         """
-        received = self._target.receive(judged.marked(), self._plan.mode)
+        marked = judged.checks.marked
+        received = self._target.receive(marked, self._plan.mode)
         if received is None:
             return None
         bad = self._keep(judged.bad) if received.rejected else None
         self._count(judged.count(bad, received))
         if self._report.rejected != received.rejected:
             raise CompactoryError("the source has changed while it was read; nothing was changed: load again")
-        return judged.good, judged.nothing if bad is None else bad
+        return marked.where(f"NOT {REJECTED}"), bad
 
-    def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame]:
-        """Rows that have each key once, and rejected ones. The source is kept when it was read."""
+    def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame | None]:
+        """Rows that have each key once, and the rejected rows, None if there are none. Keeps the rows that it reads."""
         self._count(judged.count(self._keep(judged.rows)))
         keys = judged.checks.mapped.keys
         resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates, self._keep)
-        if resolved is None:
-            return judged.good, judged.bad
         report = self._report
+        bad = judged.bad if report.rejected else None
+        if resolved is None:
+            return judged.good, bad
         report.accepted += resolved.loaded - resolved.repeated
         report.duplicates = resolved.repeated - resolved.loaded - resolved.rejected
         if not resolved.rejected:
-            return resolved.rows, judged.bad
+            return resolved.rows, bad
         reason = Reason(column=", ".join(keys), rule="unique", text=_TWICE)
         report.rejected += resolved.rejected
         report.reasons = {**report.reasons, reason: resolved.rejected}
@@ -182,7 +183,8 @@ class Load:
     def _parts(self) -> list[Part]:
         plan = self._plan
         if plan.table is not None:
-            return [read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)]
+            part = read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)
+            return [replace(part, frame=self._keep(part.frame))]  # others change a table between two looks at it
         files = list_files(self._spark, plan.sources)
         self._report.files = len(files)
         if plan.rejects is not None:
@@ -221,12 +223,13 @@ class Load:
         report.read, report.rejected, report.reasons = counted.read, counted.rejected, counted.reasons
         report.accepted = counted.read - counted.rejected
 
-    def _rejects(self, judged: Judged, bad: DataFrame) -> str | None:
+    def _rejects(self, judged: Judged, bad: DataFrame | None) -> str | None:
         """Keep the rejects; says why the load can't go on with so many of them."""
         report, plan = self._report, self._plan
-        if not report.rejected and plan.rejects is None:
+        if bad is None and plan.rejects is None:
             return None
-        found = rejected(judged.located(bad) if report.rejected else bad, judged.names, judged.checks.reasons)
+        located = judged.located(bad) if bad is not None else judged.nothing
+        found = rejected(located, judged.names, judged.checks.reasons)
         if plan.rejects is not None:
             write(found, plan.rejects, report.rejected)
             report.rejects_folder = plan.rejects

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
+from . import python_workers
 from .class_archive import archive_for, java_options, keep
 from .jars import DRIVER, find_jars
 
@@ -35,7 +37,16 @@ _ARCHIVE: Final = "spark.compactory.classes"
 """Property of a session: where the archive of its classes is, or is to be."""
 _HERE: Final = "local[*]"
 _FIRST_COMPILER: Final = "-XX:TieredStopAtLevel=1"
-_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LATE_OPTIMIZER: Final = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
+    " -XX:Tier4BackEdgeThreshold=400000"
+)
+"""Ten times the defaults: the optimizing compiler takes on the code that rows go through, not start and planning."""
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": python_workers.__name__,
+}
 _DEFAULTS: Final = {
     _ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -92,6 +103,8 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
         return spark
 
     try:
+        if opened:
+            import_module("pandas")  # PySpark does so when its JVM runs, and would keep the start waiting
         yield started
         if opened and (archive := started().conf.get(_ARCHIVE, None)):
             keep(started(), Path(archive))
@@ -154,8 +167,7 @@ def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[st
         if (archive := archive_for(java)) is not None:
             found[_ARCHIVE] = str(archive)
             java_flags += f" {java_options(archive)}"
-        if options.brief:
-            java_flags += f" {_FIRST_COMPILER}"
+        java_flags += f" {_FIRST_COMPILER if options.brief else _LATE_OPTIMIZER}"
         found |= _LOCAL | {"spark.driver.defaultJavaOptions": java_flags}
     return found | dict(options.conf)
 

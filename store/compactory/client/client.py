@@ -57,7 +57,7 @@ class Client(_Settings[httpx2.Client]):
     ``token``    the bearer token of a scope that may do what is asked
     ``timeout``  seconds for a request with its repeats; the server may take as long for each
     ``wait``     seconds that a read may wait until the server has what was written through this client
-    ``http``     a client of httpx2 to use, with a proxy or certificates of its own; whoever made it closes it
+    ``http``     a client of httpx2 to use, with a proxy or certificates of its own; its maker closes it
 
     Raises ConfigError.
     """

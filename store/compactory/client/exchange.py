@@ -96,7 +96,7 @@ class WriteOptions(TypedDict, total=False):
 
     ``if_match``         the entry must have this entity tag; ``*``: it must exist
     ``create``           the entry must not exist
-    ``idempotency_key``  the key of an earlier try, to be told its answer; by default each call has a new one
+    ``idempotency_key``  the key of an earlier try, to get its answer again; by default each call has a new one
     """
 
     if_match: str | None
@@ -302,7 +302,7 @@ class Exchange(Generic[T]):
         return Unreachable("HTTP", f"the server was not reached: {type(given).__name__}; check its address")
 
     def _last(self, request: Request, error: CompactoryError, key: str | None) -> CompactoryError:
-        """Return the error that says that a write may have happened, whatever the last try was told."""
+        """Return the error that says that a write may have happened, whatever the last answer was."""
         if request.method == "GET" or _unknown(error):
             return error
         told = f"directory {self._name!r}: whether it was written is not known ({error})"

@@ -7,6 +7,7 @@ directory says; the table turns that into a bad record.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
@@ -15,9 +16,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 import orjson
 
-from compactory.codec.dataclass_reader import dataclass_reader
 from compactory.directory import Directory, Envelope, Unwrap
-from compactory.errors import DecodeError
+from compactory.errors import ConfigError, DecodeError
 
 __all__ = [
     "Document",
@@ -39,6 +39,8 @@ __all__ = [
 T = TypeVar("T")
 Document = dict[str, Any]
 Term = Any  # a hashable stand-in for the indexed value or values
+
+_VALUE = re.compile("value .*(?= - at `)", re.DOTALL)  # of an enum's field: errors must not have it
 
 
 def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[Any], T]:
@@ -195,14 +197,37 @@ def _plain_decoder(decode: Any) -> Callable[[bytes], Any]:
         return bytes
     if decode is str:
         return bytes.decode
-    if isinstance(decode, type) and dataclasses.is_dataclass(decode):
-        read = dataclass_reader(decode)
-        return lambda value: read(_object(value))
-    if isinstance(decode, type) and issubclass(decode, msgspec.Struct):
-        return cast("Callable[[bytes], Any]", msgspec.json.Decoder(decode).decode)
     if hasattr(decode, "model_validate_json"):
         return cast("Callable[[bytes], Any]", decode.model_validate_json)
+    if hasattr(decode, "__pydantic_validator__"):
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(decode).validate_json
+    if isinstance(decode, type) and (dataclasses.is_dataclass(decode) or issubclass(decode, msgspec.Struct)):
+        return _typed_decoder(decode)
     return cast("Callable[[bytes], Any]", decode)
+
+
+def _typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """Return the function that reads a dataclass or a Struct. Raises ConfigError where it can't be."""
+    try:
+        decode = msgspec.json.Decoder(kind).decode
+    except NameError as error:
+        raise ConfigError(
+            f"decode: the annotations of {kind.__name__} need {error.name!r} at its module level"
+        ) from None
+    except TypeError as error:
+        raise ConfigError(f"decode: {kind.__name__}: {error}; take pydantic or a callable") from None
+
+    def read(value: bytes) -> T:
+        try:
+            return decode(value)
+        except msgspec.ValidationError as error:
+            raise DecodeError(_VALUE.sub("value", str(error))) from None
+        except msgspec.DecodeError as error:
+            raise DecodeError(f"the value is not JSON: {error}") from None
+
+    return read
 
 
 def _object(value: bytes) -> Document:

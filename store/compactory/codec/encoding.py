@@ -74,7 +74,9 @@ class Encoding(Generic[T]):
             data = self._encode(value)
         except Exception as error:
             kind = type(value).__name__
-            raise WriteRefused(f"{key!r}: {kind} can't be written here: {_told(error)}") from error
+            harmless = isinstance(error, DecodeError) or (self._own and type(error) is TypeError)  # orjson's
+            told = str(error) if harmless else type(error).__name__  # which may not quote the value
+            raise WriteRefused(f"{key!r}: {kind} can't be written here: {told}") from error
         if type(data) is not bytes:
             raise WriteRefused(f"{key!r}: encode returned {type(data).__name__}, not bytes")
         return data
@@ -147,8 +149,3 @@ def encoded(value: Any, envelope: Envelope) -> bytes | None:
     if envelope not in wrapped:
         raise ConfigError("only the bytes of a record can be put where envelope= is a callable")
     return orjson.dumps(wrapped[envelope])
-
-
-def _told(error: Exception) -> str:
-    """Return text that is safe to show: the text of a foreign error may quote the value."""
-    return str(error) if isinstance(error, DecodeError) else type(error).__name__

@@ -25,7 +25,7 @@ _milliseconds = itemgetter(1)
 class Run:
     """Consecutive records of one partition, in log order. A value of None is a tombstone.
 
-    ``epoch`` is the leader epoch of the last one, None where the broker does not tell (Kafka below 0.11).
+    ``epoch`` is the leader epoch of the last one, None where the broker reports none (Kafka below 0.11).
     """
 
     partition: Partition

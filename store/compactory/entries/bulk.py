@@ -15,7 +15,7 @@ from typing import Any, cast
 import orjson
 
 from compactory.codec.decoding import Document, Term, check_objects, check_texts, column, decoder, document, key_texts
-from compactory.codec.packed_record import pack, partition_base
+from compactory.codec.packed_record import METADATA_SIZE, pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.change_log import ChangeLog
@@ -27,6 +27,8 @@ __all__ = ["Bulk"]
 Mask = list[bool]
 ALL: Mask = [True]  # the mask that keeps every record, known by identity
 NONE: Mask = []  # keeps none, whatever the length
+_FEW = 4  # records of a run
+_NOTHING: Document = {}
 
 
 class Bulk:
@@ -51,28 +53,41 @@ class Bulk:
         self._document = None if directory.envelope == "none" else document(directory.envelope)
         self._decode = decoder(directory) if decodes else None
         self._decodes_objects = decodes and directory.decode is dict and self._document is None
+        self._reads_documents = bool(directory.active or directory.indexes or self._document)
 
-    def apply_plain(self, run: Run, *, multi_partition: bool) -> bool:
-        """Apply a run to a table without key field, active field, indexes and envelope; False: nothing was done.
+    def apply_in_order(self, run: Run, *, multi_partition: bool) -> bool:
+        """Apply a run to a table without key field, in its order; False: nothing was done.
 
-        Updates are fine, and so is one key several times: the order is kept. Where the topic is ``multi_partition``,
-        keys that another partition has written are not.
+        It takes updates. It takes no deletion, and in a topic that is ``multi_partition`` no key that another partition
+        has written. If indexes or an active field need the documents, it takes no key that comes twice, and no run so
+        short that one by one is quicker.
         """
         if not all(run.keys) or not all(run.values):
             return False
         keys, values = cast("list[bytes]", run.keys), cast("list[bytes]", run.values)
         if multi_partition and self._touches_others(keys, run.partition.partition):
             return False
+        if self._reads_documents and (len(keys) < _FEW or len(set(keys)) < len(keys)):
+            return False
         try:
             check_texts(keys)
-            self._check_values(values)
+            docs = self._read(values, documents=self._reads_documents)
+            terms = [index.terms_of(docs) for index in self._indexes]
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return False
+        if self._active is not None and False in column(self._active, docs):
+            return False
         packed_records: Iterable[bytes] = _packed_records(run, values)
+        olds = list(map(self._entries.get, keys)) if self._indexes or self._changes.recording else []
         if self._changes.recording:
             packed_records = list(packed_records)
-            self._changes.add_all(keys, list(map(self._entries.get, keys)), packed_records)
+            self._changes.add_all(keys, olds, packed_records)
+        former = self._former_terms(olds)
+        for index, old, new in zip(self._indexes, former, terms, strict=True):
+            index.enter_all(keys, old, new)
         self._entries.update(zip(keys, packed_records, strict=True))
+        for index, old, new in zip(self._indexes, former, terms, strict=True):
+            index.leave_all(keys, old, new)
         return True
 
     def apply_fresh(self, run: Run) -> Run:
@@ -85,9 +100,7 @@ class Bulk:
         part = run if taken is ALL else run.where(taken)
         try:
             check_texts(cast("list[bytes]", part.keys))
-            docs = self._documents(cast("list[bytes]", part.values))
-            if self._decode is not None:
-                deque(map(self._decode, cast("list[bytes]", part.values)), maxlen=0)
+            docs = self._read(cast("list[bytes]", part.values), documents=True)
             names, terms = self._columns(part, docs)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return run
@@ -105,11 +118,13 @@ class Bulk:
         mine = partition.to_bytes(2, "little")
         return any(packed[-10:-8] != mine for packed in map(self._entries.get, keys) if packed is not None)
 
-    def _check_values(self, values: list[bytes]) -> None:
-        if self._decodes_objects:
+    def _read(self, values: list[bytes], *, documents: bool) -> list[Document]:
+        """Check the values, and return their documents if these are needed. To read an object is to check it."""
+        if self._decodes_objects and not documents:
             check_objects(values)
-        elif self._decode is not None:
+        elif self._decode is not None and not self._decodes_objects:
             deque(map(self._decode, values), maxlen=0)
+        return self._documents(values) if documents else []
 
     def _alone(self, run: Run) -> Mask:
         """Return which records have a value and a key that is new and comes once."""
@@ -133,6 +148,15 @@ class Bulk:
         if None in found:
             raise DecodeError("an envelope holds a deletion")  # nothing bad, but nothing for columns either
         return cast("list[Document]", found)
+
+    def _former_terms(self, olds: Sequence[bytes | None]) -> list[list[Term | None]]:
+        """Return the terms of each index that packed records have, which were read well once."""
+        if not self._indexes:
+            return []
+        values = [packed[:-METADATA_SIZE] for packed in olds if packed is not None]
+        read = iter(self._documents(values))
+        docs = [_NOTHING if packed is None else next(read) for packed in olds]
+        return [index.terms_of(docs) for index in self._indexes]
 
     def _columns(self, part: Run, docs: list[Document]) -> tuple[list[bytes], list[list[Term | None]]]:
         """Return the lookup keys, and the terms of each index."""

@@ -29,7 +29,7 @@ def changes_of(
 class _Batch(Generic[T]):
     """Facts that changes which follow each other share. Their positions are worked out when one is asked for.
 
-    It does not hold the changes: whoever keeps one of them keeps 16 bytes of each other.
+    It does not hold the changes: a caller that keeps one of them keeps 16 bytes of each other one.
     """
 
     topic_id: str | None

@@ -34,7 +34,7 @@ class ChangeLog:
     ``read_to``    partition → the offset after the last record that was read as it came: what lies between that and
                    the position makes no change, such as the end of a transaction
     ``floor``      partition → the offset from which on every change is here; 0 for partitions that are not named
-    ``late``       the numbers of changes that retried bad records made: cursors don't tell whether they were seen
+    ``late``       the numbers of changes that retried bad records made: cursors don't show whether they were seen
     ``first``      the number of the oldest change that is kept; each change has the next number
     ``ended``      whether no more changes come: the store ended, or another table is served
 
@@ -96,14 +96,14 @@ class ChangeLog:
                 self._trim()
             self.changed.notify_all()
         if new:
-            self._tell()
+            self._notify()
 
     def end_here(self) -> None:
         """Say that no more changes come. Idempotent, for any thread."""
         with self.changed:
             self.ended = True
             self.changed.notify_all()
-        self._tell()
+        self._notify()
 
     def kept_from(self, number: int, end: int) -> list[AppliedChange]:
         """Return the changes from a number on, which is not below ``first``, to before ``end``."""
@@ -119,7 +119,7 @@ class ChangeLog:
         with self.changed:
             self._listeners = tuple(other for other in self._listeners if other != listener)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 

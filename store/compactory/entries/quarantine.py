@@ -97,7 +97,7 @@ class Quarantine:
         kind = type(error).__name__
         if self.strict:
             message = f"bad record in {self.topic} partition {at.partition} offset {at.offset}: {kind}"
-            raise BadRecord(f'{message}; the store was told on_bad_record="fail"') from error
+            raise BadRecord(f'{message}; the store has on_bad_record="fail"') from error
         found = QuarantinedRecord(
             directory=self.directory,
             topic=self.topic,

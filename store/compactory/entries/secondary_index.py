@@ -66,3 +66,13 @@ class Secondary:
         """Take ``name`` out from under ``old``. After the entry has changed."""
         if old is not None and new != old:
             self._postings.discard(old, name)
+
+    def enter_all(self, names: Sequence[bytes], olds: Sequence[Term | None], news: Sequence[Term | None]) -> None:
+        """Do what `enter` does for many names."""
+        moved = [(new, name) for name, old, new in zip(names, olds, news, strict=True) if new not in (None, old)]
+        self._postings.extend([new for new, _ in moved], [name for _, name in moved])
+
+    def leave_all(self, names: Sequence[bytes], olds: Sequence[Term | None], news: Sequence[Term | None]) -> None:
+        """Do what `leave` does for many names."""
+        for name, old, new in zip(names, olds, news, strict=True):
+            self.leave(name, old, new)

@@ -110,10 +110,12 @@ class Table:
             or (self._tombstones and not self._tombstones.keys().isdisjoint(run.keys))
         ):
             rest = run
-        elif not self._record_reader.documents:
-            rest = run.where(()) if self._bulk.apply_plain(run, multi_partition=self.multi_partition) else run
+        elif self._record_reader.documents and loading and not self.changes.recording:
+            rest = self._bulk.apply_fresh(run)
+        elif self._keyed:
+            rest = run
         else:
-            rest = self._bulk.apply_fresh(run) if loading and not self.changes.recording else run
+            rest = run.where(()) if self._bulk.apply_in_order(run, multi_partition=self.multi_partition) else run
         self.usable = self.usable or len(rest.keys) < len(run.keys)
         place = partition_base(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):

@@ -23,11 +23,12 @@ _SHOWN = 10  # fields
 _OURS = (
     "key field",
     "index field",
-    "field ",
     "the value",
     "the record",
     "'payload'",
     "'after'",
+    "Object missing",
+    "Expected",
 )  # texts without values
 _ENVELOPES = {"connect": {"schema", "payload"}, "debezium": {"before", "after", "op"}}
 

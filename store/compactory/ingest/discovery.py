@@ -9,8 +9,9 @@ from difflib import get_close_matches
 from threading import Event, Lock
 from typing import Literal
 
+from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
-from compactory.ingest.progress import Progress, clock
+from compactory.ingest.progress import Progress
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
 from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_config import Policies

@@ -90,7 +90,7 @@ class Engine:
         self.reader.start()
         self.discovery.start()
         try:
-            teller = _Teller(options.on_progress, MemoryGuard(self.memory_bytes, options.max_bytes))
+            teller = _ProgressReporter(options.on_progress, MemoryGuard(self.memory_bytes, options.max_bytes))
             self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, teller)
             teller.guard.check(self.progress.loading())
         except StartTimeout as error:
@@ -298,8 +298,8 @@ def _line(item: Mapping[str, Any]) -> str:
     return "{topic} partition {partition} is at {position} of {target}: {reason}".format(**item)
 
 
-class _Teller:
-    """Tells of the loading: the user's callback each time, the log every five seconds."""
+class _ProgressReporter:
+    """Reports the loading: to the user's callback each time, to the log every five seconds."""
 
     def __init__(self, on_progress: Callable[[Loading], None] | None, guard: MemoryGuard) -> None:
         self.guard = guard

@@ -21,7 +21,7 @@ from compactory.ingest.topic_progress import Mark, Phase, TopicProgress
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Progress", "clock"]
+__all__ = ["Progress"]
 
 
 class Progress:
@@ -98,9 +98,9 @@ class Progress:
             return measure(places, max(clock() - self._began, 0.0))
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Have ``listener`` called after each change of positions or state, by the thread that made it.
+        """Call ``listener`` after each change of positions or state, in the thread that made it.
 
-        It must be quick: the reader waits for it. What it raises is logged, the first time.
+        It must be quick: the reader waits for it. Its first error is logged.
         """
         with self._changed:
             self._listeners += (Contained("a listener of subscribe", listener),)
@@ -117,7 +117,7 @@ class Progress:
         with self._changed:
             moved = self._move(state, cause)
         if moved:
-            self._tell()
+            self._notify()
         return moved
 
     def serve(self) -> bool:
@@ -125,7 +125,7 @@ class Progress:
         with self._changed:
             moved = self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
         if moved:
-            self._tell()
+            self._notify()
         return moved
 
     def orphan(self, cause: BaseException) -> None:
@@ -227,7 +227,7 @@ class Progress:
                     known[partition] = position
                     self._moved_at = clock()
             self._changed.notify_all()
-        self._tell()
+        self._notify()
 
     def is_complete(self, topic: str) -> bool:
         """Say whether all of a topic that is read is applied up to its targets."""
@@ -333,13 +333,13 @@ class Progress:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock for a change of what is served; then set the state by it, wake waiters and tell listeners."""
+        """Hold the lock for a change of what is served; then set the state by it, wake waiters and call listeners."""
         with self._changed:
             yield
             if self.serves:
                 self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
             self._changed.notify_all()
-        self._tell()
+        self._notify()
 
     def _move(self, state: StoreState, cause: BaseException | None) -> bool:
         if not self.state.may_become(state):
@@ -350,7 +350,7 @@ class Progress:
         self._changed.notify_all()
         return True
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 

@@ -46,9 +46,9 @@ _BATCH = 2000  # messages per call: measured fastest while loading, as the batch
 class Reader:
     """Reads every partition that `Progress` knows into the topic tables of its topic.
 
-    It owns the write side of the topic tables, and the consumers. What it loads (at the start, and where a rebuild is
-    demanded) is served when it is complete; meanwhile the former tables are. It loads with a far-fetching
-    consumer, then goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
+    It owns the write side of the topic tables, and the consumers. It loads tables at the start and for a
+    rebuild. Lookups use the former tables until the new ones are complete. It loads with a consumer of large
+    buffers, then goes on at the exact next offsets with one of small buffers. Its death is recorded in `Progress`.
 
     ``on_served`` is called by the thread with the tables of each topic that is complete, ``on_ready`` once when all are
     complete for the first time.
@@ -193,13 +193,13 @@ class Reader:
         """Say whether none of the records of one of the topic's directories is usable; the log says so once."""
         tables = self.tables_by_topic[topic]
         unusable = [table for table in tables.tables if table.unusable]
-        for table in unusable if not tables.told_unusable else ():
+        for table in unusable if not tables.logged_unusable else ():
             why = why_unusable(table) or "it was not, just now"
             then = "it is served all the same" if self._serves_unusable else "not served until one is"
             log.error("directory %s: %s; %s", table.directory.name, why, then)
             if not self._serves_unusable:
                 self._progress.hold(topic, why)
-        tables.told_unusable = tables.told_unusable or bool(unusable)
+        tables.logged_unusable = tables.logged_unusable or bool(unusable)
         return bool(unusable) and not self._serves_unusable
 
     def _serve(self, topic: str) -> None:

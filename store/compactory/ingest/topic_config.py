@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError
-from compactory.ingest.progress import clock
 from compactory.kafka.client import Kafka
 
 __all__ = ["Policies"]

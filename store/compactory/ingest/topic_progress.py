@@ -35,7 +35,7 @@ MOVES: dict[Phase, frozenset[Phase]] = {
 class TopicProgress:
     """The progress of one topic. Guarded by `Progress`' lock.
 
-    The records that were read of a topic are a *generation*; a rebuild begins the next one. The marks tell ages and
+    The records that were read of a topic are a *generation*; a rebuild begins the next one. The marks show ages and
     missed tombstones. The moment at which reading began is a mark too: a reader of a value sees its tombstone if it
     reaches the end within ``delete.retention.ms`` of that moment. The log cleaner keeps a tombstone for that long
     *after* it has removed the value (Kafka: "Log Compaction Details").
@@ -61,7 +61,7 @@ class TopicProgress:
 
     @property
     def hidden(self) -> bool:
-        """Whether positions tell nothing of what is served. A demanded rebuild may not have begun yet."""
+        """Whether positions say nothing about the served data. A demanded rebuild may not have begun yet."""
         return self.phase is Phase.REBUILDING or self.demand is not None
 
     @property
@@ -108,10 +108,10 @@ class TopicProgress:
         self._begun[partition] = (now, start)
 
     def resume(self, marks: Mapping[Partition, Mark]) -> None:
-        """The topic is gone on with from a checkpoint, whose marks count until `finish`.
+        """Continue the topic from a checkpoint. The checkpoint's marks count until `finish`.
 
-        Whether deletions were missed is told by the time from those marks to the moment at which all is caught up: a
-        mark in between would hide the downtime before it.
+        The time from those marks until all partitions are caught up shows whether deletions were missed. A mark in
+        between would hide the downtime before it.
         """
         self._marks |= marks
         self._resumed |= marks.keys()

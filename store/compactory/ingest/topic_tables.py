@@ -44,7 +44,7 @@ class TopicTables:
                     table.changes.open()
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
-        self.told_unusable = False  # whether the log was told that one of its directories is not usable
+        self.logged_unusable = False  # whether the log says already that one of its directories is not usable
         self.last_record_epochs = (
             dict(storage.checkpoint.last_record_epochs) if storage.checkpoint else {}
         )  # see Checkpoint

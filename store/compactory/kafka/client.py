@@ -124,7 +124,7 @@ class Kafka:
     def lacking_rights(self, names: Iterable[str], operations: Iterable[str], timeout: float = 10.0) -> list[str]:
         """Return a problem for each of these ACL operations (``Read``, ``Write`` …) that we lack on a topic.
 
-        Nothing for topics that do not exist, nor for brokers that do not tell.
+        No problem is reported for topics that do not exist, and for brokers that do not report rights.
         """
         problems = []
         for name, answer in self._described(names, timeout, rights=True).items():
@@ -163,7 +163,7 @@ class Kafka:
     def high_watermarks(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the end of each partition, open transactions included (READ_UNCOMMITTED).
 
-        A read_committed consumer would be told the last stable offset instead, which an open transaction holds back.
+        A read_committed consumer would get the last stable offset instead, which an open transaction holds back.
         Partitions that do not exist are absent.
         """
         return self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED, timeout)

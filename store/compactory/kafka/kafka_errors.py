@@ -107,7 +107,7 @@ class ClientLog:
     """Takes the client library's log lines as DEBUG, secrets replaced.
 
     It repeats each failed connection attempt and warns of properties meant for another kind of client (one mapping
-    serves them all). What a user has to know is raised or logged by us, once. Called by any thread of the library's.
+    serves them all). We raise or log once each problem that a user must know. Any thread of the library may call it.
     """
 
     def __init__(self, hidden: Callable[[str], str]) -> None:
@@ -154,7 +154,7 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "p
     """Sort an error event of a consumer.
 
     ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
-    yet), which a reader must never paper over. ``cut``: the same, and its leader epoch tells that the log was cut off
+    yet), which a reader must never hide. ``cut``: the same, and its leader epoch shows that the log was cut off
     before it, however long it is now (KIP-320). ``refused``: no right to read. ``passing``: the client recovers itself,
     or it is about the consumer group, which the client looks for although nothing of ours belongs to one.
     """

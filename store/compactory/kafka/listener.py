@@ -1,7 +1,8 @@
-"""Asks a Kafka listener for encryption and logins, as the client library tells little of a connection that fails.
+"""Asks a Kafka listener for encryption and logins: the client library says little about a failed connection.
 
-Only asked after a failure, to say what does not fit: one or two short connections, on which at most a request for the
-list of login mechanisms is sent (SaslHandshake, KIP-43, before any login). No secret leaves the process.
+It asks only after a failure, to find the setting that does not fit. It opens one or two short connections and sends
+at most a request for the list of login mechanisms (SaslHandshake, KIP-43, before any login). No secret leaves the
+process.
 """
 
 from __future__ import annotations

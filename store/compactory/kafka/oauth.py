@@ -1,8 +1,8 @@
 """Tokens for SASL OAUTHBEARER from a callable of the user (``oauth_cb``), called with care.
 
 A new client of the library waits ten seconds for a token, looking once a second, and then says only that there is none.
-Whoever asks a `TokenSource` first learns at once what is wrong. Later tokens are asked for in a thread of the library,
-whether anybody polls or not. Checked on confluent-kafka 2.16.
+The first request to a `TokenSource` raises the error at once. A thread of the library asks for later tokens, even if
+nobody polls. Checked on confluent-kafka 2.16.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ _FRESH = 0.7  # part of a token's life during which new clients share it; the li
 class TokenSource:
     """Hands the user's tokens to all clients of one `Kafka`; a fresh one is asked for once, not once a client.
 
-    Thread-safe: the user's callable is never called twice at a time. What it raises is named by its type only, since
-    its text may quote what it sent. Raises Unreachable when it raises, ConfigError when its answer is no token.
+    Thread-safe: the user's callable is never called twice at a time. Our message names only the type of its error,
+    because the text may quote a secret. Raises Unreachable for an error of the callable, ConfigError if its answer is
+    no token.
     """
 
     def __init__(self, callback: Callable[[str], Any]) -> None:

@@ -156,6 +156,10 @@ class View(Mapping[str, T], Generic[T]):
         seconds; NotReady, StoreFailed, StoreClosed.
         """
         self._refuse_closed()
+        given: Any = since
+        if not isinstance(given, Cursor | None):
+            kind = type(given).__name__
+            raise ConfigError(f"a cursor is needed, not {kind}; a cursor's text becomes one by Cursor.parse(text)")
         served = self._served
         return Watch(served.recorded(timeout), since, self._decoded, lambda: served.table, served.refusal)
 

@@ -28,13 +28,13 @@ class Item:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Write(Held):
-    """The record of an operation that is allowed. ``name`` is the record's key; ``is_there``: it is there already."""
+    """The record of an operation that is allowed. ``name`` is its key, ``there`` an earlier record that it repeats."""
 
     operation: Operation
     key: str
     name: bytes
     status: Literal["created", "replaced", "deleted"]
-    is_there: bool = False
+    there: Held | None = None
 
 
 Decision = Write | Written | CompactoryError

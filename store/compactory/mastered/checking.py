@@ -41,7 +41,7 @@ class Checker:
         self._derived = [(name, path(name)) for name in rules.key_from]
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
         self._schema_errors = _schema_errors(rules.schema) if rules.schema is not None else None
-        self._plain = directory.decode is dict and directory.key is None  # any JSON object reads back as it is
+        self._plain = directory.decode is dict  # any JSON object reads back as it is
         others = [index.fields for index in directory.indexes if tuple(index.fields) not in rules.unique]
         self._filed = [(fields, [path(name) for name in fields]) for fields in others] if self._plain else []
 
@@ -68,8 +68,7 @@ class Checker:
         if operation.kind == "post" and held is not None:
             if held.document != document:
                 raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
-            return Write(held.data, held.partition, held.offset,
-                         operation=operation, key=key, name=name, status="created", is_there=True)  # fmt: skip
+            return Write(held.data, operation=operation, key=key, name=name, status="created", there=held)
         terms = self._terms(document, state)
         taken = state.taken(name, terms)
         if taken:
@@ -88,7 +87,10 @@ class Checker:
                    for (name, _), value in zip(self._derived, values, strict=True) if value is None]  # fmt: skip
         if missing:
             raise WriteRefused(missing)
-        return hashlib.sha256(orjson.dumps(values)).hexdigest()[:32]
+        try:
+            return hashlib.sha256(orjson.dumps(values)).hexdigest()[:32]
+        except TypeError as error:
+            raise WriteRefused("the fields of the key can't be written as JSON, or are nested too deeply") from error
 
     def _document(self, operation: Operation, held: Held | None) -> dict[str, Any]:
         given = self._object(operation.value)
@@ -161,7 +163,9 @@ class Checker:
 
 def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:
     wanted, unwanted = operation.if_match, operation.if_none_match
-    if wanted is not None and (tag is None or ("*" not in wanted and tag not in wanted)):
+    if wanted is not None and tag is None:
+        raise PreconditionFailed(f"there is no entry {key!r}, and If-Match demands one")
+    if wanted is not None and "*" not in wanted and tag not in wanted:
         raise PreconditionFailed(f"entry {key!r} is not the one that If-Match names: read it again")
     if unwanted is not None and tag is not None and ("*" in unwanted or tag in unwanted):
         raise PreconditionFailed(f"entry {key!r} exists already, which If-None-Match excludes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -27,12 +27,13 @@ Place = tuple[int, int]  # partition and offset
 _DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",  # as Java clients, the source and DirectoryWriter: a key stays in its partition
     "compression.type": "lz4",
-    "linger.ms": 0,
+    "linger.ms": 1,  # with 0 the client's thread spins while records wait until their partition is in the transaction
     # After a commit the broker writes its markers for some milliseconds and refuses the next transaction until then.
     "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 100,
 }
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001
+_LOOK = 0.001  # seconds between two looks at whether there are more records
 _SHORT = 2.0  # seconds for an abort: a fence or the time-out of the transaction ends it all the same
 
 
@@ -86,25 +87,36 @@ class FencedProducer:
             raise
         self._commit()
 
-    def send(self, topic: str, records: Sequence[Record]) -> list[Place]:
-        """Send records; return their places once every in-sync replica has them. Within a `transaction`."""
-        deadline = time.monotonic() + self._timeout
-        places: list[Place | None] = [None] * len(records)
-        failures: list[KafkaError] = []
+    def send(self, topic: str, records: Sequence[Record], more: Callable[[], Sequence[Record]] = tuple) -> list[Place]:
+        """Send records; return their places once every in-sync replica has them. Within a `transaction`.
 
-        def reported(number: int, error: KafkaError | None, message: Message) -> None:
+        The first records of a transaction wait for some milliseconds until Kafka has begun it. Meanwhile ``more`` is
+        asked for further ones, again and again.
+        """
+        deadline = time.monotonic() + self._timeout
+        places: list[Place | None] = []
+        reported: list[KafkaError | None] = []
+
+        def report(number: int, error: KafkaError | None, message: Message) -> None:
+            reported.append(error)
             partition, offset = message.partition(), message.offset()
-            if error is not None:
-                failures.append(error)
-            elif partition is not None and offset is not None and offset >= 0:
+            if error is None and partition is not None and offset is not None and offset >= 0:
                 places[number] = (partition, offset)
 
-        for number, (key, value) in enumerate(records):
-            hand_over(self._producer, deadline, topic, value, key, on_delivery=partial(reported, number))
         try:
+            while records:
+                for key, value in records:
+                    places.append(None)
+                    on_delivery = partial(report, len(places) - 1)
+                    hand_over(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
+                records = ()
+                while not (records or reported or time.monotonic() > deadline):
+                    self._producer.poll(_LOOK)
+                    records = more()
             self._producer.flush(max(0.0, deadline - time.monotonic()))
         except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
             raise error.__cause__ or error from None
+        failures = [error for error in reported if error is not None]
         if failures:
             raise KafkaException(failures[0])
         if None in places:

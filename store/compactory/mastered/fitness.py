@@ -41,6 +41,8 @@ def _misfits(directory: Directory[Any], rules: WriteRules, names: set[str]) -> I
     where = f"directory {directory.name!r}"
     if directory.envelope != "none":
         yield f"{where}: a directory mastered in Kafka has no envelope"
+    if directory.key is not None:
+        yield f"{where}: a directory mastered in Kafka is looked up by the records' keys; remove key"
     if directory.active is not None:
         yield f"{where}: a directory mastered in Kafka deletes by tombstones; remove active"
     if directory.decode in (str, bytes):
@@ -54,5 +56,3 @@ def _misfits(directory: Directory[Any], rules: WriteRules, names: set[str]) -> I
     for name, target in [*targets, *(("outcomes", target) for target in rules.outcomes)]:
         if target not in names:
             yield f"{where}: {name}: there is no directory {target!r}; there are {', '.join(sorted(names))}"
-    if rules.key_from and directory.key is not None:
-        yield f"{where}: key_from derives a record key, so entries can't be looked up by key={directory.key!r} as well"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from threading import Lock
 from typing import Any, Self
 
@@ -85,8 +85,9 @@ class MasteredWriter:
         self._checker = Checker(self.directory, rules, {name: store[name] for name in rules.references.values()})
         self._record_bytes = _RECORD_BYTES
         self._thread = ThreadPoolExecutor(1, f"compactory-write-{self.directory.name}")
-        self._handing_over = Lock()  # guards _waiting and _open; while items wait, the thread takes them or is asked to
+        self._handing_over = Lock()  # guards the next three
         self._waiting: deque[Item] = deque()
+        self._busy = False  # whether the thread takes what waits, or was asked to
         self._open = False
         self._fenced_at = float("-inf")
         self._owned: Ownership | None = None  # written by the thread
@@ -189,25 +190,33 @@ class MasteredWriter:
         item.future.set_running_or_notify_cancel()  # who waits may give up, but not take it back
         with self._handing_over:
             if self._open:
-                if not self._waiting:
-                    self._thread.submit(self._turn)
                 self._waiting.append(item)
+                if not self._busy:
+                    self._busy = True
+                    self._thread.submit(self._turn)
                 return item.future
         item.future.set_exception(NotReady(f"directory {self.directory.name!r} takes no writes now"))
         return item.future
 
     def _turn(self) -> None:
         """Write what waits, in each transaction as much as it takes."""
-        more = True
-        while more:
+        while self._goes_on():
             self._await_markers()
-            batch, size = list[Item](), 0
-            with self._handing_over:
-                while self._waiting and size < _MOST:
-                    batch.append(self._waiting.popleft())
-                    size += len(batch[-1].operations)
-                more = bool(self._waiting)
-            self._answer(batch)
+            self._answer(self._taken(_MOST))
+
+    def _goes_on(self) -> bool:
+        with self._handing_over:
+            self._busy = bool(self._waiting)
+            return self._busy
+
+    def _taken(self, most: int) -> list[Item]:
+        """Take items that wait, until they have so many operations."""
+        taken, size = list[Item](), 0
+        with self._handing_over:
+            while self._waiting and size < most:
+                taken.append(self._waiting.popleft())
+                size += len(taken[-1].operations)
+        return taken
 
     def _await_markers(self) -> None:
         """Wait until the store has read the last transaction; meanwhile more operations come for the next one.
@@ -218,14 +227,14 @@ class MasteredWriter:
             with suppress(CompactoryError):
                 self._store.wait_for(*self._owned.last, timeout=_PAUSE)
 
-    def _answer(self, batch: Sequence[Item]) -> None:
-        """Write a batch and answer each of its operations, whatever happens."""
+    def _answer(self, batch: list[Item]) -> None:
+        """Write a batch and what joins it; answer each of its operations, whatever happens."""
         try:
             owned = self._own(take_over=any(item.take_over for item in batch))
             with collector_paused():
-                operations = [operation for item in batch for operation in item.operations]
-                decided = [self._decided(owned, operation) for operation in operations]
-                self._commit(owned, decided)
+                decided = self._decided(owned, batch)
+                self._commit(owned, batch, decided)
+                operations = chain.from_iterable(item.operations for item in batch)
                 results = map(self._result, repeat(owned), operations, decided)
                 answers = [list(islice(results, len(item.operations))) for item in batch]
         except Exception as error:  # noqa: BLE001 (each caller gets it)
@@ -295,7 +304,10 @@ class MasteredWriter:
         if owned is not None:
             owned.producer.close()
 
-    def _decided(self, owned: Ownership, operation: Operation) -> Decision:
+    def _decided(self, owned: Ownership, items: Sequence[Item]) -> list[Decision]:
+        return [self._decision(owned, operation) for item in items for operation in item.operations]
+
+    def _decision(self, owned: Ownership, operation: Operation) -> Decision:
         try:
             first = owned.first(operation)
             if first is not None:
@@ -303,21 +315,31 @@ class MasteredWriter:
             write = self._checker.write(operation, owned.state)
         except CompactoryError as error:
             return error
-        if not write.is_there:
+        if write.there is None:
             owned.state.write(write.name, write)
             owned.writes.append(write)
-            if operation.idempotency_key is not None:
-                owned.keyed[operation.idempotency_key] = write
+        if operation.idempotency_key is not None:
+            owned.keyed[operation.idempotency_key] = write
         return write
 
-    def _commit(self, owned: Ownership, decided: Sequence[Decision]) -> None:
-        """Write in one transaction: entries, answers to keep, and who the owner is."""
+    def _commit(self, owned: Ownership, batch: list[Item], decided: list[Decision]) -> None:
+        """Write in one transaction: entries, answers to keep, and who the owner is.
+
+        Operations that come before Kafka has the first entry join the batch, each with its decision.
+        """
         if all(isinstance(decision, Written) for decision in decided):
             return
-        writes, owned.writes = owned.writes, []
-        keyed, owned.keyed = list(owned.keyed.values()), {}
+
+        def joining() -> list[Record]:
+            sent, items = len(owned.writes), self._taken(_MOST - len(decided))
+            batch.extend(items)
+            decided.extend(self._decided(owned, items))
+            return _records(owned.writes[sent:])
+
         with owned.producer.transaction():
-            places = owned.producer.send(self._topic, [(write.name, write.data) for write in writes])
+            places = owned.producer.send(self._topic, _records(owned.writes), joining)
+            writes, owned.writes = owned.writes, []
+            keyed, owned.keyed = list(owned.keyed.values()), {}
             for write, place in zip(writes, places, strict=True):
                 write.partition, write.offset = place
             kept = [owned.answers.record(write.operation, self._written(owned, write)) for write in keyed]
@@ -334,14 +356,20 @@ class MasteredWriter:
     def _result(self, owned: Ownership, operation: Operation, decision: Decision) -> Written | CompactoryError:
         if not isinstance(decision, Write):
             return decision
-        return self._written(owned, decision, repeated=decision.is_there or decision.operation is not operation)
+        repeated = decision.there is not None or decision.operation is not operation
+        return self._written(owned, decision, repeated=repeated)
 
     def _written(self, owned: Ownership, write: Write, *, repeated: bool = False) -> Written:
         content = write.data
         if content is not None and self._rules.internal:
             content = orjson.dumps(self._rules.shown(write.document))
-        token = Token(self._topic, write.partition, write.offset, owned.state.topic_id)
+        record = write.there or write
+        token = Token(self._topic, record.partition, record.offset, owned.state.topic_id)
         return Written(status=write.status, key=write.key, content=content, token=token, repeated=repeated)
+
+
+def _records(writes: Sequence[Write]) -> list[Record]:
+    return [(write.name, write.data) for write in writes]
 
 
 def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) -> None:

@@ -1,6 +1,6 @@
 """A directory's dicts, and how they were at one moment: at no cost before something changes.
 
-What changes after a moment is kept by *epoch*: a dict of former values, and the epoch that follows. A snapshot holds
+Changes after a moment are kept by *epoch*: a dict of former values, and the epoch that follows. A snapshot holds
 the epoch that began with it, and through it all later ones. So the writer keeps each former value once, however many
 snapshots live, and nothing where none does.
 """

@@ -141,7 +141,7 @@ class SavedFile:
 
 
 class SavedFileWriter:
-    """Writes one; for one thread. What is written counts once `finish` has replaced the former file."""
+    """Writes a file; for one thread. The new records count once `finish` has replaced the former file."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import date
 from typing import Annotated, Any
 
@@ -28,6 +28,11 @@ class Model(pydantic.BaseModel):
     id: int
 
 
+@pydantic.dataclasses.dataclass
+class Checked:
+    id: int = pydantic.Field(gt=0)
+
+
 class Struct(msgspec.Struct):
     day: date
     city: City
@@ -41,6 +46,7 @@ class Struct(msgspec.Struct):
         (bytes, b"\xff\x00", b"\xff\x00"),
         (Terminal, '{"id":1,"new column":2}', Terminal(1)),
         (Model, '{"id":1}', Model(id=1)),
+        (Checked, '{"id":"1"}', Checked(id=1)),
         (int, "12", 12),
         (json.loads, "[1]", [1]),
     ],
@@ -52,7 +58,16 @@ def test_decoders(decode: object, value: str | bytes, expected: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decode", "value"), [(str, b"\xff"), (Terminal, "{}"), (Model, '{"id":"x"}'), (int, "x"), (dict, "1")]
+    ("decode", "value"),
+    [
+        (str, b"\xff"),
+        (Terminal, "{}"),
+        (Terminal, '{"id":"x"}'),
+        (Model, '{"id":"x"}'),
+        (Checked, '{"id":0}'),
+        (int, "x"),
+        (dict, "1"),
+    ],
 )
 def test_what_a_decoder_refuses_is_a_bad_record(decode: object, value: str | bytes) -> None:
     """Guarantee 4."""
@@ -114,7 +129,15 @@ def test_a_class_that_does_not_tell_what_is_nested_is_refused() -> None:
     class Unresolved:
         city: Missing  # type: ignore[name-defined]  # noqa: F821
 
-    for kind, why in ((Untold, "take pydantic, msgspec or a callable"), (Unresolved, "'Missing' at its module level")):
+    @dataclass
+    class Initial:
+        id: InitVar[int]
+
+    for kind, why in (
+        (Untold, "Untold: .*; take pydantic or a callable"),
+        (Initial, "Initial: .*InitVar.*; take pydantic or a callable"),
+        (Unresolved, "'Missing' at its module level"),
+    ):
         with pytest.raises(ConfigError, match=why):
             GlobalStore("127.0.0.1:1", [Directory("d", decode=kind)])
 

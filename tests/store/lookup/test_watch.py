@@ -167,6 +167,11 @@ def test_what_is_no_cursor_is_refused(text: str) -> None:
         Cursor.parse(text)
 
 
+def test_a_cursors_text_is_no_cursor(store: testing.InProcessStore) -> None:
+    with pytest.raises(ConfigError, match=r"Cursor\.parse"):
+        store["d"].watch("in-process-d;0:1")  # type: ignore[arg-type]
+
+
 def test_a_cursor_that_is_ahead_skips_what_it_has_seen(store: testing.InProcessStore) -> None:
     """It may be of another process, which has read further."""
     ahead = store["d"].watch(Cursor("in-process-d", {0: 3}))

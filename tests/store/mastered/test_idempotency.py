@@ -50,6 +50,18 @@ def test_a_value_that_can_not_be_compared_with_the_first_one_is_refused_alone(to
     assert isinstance(written, Written)
 
 
+def test_the_answer_to_a_post_of_an_entry_that_is_there_is_kept_too(kafka: str, topic: str, start: Start) -> None:
+    writer = start(tenants(topic))
+    first = writer.post({"email": "a@x"})
+    assert writer.post({"email": "a@x"}, idempotency_key="k").etag == first.etag
+    writer.put(first.key, {"email": "a@x", "name": "changed"})
+    again = start(tenants(topic)).post({"email": "a@x"}, idempotency_key="k")
+    assert (again.etag, again.content, again.status, again.repeated) == (first.etag, first.content, "created", True)
+    with pytest.raises(WriteRefused, match="another request"):
+        writer.post({"email": "b@x"}, idempotency_key="k")
+    assert len(log_of(kafka, topic)) == 2
+
+
 def test_answers_are_forgotten_in_time_and_by_number(kafka: str, topic: str, start: Start) -> None:
     writer = start(tenants(topic, remember_at_most=3))
     for number in range(6):

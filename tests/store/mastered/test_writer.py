@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,9 +17,11 @@ from compactory import (
     EntryMissing,
     GlobalStore,
     MasteredWriter,
+    Operation,
     PreconditionFailed,
     WriteRefused,
     WriteRules,
+    Written,
 )
 from compactory.errors import LeaseLost
 from compactory.kafka.client import Kafka
@@ -49,6 +51,27 @@ def test_each_kind_of_write_answers_with_what_is_stored(kafka: str, topic: str, 
     ]
 
 
+def test_records_that_come_while_a_transaction_begins_are_in_it(kafka: str, topic: str) -> None:
+    producer = FencedProducer(Kafka(kafka), topic, 20.0, 100_000)
+    later = iter([(), [(b"b", b"2"), (b"a", b"3")]])
+    asked: list[int] = []
+
+    def more() -> Sequence[tuple[bytes, bytes]]:
+        asked.append(1)
+        return next(later, ())
+
+    try:
+        producer.open()
+        with producer.transaction():
+            places = producer.send(topic, [(b"a", b"1")], more)
+            assert len(asked) > 1, "nobody asked for more, although Kafka takes some milliseconds"
+    finally:
+        producer.close()
+    assert len(places) == 3
+    assert places[2] == (places[0][0], places[0][1] + (2 if places[1][0] == places[0][0] else 1))
+    assert sorted(log_of(kafka, topic)) == [("a", 1), ("a", 3), ("b", 2)]
+
+
 def test_a_derived_key_makes_the_repeat_of_a_post_harmless(topic: str, start: Start, kafka: str) -> None:
     writer = start(tenants(topic))
     first = writer.post({"email": "a@x"})
@@ -57,6 +80,22 @@ def test_a_derived_key_makes_the_repeat_of_a_post_harmless(topic: str, start: St
     with pytest.raises(Conflict, match="another value"):
         writer.post({"email": "a@x", "name": "other"})
     assert len(log_of(kafka, topic)) == 1
+    both = [Operation(kind="post", value={"email": "b@x"})] * 2  # in one transaction, as those of a double click
+    made, repeated = writer.submit(both).result(30)
+    assert isinstance(made, Written)
+    assert isinstance(repeated, Written)
+    assert (repeated.token, repeated.repeated) == (made.token, True)
+
+
+def test_a_post_whose_key_can_not_be_derived_is_refused_alone(topic: str, start: Start) -> None:
+    writer = start(tenants(topic))
+    deep: list[Any] = []
+    for _ in range(300):  # more than is written, less than is read
+        deep = [deep]
+    posts = [Operation(kind="post", value={"email": email}) for email in (deep, "\ud800", "a@x")]
+    *refused, written = writer.submit(posts).result(30)
+    assert [type(error) for error in refused] == [WriteRefused, WriteRefused]
+    assert isinstance(written, Written)
 
 
 def test_conditions_name_the_record_that_they_want(topic: str, start: Start) -> None:
@@ -68,7 +107,7 @@ def test_conditions_name_the_record_that_they_want(topic: str, start: Start) -> 
     with pytest.raises(PreconditionFailed):
         writer.delete("t1", if_match=(first.etag,))
     writer.delete("t1", if_match=(second.etag,))
-    with pytest.raises(PreconditionFailed):
+    with pytest.raises(PreconditionFailed, match="there is no entry"):
         writer.put("t1", {"email": "a@x"}, if_match=("*",))
     with pytest.raises(EntryMissing):
         writer.patch("t1", {})
@@ -139,12 +178,20 @@ def test_bad_rules_are_refused_all_at_once(topics: Topics, kafka: str) -> None:
     with pytest.raises(ConfigError) as refused:
         WriteRules(schema={"type": "nothing"}, key_pattern="(", remember=0)
     assert len(refused.value.problems) == 3
+    with pytest.raises(ConfigError) as refused:  # one text is a list of letters, and would hide no field
+        WriteRules(internal="secret", key_from=[5], outcomes="gone", unique=["email"])  # type: ignore[arg-type]
+    assert [problem.split(" ")[0] for problem in refused.value.problems] == [
+        "key_from",
+        "internal",
+        "outcomes",
+        "unique",
+    ]
     rules = WriteRules(unique=[["email"]], references={"a": "nowhere"}, outcomes=["gone"])
-    store = GlobalStore(kafka, [Directory("tenants", active="on", rules=rules)])
+    store = GlobalStore(kafka, [Directory("tenants", key="id", active="on", rules=rules)])
     with pytest.raises(ConfigError) as refused:
         MasteredWriter(store, "tenants")
     assert [problem.split(": ")[1].split(" ")[0] for problem in refused.value.problems] == [
-        "a", "unique", "references.a", "outcomes",
+        "a", "a", "unique", "references.a", "outcomes",
     ]  # fmt: skip
     deleting = topics.create(cleanup_policy="compact,delete")
     with GlobalStore(kafka, [tenants(deleting, min_insync_replicas=2)]) as store:

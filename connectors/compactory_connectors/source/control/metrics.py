@@ -1,7 +1,7 @@
 """A source's picture as metrics. Pure.
 
-What holds in every state: the connector's own metrics are always there, so that an alert can tell "paused" from "gone";
-a table's are there from when it is known; a standby tells nothing of its age, for it does not publish it.
+The connector's own metrics are there in every state, so that an alert can distinguish "paused" from "gone". The metrics
+of a table appear when the table is known. A standby reports no age, because it does not publish the table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The source offsets of Kafka Connect's JDBC source connector: read from its workers' topic, and written back.
 
-What makes the way back an honest one: Connect goes on from a timestamp and an id, and what a source of ours has
-published is at least all of that.
+The way back loses nothing: Connect goes on from a timestamp and an id, and a source of ours has published at least all
+rows up to them.
 
 A distributed worker keeps them in a compacted topic (``offset.storage.topic``). A key is
 ``["<connector>",{"protocol":"1","table":"<db>.<schema>.<table>"}]``; older ones lack ``protocol`` and name the table

@@ -6,12 +6,12 @@ a session whose formats are those that ``server.connect`` sets.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from compactory.errors import ConfigError
+from compactory.records import is_topic_name
 from compactory_connectors.connect.converters import Render
 from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
 from compactory_connectors.connect.record.row_value import picker
@@ -27,8 +27,6 @@ from .row_function import Row, RowCompiler
 from .sql_renderer import Formatted, formatted
 
 __all__ = ["RowPlan", "compile_plan", "value_schema"]
-
-_TOPIC = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +172,7 @@ def _check(case: Case, topic: str, table: Table) -> None:
         raise ConfigError(f"table {table}: {found.reason}")
     routed = [leaf.record.topic for leaf in leaves(case) if leaf.record.topic != topic]
     for name in dict.fromkeys(routed):
-        if not _TOPIC.fullmatch(name):
+        if not is_topic_name(name):
             allowed = "up to 249 letters, digits, dots, underscores and hyphens"
             raise ConfigError(f"table {table}: the transforms make the topic {name!r}; Kafka takes {allowed}")
 

@@ -25,12 +25,12 @@ from .offset_builder import not_whole
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
 
-__all__ = ["PlaceReader"]
+__all__ = ["CursorReader"]
 
 _Place = tuple[bytes | None, ...]
 
 
-class PlaceReader(Reader):
+class CursorReader(Reader):
     """Reads a relation by its place in the order of timestamp and id, or whole. Owned by one thread."""
 
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:

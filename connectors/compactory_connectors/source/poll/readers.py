@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.server import Server
-from .cursor_reader import PlaceReader
+from .cursor_reader import CursorReader
 from .new_rows import NewRowsReader
 from .reader import Reader
 from .table import TableReader
@@ -26,5 +26,5 @@ def open_reader(
     if plan.reading is Reading.NEW_ROWS:
         return NewRowsReader(server, plan, begun)
     if plan.reading is Reading.PLACE or plan.kind not in "rp" or plan.suffix:
-        return PlaceReader(server, plan, begun)
+        return CursorReader(server, plan, begun)
     return TableReader(server, plan, begun)

@@ -19,7 +19,7 @@ from compactory_sql import WAKEUP_CHANNEL, WAKEUP_LOCK_CLASS
 
 from ..control.control import Control, Stop
 from ..plan.table_plan import Reading
-from ..poll.cursor_reader import PlaceReader
+from ..poll.cursor_reader import CursorReader
 from ..postgres.server import Server
 from .change_detector import ChangeDetector, Observation
 from .schedule import BUSY
@@ -209,4 +209,4 @@ def _lags(table: TableTask, snapshot: Snapshot) -> bool:
 
 def _versioned(table: TableTask) -> bool:
     """Whether every change of the table shows in its row versions."""
-    return not isinstance(table.reader, PlaceReader) and table.plan.reading is not Reading.WHOLE
+    return not isinstance(table.reader, CursorReader) and table.plan.reading is not Reading.WHOLE

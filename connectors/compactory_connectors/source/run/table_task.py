@@ -24,7 +24,7 @@ from ..control.status import StatusBoard
 from ..cursor.offset import SourceOffset
 from ..cursor.phase import Phase, ResendReason
 from ..plan.table_plan import TablePlan
-from ..poll.cursor_reader import PlaceReader
+from ..poll.cursor_reader import CursorReader
 from ..poll.reader import Reader
 from ..poll.record_batch import RecordBatch
 from ..postgres.page_size import PAGE_ROWS, PageBytes
@@ -260,7 +260,7 @@ class TableTask:
         """
         if offset.phase is not Phase.COMPARING or self._comparison is not None:
             return
-        if isinstance(self.reader, PlaceReader) or self.plan.rows.routed:
+        if isinstance(self.reader, CursorReader) or self.plan.rows.routed:
             return
         records = length(self.context.kafka, self.plan.topic) if offset.resend_reason else 0
         if records > MOST_COMPARED:
@@ -269,7 +269,7 @@ class TableTask:
         self._comparison = Comparison.with_topic(self.context.kafka, self.plan.topic)
 
     def _report(self, skipped: Sequence[RowFailed]) -> None:
-        """Count rows that were skipped, and log what the connector wants to know of them."""
+        """Count skipped rows, and log as many as the error settings of the connector demand."""
         errors = self.context.connector.errors
         first = not self.context.board.skipped(self.name, len(skipped))
         shown = skipped[: _LOGGED if errors.log_each else int(first)]

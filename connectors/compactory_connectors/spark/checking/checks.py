@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -20,6 +20,7 @@ from ..identifier import literal, quoted
 from ..rules.mapping import Filling, Mapped
 from ..rules.rules import Rules
 from ..sources.parts import FAULT, FAULTS, FILE, LINE, PLACE, RAW, Part, position
+from ..target import REJECTED
 from .casting import Spelling, as_text, cast
 
 __all__ = ["ORDER", "REASONS", "Checks", "Reason"]
@@ -56,36 +57,61 @@ class _Checked:
 
     broken: list[str] = field(default_factory=list)
     reasons: list[tuple[Reason, str]] = field(default_factory=list)
+    literals: dict[str, str] = field(default_factory=dict)
+    """Literals that the rules compare with, by the complaint where one is no value of its column."""
 
     def reject(self, reason: Reason, condition: str) -> None:
         """Reject rows for which the condition is true."""
         self.broken.append(condition)
         self.reasons.append((reason, condition))
 
+    def constant(self, item: Filling, key: str, text: str) -> str:
+        """A text of the rules as a value of the column: dates and numbers there are spelt as in Postgres."""
+        value = cast(literal(text), item.type, Spelling()).value
+        self.literals[f"{item.rule.place}.{key}: {text!r} is no value of the column's type"] = value
+        return value
 
-@dataclass(slots=True)
+
+@dataclass(kw_only=True)
 class Checks:
     """Checks the parts of one source. Belongs to one thread."""
 
     mapped: Mapped
     rules: Rules
+    parts: Sequence[Part]
     references: Mapping[str, DataFrame] = field(default_factory=dict)
     """By column: frames of one column ``value`` of text, each value once, that its reference allows."""
     reasons: list[Reason] = field(default_factory=list)
-    _literals: dict[str, str] = field(default_factory=dict)
-    """Literals that the rules compare with, by the complaint where one is no value of its column."""
 
-    def frame(self, parts: Sequence[Part]) -> DataFrame:
+    def prepare(self) -> None:
+        """Look at the rules. Raises ConfigError for all expressions, patterns and bounds that can't be used."""
+        _ = self._values
+
+    @cached_property
+    def marked(self) -> DataFrame:
+        """All rows: the target's columns, and whether the row is rejected, in :data:`REJECTED`."""
+        rejected = f"{self._is_broken} IS TRUE AS {REJECTED}"
+        frames = [frame.selectExpr(*self._names, rejected) for frame in self._values]
+        return self._referring(reduce(DataFrame.unionByName, frames), REJECTED, lambda _: "true")
+
+    @cached_property
+    def rows(self) -> DataFrame:
         """All rows: the target's columns, the places of :mod:`parts`, and :data:`REASONS`.
 
-        Raises ConfigError for expressions, patterns and bounds that can't be used, all at once.
+        Spark plans them, and compiles their plan, for much longer than :attr:`marked`.
         """
-        checked = _Checked(broken=[f"{FAULT} IS NOT NULL"])
-        for item in self.mapped.fillings:
-            self._check(item, checked)
-        self._check_rules(parts[0].frame.sparkSession)
-        frames = [self._part(part, checked) for part in parts]
-        return self._referring(reduce(lambda one, other: one.unionByName(other), frames))
+        numbers = ", ".join(f"if({when}, {self.number(reason)}, NULL)" for reason, when in self._checked.reasons)
+        faults = " ".join(
+            f"WHEN '{code}' THEN array({self.number(Reason(column='', rule='record', text=text))})"
+            for code, text in FAULTS.items()
+        )
+        found = f"CASE split_part({FAULT}, ':', 1) {faults} ELSE array_compact(array({numbers})) END"
+        wrong = f"CASE WHEN {self._is_broken} THEN {found} END AS {REASONS}"
+        frames = [
+            frame.selectExpr(*self._names, *PLACE, RAW, FAULT, *self._order(part), wrong)
+            for part, frame in zip(self.parts, self._values, strict=True)
+        ]
+        return self._referring(reduce(DataFrame.unionByName, frames), REASONS, self._one_more)
 
     def number(self, reason: Reason) -> int:
         """The number of a reason, the same one each time."""
@@ -93,31 +119,42 @@ class Checks:
             self.reasons.append(reason)
         return self.reasons.index(reason)
 
-    def _part(self, part: Part, checked: _Checked) -> DataFrame:
+    @cached_property
+    def _checked(self) -> _Checked:
+        checked = _Checked(broken=[f"{FAULT} IS NOT NULL"])
+        for item in self.mapped.fillings:
+            self._check(item, checked)
+        for check in self.rules.checks:
+            reason = Reason(column="", rule="check", text=f"does not satisfy: {check.name}")
+            checked.reject(reason, f"NOT ({check.expression}\n)")
+        return checked
+
+    @property
+    def _is_broken(self) -> str:
+        return f"({' OR '.join(f'({each})' for each in self._checked.broken)})"
+
+    @property
+    def _names(self) -> list[str]:
+        return [quoted(item.name) for item in self.mapped.fillings]
+
+    @cached_property
+    def _values(self) -> list[DataFrame]:
+        """For each part the columns of the target, with the texts that they are made of."""
+        self._check_rules(self.parts[0].frame.sparkSession)
+        return [self._valued(part) for part in self.parts]
+
+    def _valued(self, part: Part) -> DataFrame:
         frame = part.frame
         if any(item.rule.expression is not None for item in self.mapped.fillings):
             names = [f"{position(at)} AS {quoted(name)}" for at, name in enumerate(part.layout.columns) if name]
             frame = frame.selectExpr("*", *names)  # ambiguous ones only fail where they are used
         types = {column.name: column.dataType for column in part.frame.schema}
         texts = [self._text(frame, part, types, item) for item in self.mapped.fillings]
-        orders = self._order(part)
         values = [f"{self._cast(item)} AS {quoted(item.name)}" for item in self.mapped.fillings]
-        valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *orders.values()).selectExpr("*", *values)
-        broken, reasons = [*checked.broken], [*checked.reasons]
+        valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
         for check in self.rules.checks:
             _type_of(valued, check.expression, check.place)
-            reason = Reason(column="", rule="check", text=f"does not satisfy: {check.name}")
-            broken.append(f"NOT ({check.expression}\n)")
-            reasons.append((reason, broken[-1]))
-        numbers = ", ".join(f"if({when}, {self.number(reason)}, NULL)" for reason, when in reasons)
-        faults = " ".join(
-            f"WHEN '{code}' THEN array({self.number(Reason(column='', rule='record', text=text))})"
-            for code, text in FAULTS.items()
-        )
-        found = f"CASE split_part({FAULT}, ':', 1) {faults} ELSE array_compact(array({numbers})) END"
-        names = [quoted(item.name) for item in self.mapped.fillings]
-        wrong = f"CASE WHEN {' OR '.join(f'({each})' for each in broken)} THEN {found} END AS {REASONS}"
-        return valued.selectExpr(*names, *PLACE, RAW, FAULT, *orders, wrong)
+        return valued
 
     def _text(self, frame: DataFrame, part: Part, types: Mapping[str, DataType], item: Filling) -> str:
         """The value for a column, as text: trimmed, without the texts that stand for null."""
@@ -167,13 +204,13 @@ class Checks:
             whole = literal(rf"\A(?:{rule.pattern})\z")
             checked.reject(reason("pattern", f"does not match {rule.pattern}"), f"NOT {text} RLIKE {whole}")
         if rule.least is not None:
-            least = self._literal(item, "min", rule.least)
-            checked.reject(reason("range", f"is less than {rule.least}"), _less(item, value, least))
+            less = _less(item, value, checked.constant(item, "min", rule.least))
+            checked.reject(reason("range", f"is less than {rule.least}"), less)
         if rule.most is not None:
-            most = self._literal(item, "max", rule.most)
-            checked.reject(reason("range", f"is greater than {rule.most}"), _less(item, most, value))
+            greater = _less(item, checked.constant(item, "max", rule.most), value)
+            checked.reject(reason("range", f"is greater than {rule.most}"), greater)
         if rule.allowed is not None:
-            allowed = ", ".join(self._literal(item, "allowed", each) for each in rule.allowed) or "NULL"
+            allowed = ", ".join(checked.constant(item, "allowed", each) for each in rule.allowed) or "NULL"
             checked.reject(reason("allowed", "is not one of the allowed values"), f"{value} NOT IN ({allowed})")
 
     def _spelling(self, item: Filling) -> Spelling:
@@ -181,19 +218,14 @@ class Checks:
         zone = rule.time_zone or read.time_zone
         return Spelling(format=rule.format, decimal=rule.decimal or read.decimal, time_zone=zone)
 
-    def _literal(self, item: Filling, key: str, text: str) -> str:
-        """A text of the rules as a value of the column: dates and numbers there are spelt as in Postgres."""
-        value = cast(literal(text), item.type, Spelling()).value
-        self._literals[f"{item.rule.place}.{key}: {text!r} is no value of the column's type"] = value
-        return value
-
     def _check_rules(self, spark: SparkSession) -> None:
-        """Evaluate what the rules compare with, and compile their patterns, before a row is read."""
+        """Evaluate the values that the rules compare with, and compile their patterns, before a row is read."""
         problems: list[str] = []
-        if self._literals:
-            missing = [f"({value}) IS NULL" for value in self._literals.values()]
+        literals = self._checked.literals
+        if literals:
+            missing = [f"({value}) IS NULL" for value in literals.values()]
             found = spark.sql("VALUES 0").selectExpr(*missing).collect()[0]  # which Spark folds without a job
-            problems += [problem for problem, none in zip(self._literals, found, strict=True) if none]
+            problems += [problem for problem, none in zip(literals, found, strict=True) if none]
         for item in self.mapped.fillings:
             said = _pattern_problem(spark, item.rule.pattern) if item.rule.pattern is not None else None
             problems += [f"{item.rule.place}.pattern: {said}"] if said else []
@@ -214,21 +246,24 @@ class Checks:
             found[f"{ORDER}{number}"] = f"{places[order.column]} AS {ORDER}{number}"
         return found
 
-    def _referring(self, frame: DataFrame) -> DataFrame:
-        """Rules that are about other directories."""
+    def _referring(self, frame: DataFrame, verdict: str, rejected: Callable[[Filling], str]) -> DataFrame:
+        """Rules that are about other directories; the column ``verdict`` says what is wrong with a row."""
+        columns = [quoted(name) for name in frame.columns if name != verdict]
         for item in self.mapped.fillings:
             if item.rule.reference is None:
                 continue
-            why = f"is not in directory {item.rule.reference.directory}"
-            number = self.number(Reason(column=item.name, rule="reference", text=why))
             known = self.references[item.name].selectExpr("value AS _known")
             value = f"string({quoted(item.name)})"
-            more = f"array_append(coalesce({REASONS}, CAST(array() AS array<int>)), {number})"
-            wrong = f"if({value} IS NOT NULL AND _known IS NULL, {more}, {REASONS}) AS {REASONS}"
-            columns = [name for name in frame.columns if name != REASONS]
-            joined = frame.join(known, sf.expr(f"{value} = _known"), "left")
-            frame = joined.selectExpr(*map(quoted, columns), wrong)
+            wrong = f"if({value} IS NOT NULL AND _known IS NULL, {rejected(item)}, {verdict}) AS {verdict}"
+            frame = frame.join(known, sf.expr(f"{value} = _known"), "left").selectExpr(*columns, wrong)
         return frame
+
+    def _one_more(self, item: Filling) -> str:
+        """The reasons of a row, and that the column refers to nothing."""
+        assert item.rule.reference is not None
+        why = f"is not in directory {item.rule.reference.directory}"
+        number = self.number(Reason(column=item.name, rule="reference", text=why))
+        return f"array_append(coalesce({REASONS}, CAST(array() AS array<int>)), {number})"
 
 
 def _less(item: Filling, one: str, other: str) -> str:

@@ -12,8 +12,8 @@ from compactory.errors import ConfigError
 
 from ..identifier import quoted
 from ..rules.mapping import Filling
-from ..sources.parts import Part, numbered
-from ..target import REJECTED, Received
+from ..sources.parts import numbered
+from ..target import Received
 from .checks import REASONS, Checks, Reason
 
 __all__ = ["Counted", "Judged"]
@@ -30,11 +30,14 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """All rows of a source, with what is wrong with each: ``rows`` are the frame of ``checks``."""
+    """All rows of a source, with what is wrong with each, as ``checks`` find it."""
 
-    rows: DataFrame
     checks: Checks
-    parts: Sequence[Part]
+
+    @property
+    def rows(self) -> DataFrame:
+        """All rows, with the reasons why they are rejected."""
+        return self.checks.rows
 
     @property
     def names(self) -> list[str]:
@@ -65,13 +68,9 @@ class Judged:
         """The keys of some of these rows, where they can be read."""
         return rows.select(*map(quoted, self.checks.mapped.keys)).dropna()
 
-    def marked(self) -> DataFrame:
-        """The columns of the target, and whether the row is rejected."""
-        return self.rows.selectExpr(*map(quoted, self.names), f"{REASONS} IS NOT NULL AS {REJECTED}")
-
     def located(self, rows: DataFrame) -> DataFrame:
         """Some of these rows with the lines that they are on."""
-        return numbered(rows, self.parts)
+        return numbered(rows, self.checks.parts)
 
     def count(self, rows: DataFrame | None, received: Received | None = None) -> Counted:
         """Count these rows by what is wrong with them, and those that a target has received with them.
@@ -98,7 +97,7 @@ class Judged:
 
     def _fields(self) -> list[Filling]:
         """Columns filled from fields that records need not have."""
-        if all(part.layout.declared for part in self.parts):
+        if all(part.layout.declared for part in self.checks.parts):
             return []
         return [item for item in self.checks.mapped.fillings if item.source is not None and not item.rule.optional]
 

@@ -72,8 +72,9 @@ def _time(text: str, option: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
+        words = "earliest, latest, " if option == "startingOffsets" else ""
         raise ConfigError(
-            f"option {option} must be a cursor such as 'abc;0:42,1:17' or a time such as 2026-03-01T00:00:00Z,"
+            f"option {option} must be {words}a cursor such as 'abc;0:42,1:17' or a time such as 2026-03-01T00:00:00Z,"
             f" not {text[:300]!r}"
         ) from None
     return int((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -79,7 +79,8 @@ class CompactorySource(DataSource):
 
 
 def _inferred(options: ReadOptions) -> list[StructField]:
-    """The fields of all values up to now; those whose names Spark can't tell apart are left out."""
+    """The fields of all values up to now; a warning names those whose names Spark can't tell apart."""
+    import logging
     from contextlib import closing
 
     from pyspark.sql.pandas.types import from_arrow_type
@@ -92,5 +93,10 @@ def _inferred(options: ReadOptions) -> list[StructField]:
     from .position import extent_of
 
     with closing(Kafka(options.kafka)) as kafka:
-        fields, _ = chosen(infer(kafka, extent_of(kafka, options), options.directory))
+        fields, left_out = chosen(infer(kafka, extent_of(kafka, options), options.directory))
+    if left_out:
+        logging.getLogger("compactory.spark").warning(
+            "topic %s: fields without a column: %s; names begin with _, or differ from another in case alone",
+            options.directory.topic, ", ".join(left_out),
+        )  # fmt: skip
     return [StructField(name, from_arrow_type(settled(kind))) for name, kind in fields.items()]

@@ -83,7 +83,7 @@ def _part(lines: DataFrame, blocks: Blocks | None, head: bytes, layout: Layout, 
     utf8 = codecs.lookup(options.encoding).name in {"utf-8", "ascii", "utf-8-sig"}
     text = "make_valid_utf8(value)" if utf8 else f"decode(binary(value), {literal(options.encoding)})"
     fault = "if(is_valid_utf8(value), NULL, 'encoding')" if utf8 else "NULL"
-    raw = f"trim(TRAILING '\r' FROM {text}) AS {RAW}"
+    raw = f"if(endswith({text}, '\r'), trim(TRAILING '\r' FROM {text}), {text}) AS {RAW}"  # trim looks at each letter
     known = f"coalesce({FAULT}, {fault})" if FAULT in lines.columns else fault
     blank = f"trim({RAW}) <> ''" + (f" AND {RAW} <> {literal(head.decode(options.encoding))}" if head else "")
     count = len(layout.columns)

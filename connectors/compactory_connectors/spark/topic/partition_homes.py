@@ -6,6 +6,7 @@ Where one of them has put all keys of a topic, no key is in two partitions.
 from __future__ import annotations
 
 from typing import Final
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,6 @@ __all__ = ["strays"]
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
-_BYTE: Final = np.uint32(0xFF)
 _Numbers = npt.NDArray[np.uint32]
 
 
@@ -30,12 +30,13 @@ def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, 
     bounds = np.frombuffer(ends, np.int32)[keys.offset : keys.offset + len(keys) + 1].astype(np.int64)
     text = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     lengths = np.diff(bounds)
-    java = native = 0
+    java = 0
     for length in np.unique(lengths):
         starts = bounds[:-1][lengths == length]
         letters = text[starts[:, None] + np.arange(length)].astype(np.uint32)
         java += int(np.count_nonzero((_murmur2(letters) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions) != partition))
-        native += int(np.count_nonzero(_crc32(letters) % np.uint32(partitions) != partition))
+    hashes = np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
+    native = int(np.count_nonzero(hashes % np.uint32(partitions) != partition))
     return java, native
 
 
@@ -59,21 +60,3 @@ def _little_endian(letters: _Numbers) -> _Numbers:
     for place in range(letters.shape[1]):
         found |= letters[:, place] << np.uint32(8 * place)
     return found
-
-
-def _crc32(letters: _Numbers) -> _Numbers:
-    found = np.full(len(letters), 0xFFFFFFFF, np.uint32)
-    for place in range(letters.shape[1]):
-        found = _TABLE[(found ^ letters[:, place]) & _BYTE] ^ (found >> np.uint32(8))
-    return ~found
-
-
-def _table() -> _Numbers:
-    """CRC-32 of each byte, as the algorithm looks it up."""
-    found = np.arange(256, dtype=np.uint32)
-    for _ in range(8):
-        found = np.where(found & np.uint32(1), (found >> np.uint32(1)) ^ np.uint32(0xEDB88320), found >> np.uint32(1))
-    return found
-
-
-_TABLE: Final = _table()

@@ -127,7 +127,10 @@ def chosen(fields: Fields) -> tuple[dict[str, pa.DataType], tuple[str, ...]]:
             kept[name] = kind
             taken.add(name.lower())
     if (wide := sum(map(_width, kept.values()))) > _MOST:
-        raise ConfigError(f"the values have {wide:,} different fields; name those that you want with --columns")
+        raise ConfigError(
+            f"the values have {wide:,} different fields; name those that you want, with --columns of an export or"
+            " .schema() of a DataFrame"
+        )
     return kept, tuple(name for name in fields if name not in kept)
 
 

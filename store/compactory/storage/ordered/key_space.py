@@ -237,7 +237,7 @@ class OrderedPostings(Postings):
 
 
 class Seen:
-    """Which names a load may have met before: it spares a read for each name that it has not.
+    """The names that a load may have met before. A name that is not among them needs no read.
 
     May report a name that was never added (after a million names); never misses one that was.
 
