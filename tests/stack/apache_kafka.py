@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,9 @@ QUICK = "-XX:TieredStopAtLevel=1"
 
 SHORT = (QUICK, "-XX:+UseSerialGC")
 """Options of a broker that lives for tests only."""
+
+_UNLOGGED = "-Xlog:disable"
+"""The JVM's own log goes to the output of Kafka's tools, which tests read."""
 
 LONG = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35", "-XX:MaxInlineLevel=15")
 """Options that Kafka's own start script gives a broker."""
@@ -62,31 +66,39 @@ def jars() -> Path:
     return JARS
 
 
-def _classes() -> str:
-    """The option of a JVM that reads Kafka's classes from an archive: a start takes half the CPU."""
+def _archived() -> tuple[str, ...]:
+    """Options of a JVM that reads Kafka's classes from an archive, which halves the CPU of a start.
+
+    A JVM that the archive does not fit, after a copy of the folder or an update of Java, reads the jars without a word.
+    """
     with alone(jars()):
         if not CLASSES.exists():
             _keep_classes()
-    return f"-XX:SharedArchiveFile={CLASSES}"
+    return (f"-XX:SharedArchiveFile={CLASSES}", _UNLOGGED)
 
 
 def _keep_classes() -> None:
     """Have the JVM of a broker write the classes that it has loaded.
 
-    A JVM that can't, for it has no archive of its own classes, does not start. It ignores the empty file in its place.
+    The archive gets its name when it is whole: a JVM crashes on a part of one. Where none can be written, as by a JVM
+    without an archive of its own classes or on a full disk, an empty file takes its place, which every JVM ignores.
     """
     partial = CLASSES.with_suffix(".partial")
-    server = ApacheKafka(java=(*SHORT, f"-XX:ArchiveClassesAtExit={partial}", "-Xlog:cds*=off"))
+    server = ApacheKafka(java=(*SHORT, f"-XX:ArchiveClassesAtExit={partial}", _UNLOGGED))
+    whole = False
     try:
-        server.start()
-        process = server.launch()
-        process.signal(signal.SIGTERM)
-        process.wait(120)
-        partial.rename(CLASSES)
-    except Unreachable:
-        CLASSES.touch()
+        with contextlib.suppress(Unreachable):
+            server.start()
+            process = server.launch()
+            process.signal(signal.SIGTERM)
+            whole = process.wait(120) == 128 + signal.SIGTERM and partial.exists()
     finally:
         server.remove()
+    if whole:
+        partial.rename(CLASSES)
+    else:
+        partial.unlink(missing_ok=True)
+        CLASSES.touch()
 
 
 def _identity() -> str:
@@ -198,7 +210,7 @@ class ApacheKafka:
     def tool(self, main_class: str) -> Path:
         """One of Kafka's own command-line tools."""
         script = self.home / main_class.rpartition(".")[2]
-        java = f"java {QUICK} {_classes()} -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{jars()}/*'"
+        java = f"java {QUICK} {' '.join(_archived())} -Dorg.slf4j.simpleLogger.defaultLogLevel=error -cp '{jars()}/*'"
         script.write_text(f'#!/bin/sh\nexec {java} {main_class} "$@"\n')
         script.chmod(0o755)
         return script
@@ -220,7 +232,7 @@ class ApacheKafka:
     def launch(self) -> Process:
         """Start without waiting for the first answer. The process ends with the thread that calls this."""
         if self._process is None:
-            java = (*SHORT, _classes()) if self._java is None else self._java
+            java = (*SHORT, *_archived()) if self._java is None else self._java
             classpath, config = f"{jars()}/*", self.home / "server.properties"
             self._prepare(config)
             self._process = Process(
@@ -228,6 +240,7 @@ class ApacheKafka:
                 ["java", f"-Xmx{self._heap}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
                 + [*java, "-cp", classpath, "kafka.Kafka", config],
                 log=self.home / "kafka.log",
+                folder=self.home,
             )
         self._process.start()
         return self._process
