@@ -31,6 +31,7 @@ demo: $(STAMP)  ## The whole path on an embedded Postgres and broker
 	$(BIN)/compactory demo
 
 test: $(STAMP)  ## Short tests, in JOBS=5 processes (Apache Kafka is used where Java and Maven are present)
+	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -q >/dev/null || true  # or each process compiles all tests
 	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2 --durations 10
 
 check: $(STAMP)  ## What CI runs: lint and layers, then types beside the tests

@@ -72,7 +72,7 @@ def tenancy(postgres_server: PostgresServer, unique: Callable[[str], str]) -> It
             connection.execute(f'DROP ROLE "{role}"')
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """A Kafka that talks TLS and SASL, and its identity provider."""
     needs_apache_kafka()
