@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict
-
 import pytest
 
 from compactory import ConfigError, Directory, Index, Memory
-
-
-class Pair(NamedTuple):
-    value: str
-
-
-class Titled(TypedDict):
-    value: str
-
-
-class Plain:
-    __attrs_attrs__ = ()  # as attrs marks its classes
 
 
 def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
@@ -46,10 +32,6 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         {"indexes": "ab"},
         {"indexes": [Index("a"), Index("a")]},
         {"decode": None},
-        {"decode": dict[str, int]},
-        {"decode": Pair},
-        {"decode": Titled},
-        {"decode": Plain},
         {"envelope": "avro"},
         {"cache_decoded": "yes"},
         {"keep_changes": 1},
