@@ -221,8 +221,14 @@ def _write_problems(directory: Any, where: str) -> Iterator[str]:
 def _callable_problems(directory: Any, where: str) -> Iterator[str]:
     if not callable(directory.decode) and get_origin(directory.decode) is None:
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
-    if directory.projection is not None and not callable(directory.projection):
-        yield f"{where}: projection must be a class or a callable without parameters, not {directory.projection!r}"
+    if inspect.iscoroutinefunction(directory.decode):
+        yield f"{where}: decode must not be a coroutine function: nothing awaits it"
+    projection = directory.projection
+    if projection is not None and not callable(projection):
+        yield f"{where}: projection must be a class or a callable without parameters, not {projection!r}"
+    apply = getattr(projection, "apply", None)
+    if isinstance(projection, type) and (not callable(apply) or inspect.iscoroutinefunction(apply)):
+        yield f"{where}: projection {projection.__name__} needs a method apply(change), which is no coroutine function"
 
 
 def _age_problems(directory: Any, where: str) -> Iterator[str]:

@@ -16,6 +16,10 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         Directory("t", writable=True, envelope="debezium")
 
 
+class Applied:
+    async def apply(self, change: object) -> None: ...
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -32,6 +36,7 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         {"indexes": "ab"},
         {"indexes": [Index("a"), Index("a")]},
         {"decode": None},
+        {"decode": Applied.apply},
         {"envelope": "avro"},
         {"cache_decoded": "yes"},
         {"keep_changes": 1},
@@ -39,6 +44,8 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         {"on_stale": "ignore"},
         {"rules": {}},
         {"projection": 5},
+        {"projection": dict},
+        {"projection": Applied},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object]) -> None:

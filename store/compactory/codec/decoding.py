@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar, cast, get_origin
+from typing import Any, Never, TypeVar, cast, get_origin
 
 import msgspec
 import orjson
@@ -220,7 +220,7 @@ def _typed_decoder(kind: Any) -> Callable[[bytes], Any]:
     """Return the function that reads a type by msgspec. Raises ConfigError where it can't be."""
     name = kind.__name__ if isinstance(kind, type) else kind
     try:
-        decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+        decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind, dec_hook=_refuse).decode
     except NameError as error:
         raise ConfigError(f"decode: the annotations of {name} need {error.name!r} at its module level") from None
     except TypeError as error:
@@ -235,6 +235,13 @@ def _typed_decoder(kind: Any) -> Callable[[bytes], Any]:
             raise DecodeError(f"the value is not JSON: {error}") from None
 
     return read
+
+
+def _refuse(kind: Any, _value: object) -> Never:
+    """Raise an error for a class within a type that msgspec reads: it knows the class by name only."""
+    raise TypeError(
+        f"Expected a type that msgspec reads, got {kind.__name__}; take pydantic's TypeAdapter(…).validate_json"
+    )
 
 
 def _object(value: bytes) -> Document:

@@ -191,6 +191,13 @@ def test_a_class_that_does_not_tell_what_is_nested_is_refused() -> None:
             GlobalStore("127.0.0.1:1", [Directory("d", decode=kind)])
 
 
+def test_a_class_that_msgspec_does_not_read_is_named() -> None:
+    log = Log(Directory("d", decode=list[Model]))
+    log.put("1", '[{"id":1}]')
+    [bad] = log.table.quarantine
+    assert bad.error.startswith("DecodeError: Expected a type that msgspec reads, got Model; take pydantic's")
+
+
 def test_a_msgspec_struct() -> None:
     log = Log(Directory("d", decode=Struct))
     log.put("1", '{"day":"2026-01-02","city":{"name":"a"},"new":1}')
