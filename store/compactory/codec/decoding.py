@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Never, TypeVar, cast, get_origin
 
@@ -28,6 +29,7 @@ __all__ = [
     "document",
     "frozen",
     "is_json_type",
+    "json_schema",
     "key_bytes",
     "key_text",
     "key_texts",
@@ -73,6 +75,18 @@ def is_json_type(decode: Any) -> bool:
         return get_origin(decode) is not None
     marks = ("__dataclass_fields__", "__attrs_attrs__", "__total__")  # the last one is a TypedDict's
     return issubclass(decode, msgspec.Struct | list | tuple | set | frozenset) or any(hasattr(decode, m) for m in marks)
+
+
+def json_schema(decode: Any) -> str:
+    """Return the JSON Schema of a type, which tells its versions apart; nothing for a callable, which has none."""
+    with suppress(Exception):  # of types that JSON Schema can't describe
+        if hasattr(decode, "__pydantic_validator__"):
+            from pydantic import TypeAdapter
+
+            return repr(TypeAdapter(decode).json_schema())
+        if is_json_type(decode):
+            return repr(msgspec.json.schema(decode))
+    return ""
 
 
 def frozen(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
