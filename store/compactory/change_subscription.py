@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from typing import Any
 
 from compactory.callbacks import Contained
 from compactory.entries.change import Change
-from compactory.errors import StoreClosed, StoreFailed, WatchExpired
+from compactory.errors import ConfigError, StoreClosed, StoreFailed, WatchExpired
 from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.lookup.view import View
 from compactory.lookup.watch import Watch
@@ -33,6 +34,10 @@ class ChangeSubscription:
         since: Cursor | None,
         on_expired: Callable[[WatchExpired], object] | None,
     ) -> None:
+        given: list[tuple[str, Any]] = [("callback", callback), ("on_expired", on_expired or self._log_expired)]
+        for name, function in given:
+            if not callable(function) or iscoroutinefunction(function):
+                raise ConfigError(f"on_change: {name} must be a function, not {function!r}; coroutines take watch()")
         self._view = view
         self._callback = Contained(f"a callback of on_change of {view.directory.name!r}", callback)
         self._on_expired = Contained("on_expired", on_expired or self._log_expired)

@@ -16,7 +16,6 @@ from typing import (
     Unpack,
     get_args,
     get_origin,
-    is_typeddict,
     overload,
 )
 
@@ -100,10 +99,10 @@ class Directory(Generic[T]):
     ``key``       look up by this field of the value (text, or a whole number in decimal); default: the record's key
     ``active``    a field of the value; JSON ``false`` there means that the entry is deleted, anything else does not
     ``indexes``   further ways to look up
-    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a dataclass, a pydantic
-                  model, a msgspec Struct, or any callable that takes the bytes, or the record where its parameter is
-                  annotated `Entry`. A value that does not fit the types of the fields is a bad record. Each read
-                  decodes afresh
+    ``decode``    how bytes become a value: ``dict`` (a JSON object), ``str``, ``bytes``, a pydantic model, a type that
+                  msgspec reads (a dataclass, a Struct, a TypedDict, an attrs class, ``list[Terminal]``), or any
+                  callable that takes the bytes, or the record where its parameter is annotated `Entry`. A value that
+                  does not fit the types of the fields is a bad record. Each read decodes afresh
     ``envelope``  the wrapper of the JSON: ``connect`` (schema and payload) or ``debezium`` (before, after, op); for
                   other formats (Avro, Protobuf) a callable that turns the bytes into an object, a deletion into None
     ``writable``  whether a `DirectoryWriter` may write it; sources and other producers do not need it
@@ -173,7 +172,7 @@ class Directory(Generic[T]):
     @property
     def decodes_entries(self) -> bool:
         """Whether ``decode`` takes an `Entry` and not bytes."""
-        if isinstance(self.decode, type):
+        if isinstance(self.decode, type) or get_origin(self.decode) is not None:
             return False
         try:
             parameters = inspect.signature(self.decode).parameters.values()
@@ -220,22 +219,16 @@ def _write_problems(directory: Any, where: str) -> Iterator[str]:
 
 
 def _callable_problems(directory: Any, where: str) -> Iterator[str]:
-    if not callable(directory.decode):
+    if not callable(directory.decode) and get_origin(directory.decode) is None:
         yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
-    elif _takes_fields(directory.decode):
-        yield (
-            f"{where}: decode can't be {directory.decode!r}: a dataclass, a pydantic model and a msgspec Struct read"
-            " JSON; for another type give a callable that takes bytes"
-        )
-    if directory.projection is not None and not callable(directory.projection):
-        yield f"{where}: projection must be a class or a callable without parameters, not {directory.projection!r}"
-
-
-def _takes_fields(decode: Any) -> bool:
-    """Whether this makes something else than a value's fields of its bytes: a generic type, a tuple, an attrs class."""
-    if get_origin(decode) is not None or is_typeddict(decode) or hasattr(decode, "__attrs_attrs__"):
-        return True
-    return isinstance(decode, type) and issubclass(decode, list | tuple)
+    if inspect.iscoroutinefunction(directory.decode):
+        yield f"{where}: decode must not be a coroutine function: nothing awaits it"
+    projection = directory.projection
+    if projection is not None and not callable(projection):
+        yield f"{where}: projection must be a class or a callable without parameters, not {projection!r}"
+    apply = getattr(projection, "apply", None)
+    if isinstance(projection, type) and (not callable(apply) or inspect.iscoroutinefunction(apply)):
+        yield f"{where}: projection {projection.__name__} needs a method apply(change), which is no coroutine function"
 
 
 def _age_problems(directory: Any, where: str) -> Iterator[str]:

@@ -212,7 +212,7 @@ class GlobalStore(BaseStore):
         self._refuse_idle()
         return self._engine.snapshot(view.directory, timeout)
 
-    def save(self, directory: str, address: str, timeout: float = 5.0) -> str:
+    def save(self, directory: str, address: str | os.PathLike[str], timeout: float = 5.0) -> str:
         """Write a directory's topic to a file or URL (fsspec), for ``Memory(bootstrap=…)``; return which it was.
 
         An ``address`` that ends with / is a folder. The file has all directories of the topic and fits stores that
@@ -223,7 +223,7 @@ class GlobalStore(BaseStore):
         self._refuse_idle()
         if not isinstance(self._engine.backend, Memory):
             raise ConfigError("only a store in memory is saved: start one beside this, or copy the folder")
-        return self._engine.save(topic, address, timeout)
+        return self._engine.save(topic, os.fspath(address), timeout)
 
     def at(self, version: Version | str, directory: str | None = None, timeout: float = 5.0) -> Entry:
         """Read the entry of a version from Kafka again: as it was then, whatever its key has now.

@@ -56,6 +56,8 @@ def test_a_file_in_an_object_store(kafka: str, topics: Topics, tmp_path: Path) -
             store.save(name, "nowhere://bucket/")
         with pytest.raises(BackendFailed, match="can't be written"):
             store.save(name, "/proc/nowhere/file")
+        assert store.save(name, f"file://{tmp_path}/new/").startswith(f"{tmp_path}/new/{name}")
+        assert store.save(name, tmp_path / "new" / "file") == f"{tmp_path}/new/file"
     topics.cut(name, 1)
     topics.produce(name, ("b", "{}"))
     with GlobalStore(kafka, [name], backend=Memory(tmp_path, bootstrap="memory://bucket/")) as store:

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict
-
 import pytest
 
 from compactory import ConfigError, Directory, Index, Memory
-
-
-class Pair(NamedTuple):
-    value: str
-
-
-class Titled(TypedDict):
-    value: str
-
-
-class Plain:
-    __attrs_attrs__ = ()  # as attrs marks its classes
 
 
 def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
@@ -28,6 +14,10 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         Directory("t", writable="yes")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="exclude each other"):
         Directory("t", writable=True, envelope="debezium")
+
+
+class Applied:
+    async def apply(self, change: object) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -46,10 +36,7 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         {"indexes": "ab"},
         {"indexes": [Index("a"), Index("a")]},
         {"decode": None},
-        {"decode": dict[str, int]},
-        {"decode": Pair},
-        {"decode": Titled},
-        {"decode": Plain},
+        {"decode": Applied.apply},
         {"envelope": "avro"},
         {"cache_decoded": "yes"},
         {"keep_changes": 1},
@@ -57,6 +44,8 @@ def test_writable_is_a_flag_and_leaves_no_room_for_an_envelope() -> None:
         {"on_stale": "ignore"},
         {"rules": {}},
         {"projection": 5},
+        {"projection": dict},
+        {"projection": Applied},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, object]) -> None:

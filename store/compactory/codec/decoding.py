@@ -6,12 +6,12 @@ directory says; the table turns that into a bad record.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, Never, TypeVar, cast, get_origin
 
 import msgspec
 import orjson
@@ -28,6 +28,8 @@ __all__ = [
     "decoder",
     "document",
     "frozen",
+    "is_json_type",
+    "json_schema",
     "key_bytes",
     "key_text",
     "key_texts",
@@ -65,6 +67,26 @@ def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[Any]
         return inner(given._replace(value=orjson.dumps(payload)) if entries else orjson.dumps(payload))
 
     return decode
+
+
+def is_json_type(decode: Any) -> bool:
+    """Whether msgspec reads this type; else it is a callable that takes bytes."""
+    if not isinstance(decode, type):
+        return get_origin(decode) is not None
+    marks = ("__dataclass_fields__", "__attrs_attrs__", "__total__")  # the last one is a TypedDict's
+    return issubclass(decode, msgspec.Struct | list | tuple | set | frozenset) or any(hasattr(decode, m) for m in marks)
+
+
+def json_schema(decode: Any) -> str:
+    """Return the JSON Schema of a type, which tells its versions apart; nothing for a callable, which has none."""
+    with suppress(Exception):  # of types that JSON Schema can't describe
+        if hasattr(decode, "__pydantic_validator__"):
+            from pydantic import TypeAdapter
+
+            return repr(TypeAdapter(decode).json_schema())
+        if is_json_type(decode):
+            return repr(msgspec.json.schema(decode))
+    return ""
 
 
 def frozen(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
@@ -203,23 +225,22 @@ def _plain_decoder(decode: Any) -> Callable[[bytes], Any]:
         from pydantic import TypeAdapter
 
         return TypeAdapter(decode).validate_json
-    if isinstance(decode, type) and (dataclasses.is_dataclass(decode) or issubclass(decode, msgspec.Struct)):
+    if is_json_type(decode):
         return _typed_decoder(decode)
     return cast("Callable[[bytes], Any]", decode)
 
 
-def _typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """Return the function that reads a dataclass or a Struct. Raises ConfigError where it can't be."""
+def _typed_decoder(kind: Any) -> Callable[[bytes], Any]:
+    """Return the function that reads a type by msgspec. Raises ConfigError where it can't be."""
+    name = kind.__name__ if isinstance(kind, type) else kind
     try:
-        decode = msgspec.json.Decoder(kind).decode
+        decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind, dec_hook=_refuse).decode
     except NameError as error:
-        raise ConfigError(
-            f"decode: the annotations of {kind.__name__} need {error.name!r} at its module level"
-        ) from None
+        raise ConfigError(f"decode: the annotations of {name} need {error.name!r} at its module level") from None
     except TypeError as error:
-        raise ConfigError(f"decode: {kind.__name__}: {error}; take pydantic or a callable") from None
+        raise ConfigError(f"decode: {name}: {error}; take pydantic or a callable") from None
 
-    def read(value: bytes) -> T:
+    def read(value: bytes) -> Any:
         try:
             return decode(value)
         except msgspec.ValidationError as error:
@@ -228,6 +249,13 @@ def _typed_decoder(kind: type[T]) -> Callable[[bytes], T]:
             raise DecodeError(f"the value is not JSON: {error}") from None
 
     return read
+
+
+def _refuse(kind: Any, _value: object) -> Never:
+    """Raise an error for a class within a type that msgspec reads: it knows the class by name only."""
+    raise TypeError(
+        f"Expected a type that msgspec reads, got {kind.__name__}; take pydantic's TypeAdapter(…).validate_json"
+    )
 
 
 def _object(value: bytes) -> Document:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import orjson
 
-from compactory.codec.decoding import decoder, document, key_text, path, term
+from compactory.codec.decoding import decoder, document, is_json_type, key_text, path, term
 from compactory.directory import Directory, Envelope
 from compactory.errors import ConfigError, DecodeError, WriteRefused
 from compactory.records import Entry
@@ -96,12 +95,13 @@ class Encoding(Generic[T]):
 
 def _inverse(directory: Directory[Any]) -> Callable[[Any], bytes]:
     decode: Any = directory.decode
-    if isinstance(decode, type):
-        if decode is bytes or decode is str:
-            return _typed(decode, bytes if decode is bytes else str.encode)
-        models = ("model_dump_json", "__struct_fields__")
-        if decode is dict or dataclasses.is_dataclass(decode) or any(hasattr(decode, name) for name in models):
-            return _typed(decode, _json)
+    if decode is bytes or decode is str:
+        return _typed(decode, bytes if decode is bytes else str.encode)
+    if decode is dict or hasattr(decode, "model_dump_json"):
+        return _typed(decode, _json)
+    if is_json_type(decode):
+        checked = isinstance(decode, type) and not hasattr(decode, "__total__")  # others by reading them back
+        return _typed(decode, msgspec.json.encode) if checked else msgspec.json.encode
     raise ConfigError(
         f"directory {directory.name!r} is decoded by {getattr(decode, '__name__', decode)!r}, of which the inverse is"
         " not known: give the writer encode=, a callable that turns a value into bytes"
@@ -118,24 +118,18 @@ def _typed(kind: type, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]
 
 
 def _json(value: Any) -> bytes:
-    """Return JSON of what JSON has, of a dataclass, a pydantic model or a msgspec Struct."""
+    """Return JSON of what JSON has, of a pydantic model, or of a type that msgspec knows."""
     if hasattr(value, "model_dump_json"):
         text: str = value.model_dump_json(by_alias=True)  # readers validate by alias
         return text.encode()
-    if isinstance(value, msgspec.Struct):
+    if is_json_type(type(value)):
         return msgspec.json.encode(value)
-    return json_bytes(value, _array)
+    return json_bytes(value)
 
 
-def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+def json_bytes(value: Any) -> bytes:
     """Return JSON that is to be kept: orjson's own bytes take up to ten times their length (orjson 3)."""
-    return bytes(memoryview(orjson.dumps(value, default=default)))
-
-
-def _array(value: Any) -> list[Any]:
-    if isinstance(value, set | frozenset):
-        return list(value)
-    raise TypeError(type(value).__name__)
+    return bytes(memoryview(orjson.dumps(value)))
 
 
 def encoded(value: Any, envelope: Envelope) -> bytes | None:

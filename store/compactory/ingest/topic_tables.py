@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compactory.clock import boot, clock
+from compactory.codec.decoding import json_schema
 from compactory.directory import Directory, Index
 from compactory.entries.batch import Run
 from compactory.entries.table import Table
@@ -122,8 +123,8 @@ class TopicTables:
 def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
     """Return a fingerprint of what is made of a topic's records: with another one they have to be read anew.
 
-    ``decode`` counts by how values are checked: as objects, not at all, or by a callable, whichever it is: callables
-    have no identity that outlives the process. So does a callable that is the envelope.
+    ``decode`` counts by how values are checked: as objects, not at all, by the schema of a type, or by a callable,
+    whichever it is: callables have no identity that outlives the process. So does a callable that is the envelope.
     """
     said = sorted(
         repr((d.name, d.key, d.active, d.envelope_name, validate and _check(d), sorted(map(_index, d.indexes))))
@@ -135,7 +136,7 @@ def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
 def _check(directory: Directory[Any]) -> str:
     if directory.decode is bytes:
         return "none"
-    return "objects" if directory.decode is dict else "callable"
+    return "objects" if directory.decode is dict else f"callable{json_schema(directory.decode)}"
 
 
 def _index(index: Index) -> tuple[str, tuple[str, ...], bool]:

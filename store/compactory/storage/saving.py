@@ -144,6 +144,7 @@ def stored(address: str, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]
 
 def place_of(address: str, topic: str) -> str:
     """Return where a topic's file is: ``address`` itself, or in it where it ends with / or is a folder."""
+    address = address.removeprefix("file://")
     if address.endswith("/") or Path(address).is_dir():
         return f"{address.rstrip('/')}/{file_name(topic)}"
     return address

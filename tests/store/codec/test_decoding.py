@@ -6,16 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from datetime import date
-from typing import Annotated, Any
+from decimal import Decimal
+from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 
+import attrs
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 
 from compactory import BadRecord, ConfigError, Directory, Entry, GlobalStore, Index, Token, WriteRefused
 from compactory.codec.encoding import Encoding
 from compactory.ingest.topic_tables import definition
 from tests.store.tables import Log
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -38,6 +43,35 @@ class Struct(msgspec.Struct):
     city: City
 
 
+class Titled(TypedDict):
+    price: Decimal
+
+
+class Pair(NamedTuple):
+    first: int
+    second: str
+
+
+@attrs.define
+class Attrs:
+    day: date
+
+
+@dataclass
+class Reader:
+    """A callable with options, which is a dataclass by chance."""
+
+    field: str
+
+    def __call__(self, value: bytes) -> Any:
+        return json.loads(value)[self.field]
+
+
+@dataclass
+class Page(Generic[T]):
+    rows: list[T]
+
+
 @pytest.mark.parametrize(
     ("decode", "value", "expected"),
     [
@@ -49,6 +83,17 @@ class Struct(msgspec.Struct):
         (Checked, '{"id":"1"}', Checked(id=1)),
         (int, "12", 12),
         (json.loads, "[1]", [1]),
+        (Reader("id"), '{"id":1}', 1),
+        (Titled, '{"price":"1.10"}', {"price": Decimal("1.10")}),
+        (typing_extensions.TypedDict("Other", {"id": int}), '{"id":1}', {"id": 1}),
+        (Pair, '[1,"x"]', Pair(1, "x")),
+        (Attrs, '{"day":"2026-01-02"}', Attrs(date(2026, 1, 2))),
+        (list, "[1]", [1]),
+        (list[Terminal], '[{"id":1}]', [Terminal(1)]),
+        (dict[str, int], '{"a":1}', {"a": 1}),
+        (Page[int], '{"rows":[1]}', Page([1])),
+        (Terminal | None, '{"id":1}', Terminal(1)),
+        (Annotated[int, msgspec.Meta(gt=0)], "1", 1),
     ],
 )
 def test_decoders(decode: object, value: str | bytes, expected: object) -> None:
@@ -67,6 +112,10 @@ def test_decoders(decode: object, value: str | bytes, expected: object) -> None:
         (Checked, '{"id":0}'),
         (int, "x"),
         (dict, "1"),
+        (Titled, "{}"),
+        (list[Terminal], "{}"),
+        (dict[str, int], '{"a":"x"}'),
+        (Annotated[int, msgspec.Meta(gt=0)], "0"),
     ],
 )
 def test_what_a_decoder_refuses_is_a_bad_record(decode: object, value: str | bytes) -> None:
@@ -142,6 +191,13 @@ def test_a_class_that_does_not_tell_what_is_nested_is_refused() -> None:
             GlobalStore("127.0.0.1:1", [Directory("d", decode=kind)])
 
 
+def test_a_class_that_msgspec_does_not_read_is_named() -> None:
+    log = Log(Directory("d", decode=list[Model]))
+    log.put("1", '[{"id":1}]')
+    [bad] = log.table.quarantine
+    assert bad.error.startswith("DecodeError: Expected a type that msgspec reads, got Model; take pydantic's")
+
+
 def test_a_msgspec_struct() -> None:
     log = Log(Directory("d", decode=Struct))
     log.put("1", '{"day":"2026-01-02","city":{"name":"a"},"new":1}')
@@ -154,9 +210,21 @@ def test_a_msgspec_struct() -> None:
 NESTED = Nested(City("a", City("b")), City("c"), [], (City("d"),), frozenset("x"))
 
 
-@pytest.mark.parametrize("value", [Struct(date(2026, 1, 2), City("a")), NESTED, Model(id=1)])
-def test_a_writer_makes_what_decode_reads(value: Any) -> None:
-    directory = Directory("d", decode=type(value), writable=True)
+@pytest.mark.parametrize(
+    ("decode", "value"),
+    [
+        (Struct, Struct(date(2026, 1, 2), City("a"))),
+        (Nested, NESTED),
+        (Model, Model(id=1)),
+        (Titled, {"price": Decimal("1.10")}),
+        (Attrs, Attrs(date(2026, 1, 2))),
+        (list[Struct], [Struct(date(2026, 1, 2), City("a"))]),
+        (dict[str, Decimal], {"a": Decimal("1.10")}),
+        (Page[int], Page([1])),
+    ],
+)
+def test_a_writer_makes_what_decode_reads(decode: Any, value: Any) -> None:
+    directory = Directory("d", decode=decode, writable=True)
     key, data = Encoding(directory).record("k", value)
     log = Log(directory)
     log.put(key, data)

@@ -9,9 +9,11 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
@@ -248,6 +250,25 @@ def test_directories_defined_otherwise(
         store = open_store(each, backend=kept(tmp_path))
         assert values(store, name) == fresh[each]
         assert sum(store.rebuilds().values()) == rebuilds
+        store.close()
+
+
+def model(**fields: type) -> Any:
+    chosen: dict[str, Any] = {name: (kind, ...) for name, kind in fields.items()}
+    return pydantic.create_model("Terminal", **chosen)
+
+
+@pytest.mark.parametrize("make", [lambda **fields: make_dataclass("Terminal", fields.items()), model])
+def test_a_class_that_changed_checks_values_again(
+    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, make: Callable[..., Any]
+) -> None:
+    """Guarantee 4: else lookups would refuse what the quarantine does not have."""
+    name = topics.create()
+    topics.produce(name, ("a", '{"k":"x","n":1}'), ("b", '{"k":"y"}'))
+    for fields, bad in (({"k": str}, []), ({"k": str}, []), ({"k": str, "n": int}, [b"b"])):
+        store = open_store(Directory(name, decode=make(**fields)), backend=kept(tmp_path))
+        assert [record.key for record in store.quarantine()] == bad
+        assert sum(store.rebuilds().values()) == len(bad)
         store.close()
 
 

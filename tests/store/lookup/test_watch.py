@@ -238,6 +238,14 @@ def test_a_callback_gets_each_change_and_its_errors_are_its_own(
     assert "of the callback" in caplog.text
 
 
+def test_what_nobody_would_call_or_await_is_refused(store: testing.InProcessStore) -> None:
+    async def callback(change: object) -> None: ...
+
+    for options in ({"callback": "print"}, {"callback": callback}, {"callback": print, "on_expired": callback}):
+        with pytest.raises(ConfigError, match="must be a function"):
+            store.on_change("d", **options)  # type: ignore[arg-type]
+
+
 def test_a_callback_goes_on_after_changes_were_missed(store: testing.InProcessStore) -> None:
     keys: list[str] = []
     expired: list[WatchExpired] = []
