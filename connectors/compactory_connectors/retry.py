@@ -6,7 +6,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Retry"]
+__all__ = ["CENTURY", "Retry"]
+
+CENTURY = 3.2e9
+"""Seconds: no pause is longer, so that Postgres can add it to a time."""
 
 _RANDOM = random.Random()  # noqa: S311 - of its own, as a test that seeds the global one must not seed pauses too
 
@@ -39,7 +42,13 @@ class Retry:
         """The problems of its settings."""
         if self.max_attempts < 1:
             yield "retry: max_attempts must be at least 1"
-        if self.first < 0 or self.limit < 0 or self.factor < 1:
-            yield "retry: first and limit must not be negative, factor not below 1"
+        if not (0 <= self.first <= CENTURY and 0 <= self.limit <= CENTURY):
+            yield f"retry: first and limit must be seconds between 0 and {CENTURY:.0f}, a century"
+        if not 1 <= self.factor <= 1000:
+            yield "retry: factor must be between 1 and 1000"
         if not 0 <= self.jitter <= 1:
             yield "retry: jitter must be between 0 and 1"
+        try:
+            isinstance(None, self.give_up)
+        except TypeError:
+            yield f"retry: give_up must be a tuple of exception classes, not {self.give_up!r}"

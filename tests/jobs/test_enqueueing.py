@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import datetime
 
 import psycopg
@@ -24,11 +25,18 @@ class Invoice(BaseModel):
     secret: str = "none"
 
 
+class Parcel(BaseModel):
+    """Another one."""
+
+    weight: float
+
+
 @pytest.fixture
 def jobs() -> Jobs:
     made = Jobs()
     made.handler("invoice.send")(lambda job: None)
     made.declare("typed", Invoice)
+    made.declare("weighed", Parcel)
     return made
 
 
@@ -96,6 +104,8 @@ def test_what_does_not_fit_fails_in_the_callers_transaction_all_at_once(conn: ps
                 NewJob(type="invoice.send", payload=object()),
                 NewJob(type="invoice.send", payload={"text": "\\\0"}),
                 NewJob(type="invoice.send", run_at="now"),  # type: ignore[arg-type]
+                NewJob(type="invoice.send", payload={"total": math.nan}),
+                NewJob(type="weighed", payload={"weight": math.inf}),
             ],
         )
     text = str(refused.value)
@@ -107,6 +117,8 @@ def test_what_does_not_fit_fails_in_the_callers_transaction_all_at_once(conn: ps
         "job 5: payload of job 'invoice.send' is no JSON",
         "job 6: payload of job 'invoice.send' has the character NUL",
         "job 7: run_at of 'invoice.send' has no time zone",
+        "job 8: payload of job 'invoice.send' is no JSON",
+        "job 9: payload of job 'weighed' does not fit: weight: float_type",
     ):
         assert part in text
     assert "s3cret" not in text

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob
+from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob, partition_assignment
 from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.topics.partitioner import partition_of
 from tests.jobs.harness import Bench
@@ -117,6 +120,73 @@ def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callab
     bench.wait_for_all()
     assert one.stop()
     wait_until(lambda: len(mine(two)) == PARTITIONS, what="all partitions")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_topic_that_is_given_partitions_leaves_no_job_behind(
+    bench: Bench, kafka: str, topic: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every executor counts anew, also one whose own partitions stay: else an origin has no executor, or two."""
+    monkeypatch.setattr(partition_assignment, "_COUNT", 0.5)
+    options = {"topic.metadata.refresh.interval.ms": 500, "group.protocol": protocol}
+    options |= {"partition.assignment.strategy": "cooperative-sticky"} if protocol == "classic" else {}
+    bench.jobs.handler("a")(lambda job: None)
+    executors = []
+    stop = threading.Event()
+    with ExitStack() as stack:
+        for _ in range(2):
+            consumer = Consumer({"bootstrap.servers": kafka, "group.id": f"{topic}-service", **options})
+            executor = bench.executor(consumer=consumer)
+            consumer.subscribe([topic], on_assign=executor.on_assign, on_revoke=executor.on_revoke)
+            thread = threading.Thread(target=polling, args=(consumer, stop))
+            thread.start()
+            for last in (consumer.close, thread.join, stop.set, executor.stop):
+                stack.callback(last)
+            executors.append(executor)
+        wait_until(lambda: {len(mine(each)) for each in executors} == {PARTITIONS // 2}, what="halves")
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result()
+        wait_until(lambda: sum(len(mine(each)) for each in executors) == PARTITIONS + 1, what="the new partition")
+        with bench.sql.transaction():
+            bench.jobs.enqueue_many(bench.sql, [NewJob(type="a", origin=f"{n}") for n in range(100)])
+        bench.wait_for_all()
+
+
+def polling(consumer: Consumer, stop: threading.Event) -> None:
+    while not stop.is_set():
+        consumer.poll(0.05)
+        stop.wait(0.01)
+
+
+def test_callbacks_ask_the_client_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call within a callback ends the process at the next callback; the partitions are ours once Kafka answers."""
+    monkeypatch.setattr(partition_assignment, "_ASK", 0.01)
+    monkeypatch.setattr(partition_assignment, "_ANSWER", 0.1)
+    consumer: Any = Polled()
+    followed = partition_assignment.FollowedConsumer(consumer)
+    followed.start()
+    followed.add(consumer, [TopicPartition("a", 1)])
+    assert followed.assigned([], 1) is None
+    consumer.away = False
+    wait_until(lambda: followed.assigned([], 1) == ((1,), 3), what="the number of partitions")
+    followed.stop()
+
+
+class Polled:
+    """A consumer whose broker is away, and that a service polls in the thread that made it."""
+
+    def __init__(self) -> None:
+        self.away = True
+        self.thread = threading.get_ident()
+
+    def assignment(self) -> list[TopicPartition]:
+        return []
+
+    def list_topics(self, topic: str | None, timeout: float) -> SimpleNamespace:
+        assert threading.get_ident() != self.thread
+        if self.away:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return SimpleNamespace(topics={"a": SimpleNamespace(partitions={0: 0, 1: 1, 2: 2})})
 
 
 def test_what_can_not_be_followed_is_told(bench: Bench, kafka: str, unique: Callable[[str], str]) -> None:

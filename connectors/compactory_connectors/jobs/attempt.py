@@ -186,8 +186,17 @@ class Attempts:
         return ended
 
     def _turn(self) -> None:
-        self._loop.run_forever()
+        while self._interrupted():
+            pass
         self._loop.close()
+
+    def _interrupted(self) -> bool:
+        """Run the loop until it is stopped; True if a coroutine ended it, by sys.exit say: its attempt has failed."""
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            return True
+        return False
 
     async def _close_idle(self) -> None:
         while self._idle:

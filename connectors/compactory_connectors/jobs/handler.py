@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from compactory.errors import WriteRefused
 from compactory_connectors.retry import Retry
@@ -29,6 +30,7 @@ class PayloadType:
 
     def __init__(self, type_: str, annotation: Any = Any) -> None:
         self._type = type_
+        self._is_any = annotation is Any
         self._adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         self._check = self._adapter.validator.validate_python  # the adapter's own methods take twice as long
         self._read = self._adapter.validator.validate_json
@@ -37,7 +39,12 @@ class PayloadType:
     def encode(self, payload: Any) -> str:
         """The payload as JSON. Raises WriteRefused where it does not fit; no text shows a value."""
         try:
-            text = self._write(self._check(payload)).decode()
+            checked = self._check(payload)
+            text = self._write(checked).decode()
+            if "null" in text:  # pydantic writes NaN and infinities so
+                self._read(text)
+                if self._is_any and to_json(checked, inf_nan_mode="constants").decode() != text:
+                    raise ValueError("NaN or an infinity")
         except ValidationError as error:
             raise self._refused(error) from None
         except ValueError as error:  # a value that pydantic can't write as JSON

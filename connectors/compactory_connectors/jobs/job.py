@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from numbers import Real
 from typing import Any, Generic, TypeVar
+
+from compactory_connectors.retry import CENTURY
 
 __all__ = ["TENANT", "Cancel", "Job", "NewJob", "Snooze"]
 
@@ -16,11 +19,17 @@ P = TypeVar("P")
 
 
 class Snooze(Exception):
-    """Raised by a handler: run the job again after ``seconds``; the attempt does not count."""
+    """Raised by a handler: run the job again after ``seconds``; the attempt does not count.
+
+    Below 0 is 0: a time that has passed. Raises ValueError for more than a century, and for what is no number.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        self.seconds = seconds
+        given: object = seconds
+        if not (isinstance(given, Real) and given <= CENTURY):  # NaN is not either
+            raise ValueError(f"Snooze takes a number of seconds, at most {CENTURY:.0f}, a century: not {seconds!r}")
+        self.seconds = max(0.0, float(seconds))
 
 
 class Cancel(Exception):

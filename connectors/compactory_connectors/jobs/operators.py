@@ -61,7 +61,10 @@ def retry(connection: psycopg.Connection[Any], ids: Sequence[int] = (), type_: s
     try:
         found, busy = _carry_out(connection, "jobs/retry", {"ids": list(ids) or None, "type": type_})
     except psycopg.errors.UniqueViolation as error:
-        raise OrderRefused("another job has the same unique key by now: cancel one of them first") from error
+        raise OrderRefused(
+            f"another job has the unique key of one by now, nothing was changed: cancel or discard one of them first"
+            f" ({error.diag.message_detail})"
+        ) from error
     connection.execute(query("jobs/notify"))
     return _counted(found, busy)
 

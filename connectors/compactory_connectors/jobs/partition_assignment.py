@@ -5,7 +5,9 @@ An assignment says where a job *should* run. That no job and no group runs twice
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -22,6 +24,8 @@ __all__ = ["PARTITIONS", "Assignment", "FollowedConsumer", "OwnConsumer", "Share
 log = structlog.get_logger("compactory.jobs")
 
 _ASK = 0.2  # seconds between questions
+_COUNT = 10.0  # and between those about the number of partitions
+_ANSWER = 5.0  # for an answer
 
 PARTITIONS = 100
 """Partitions where no topic says how many there are."""
@@ -70,8 +74,11 @@ class Share:
 class FollowedConsumer:
     """The assignment of a consumer that a service polls for its own messages.
 
-    Callbacks tell it, in the thread that polls. Where they are not set, a thread asks: calls of the client wait for
-    each other (confluent-kafka 2.16), so that there is no answer while the consumer is polled without a pause.
+    Callbacks tell it, in the thread that polls. They ask the client nothing: after a call within a callback, the next
+    callback of the same poll aborts the process (confluent-kafka 2.16). A thread asks how many partitions a topic has,
+    again and again, as a topic may be given more, and without callbacks for the assignment as well. Calls of the client
+    wait for each other. So there is no answer while the consumer is polled without a pause, and the first question is
+    asked before :meth:`start` returns.
     """
 
     def __init__(self, consumer: Consumer, topic: str | None = None) -> None:
@@ -80,7 +87,10 @@ class FollowedConsumer:
         self._lock = threading.Lock()  # guards the next two
         self._given: set[tuple[str, int]] = set()
         self._counts: dict[str, int] = {}
-        self._told = threading.Event()  # by callbacks, or to stop asking
+        self._counted = -math.inf  # time.monotonic()
+        self._told = False  # by callbacks
+        self._asked = threading.Event()
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._ask, name="compactory-jobs-follow", daemon=True)
 
     @property
@@ -89,9 +99,9 @@ class FollowedConsumer:
         return f"topic {self._topic or '(that of its consumer)'}"
 
     def start(self) -> None:
-        """Begin to ask, unless callbacks report already."""
-        if not self._told.is_set():
-            self._thread.start()
+        """Begin to ask."""
+        self._thread.start()
+        self._asked.wait(_ANSWER)
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
         """The partitions that the group gave it. Raises ConfigError for several topics."""
@@ -102,15 +112,14 @@ class FollowedConsumer:
             raise ConfigError(f"consumer: it reads {len(topics)} topics: name the one that jobs follow by topic=")
         topic = self._topic or next(iter(topics), None)
         numbers = tuple(sorted(number for name, number in given if name == topic))
-        return Assigned(numbers, counts[topic]) if topic is not None and numbers else None
+        return Assigned(numbers, counts[topic]) if numbers and topic in counts else None
 
-    def add(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def add(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The group gave it these."""
-        self._told.set()
-        counts = _counts(consumer, partitions)
+        self._told = True
         with self._lock:
-            self._counts |= counts
             self._given |= {(part.topic, part.partition) for part in partitions}
+        self._counted = -math.inf
 
     def remove(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """The group took these away."""
@@ -119,29 +128,40 @@ class FollowedConsumer:
 
     def stop(self) -> None:
         """The consumer is its owner's."""
-        self._told.set()
+        self._stop.set()
+
+    def look(self) -> None:
+        """Ask for what is due. Not within a callback."""
+        try:
+            if not self._told:
+                given = {(part.topic, part.partition) for part in self._consumer.assignment()}
+                with self._lock:
+                    self._given = given
+            if time.monotonic() > self._counted + _COUNT:
+                self._count()
+        except KafkaException as error:
+            log.warning("the consumer's assignment is not known", error=str(error))
+        except RuntimeError:  # closed
+            with self._lock:
+                self._given.clear()
 
     def _ask(self) -> None:
-        while not self._told.is_set():
-            try:
-                given = self._consumer.assignment()
-                new = {part.topic for part in given} - self._counts.keys()
-                counts = _counts(self._consumer, given) if new else {}
-            except RuntimeError:  # closed
-                given, counts = [], {}
-            except KafkaException as error:
-                log.warning("the consumer's assignment is not known", error=str(error))
-                given, counts = [], {}
-            with self._lock:
-                self._counts |= counts
-                self._given = {(part.topic, part.partition) for part in given}
-            self._told.wait(_ASK)
+        while not self._stop.is_set():
+            self.look()
+            self._asked.set()
+            self._stop.wait(_ASK)
 
-
-def _counts(consumer: Consumer, partitions: Iterable[TopicPartition]) -> dict[str, int]:
-    """How many partitions these topics have."""
-    topics = {part.topic for part in partitions}
-    return {name: len(consumer.list_topics(name, timeout=5.0).topics[name].partitions) for name in topics}
+    def _count(self) -> None:
+        """Ask how many partitions the topics have; all topics before there is an assignment."""
+        began = time.monotonic()
+        with self._lock:
+            topics = {self._topic} if self._topic is not None else {topic for topic, _ in self._given}
+        answers = [self._consumer.list_topics(name, timeout=_ANSWER) for name in topics or (None,)]
+        counts = {name: len(topic.partitions) for answer in answers for name, topic in answer.topics.items()}
+        with self._lock:
+            self._counts |= {name: count for name, count in counts.items() if count}  # 0: it was deleted
+            if self._counts.keys() >= {topic for topic, _ in self._given}:
+                self._counted = began
 
 
 class OwnConsumer:
@@ -199,8 +219,10 @@ class OwnConsumer:
 
     def _poll(self) -> None:
         assert self._consumer is not None
+        assert self._followed is not None
         while not self._stop.is_set():
             message = self._consumer.poll(0.1)
+            self._followed.look()
             error = message.error() if message is not None else None
             if error is not None:
                 log.warning("the group is not followed", group=self._group_id, error=error.str())

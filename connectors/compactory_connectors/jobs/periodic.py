@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -24,9 +24,9 @@ class Periodic:
     job: NewJob
 
     def last_tick(self, now: datetime) -> datetime:
-        """The newest tick that is not after ``now``."""
-        after = now.astimezone(ZoneInfo(self.timezone)).replace(microsecond=0) + timedelta(seconds=1)
-        return next(CronSim(self.cron, after, reverse=True))
+        """The newest tick that is not after ``now``, in UTC: sums and comparisons of local times forget the fold."""
+        after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
+        return next(CronSim(self.cron, after.astimezone(ZoneInfo(self.timezone)), reverse=True)).astimezone(UTC)
 
     def problems(self) -> Iterator[str]:
         """The problems of its settings."""
