@@ -8,13 +8,16 @@ import pty
 import re
 import subprocess
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from compactory.ingest.loading import Loading
-from compactory_cli.views import loading_bars
-from compactory_cli.views.loading_bars import LoadBars, LoadingBar
+from compactory_cli.views import loading_bars, spark_progress
+from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
+from compactory_cli.views.spark_progress import StageBars
 from compactory_connectors.source.control.load_progress import Load
 from compactory_connectors.source.control.status import StatusBoard
 from tests.api.serving import ask
@@ -114,21 +117,43 @@ def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPat
     board = StatusBoard("c")
     for table in ("public.a", "public.b"):
         board.table(table, table, adopted=False)
-    with LoadBars() as bars:
-        bars.show([board.picture()])
+    with Bars() as bars:
+        bars.show(bars_of_loads([board.picture()]))
         assert seen.getvalue() == ""
         board.loading("public.a", Load(rows=250_000, of=1_000_000, seconds=2.0))
         board.loading("public.b", Load(rows=1, of=2, seconds=1.0))
-        bars.show([board.picture()])
+        bars.show(bars_of_loads([board.picture()]))
         eventually(lambda: "250,000 of 1,000,000  125,000/s  6 s left" in seen.getvalue(), 5)
         assert "loading public.b" in seen.getvalue()
         board.polled("public.a", 1_000_000)
         board.polled("public.b", 2)
-        bars.show([board.picture()])
+        bars.show(bars_of_loads([board.picture()]))
         assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"
     plain = io.StringIO()
     monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=plain))
     board.loading("public.a", Load(rows=1, of=2, seconds=1.0))
-    with LoadBars() as bars:
-        bars.show([board.picture()])
+    with Bars() as bars:
+        bars.show(bars_of_loads([board.picture()]))
     assert plain.getvalue() == ""
+
+
+def test_a_stage_on_spark_is_a_bar_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the share of the tasks that Spark has done."""
+    seen = io.StringIO()
+    terminal = Console(file=seen, force_terminal=True, width=120)
+    monkeypatch.setattr(loading_bars, "errors", lambda: terminal)
+    monkeypatch.setattr(spark_progress, "errors", lambda: terminal)
+    tracker = SimpleNamespace(
+        getActiveJobsIds=lambda: [1],
+        getJobInfo=lambda _job: SimpleNamespace(stageIds=[1]),
+        getStageInfo=lambda _stage: SimpleNamespace(numCompletedTasks=3, numTasks=10),
+    )
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    with StageBars() as stages:
+        stages.begin("starting Spark", None)
+        eventually(lambda: "starting Spark" in seen.getvalue(), 5)
+        with stages.watching(spark):
+            stages.begin("reading", 1000)
+            eventually(lambda: "300 of 1,000 rows" in seen.getvalue(), 5)
+            stages.end()
+    assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"

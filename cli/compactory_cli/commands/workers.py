@@ -15,7 +15,7 @@ from compactory_connectors.source.run.source import Source
 from compactory_connectors.source.run.worker import SourceWorker
 
 from ..context.worker import Health, stopping
-from ..views.loading_bars import LoadBars
+from ..views.loading_bars import Bars, bars_of_loads
 from ..views.terminal import number, print_json, say
 
 __all__ = ["run_sources"]
@@ -47,8 +47,8 @@ def run_sources(
         with health(shown):
             for thread in threads:
                 thread.start()
-            with LoadBars() as bars:
-                _join(threads, stop, lambda: bars.show(source.status() for source in sources))
+            with Bars() as bars:
+                _join(threads, stop, lambda: bars.show(bars_of_loads(source.status() for source in sources)))
     _raise(failures)
     statuses = [source.status() for source in sources]
     if as_json:

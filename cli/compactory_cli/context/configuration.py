@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
+from compactory.nearest import nearest
 from compactory.storage.backend import Backend
 from compactory_api.listen import Listen
 from compactory_api.protocol.access import Tokens
@@ -232,8 +232,7 @@ def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems:
     choices = [item.value for item in kind]
     if value is None or value in choices:
         return None if value is None else kind(value)
-    close = get_close_matches(value.lower(), choices, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f"; choose {', '.join(choices)}"
+    hint = nearest(value, choices) or f"; choose {', '.join(choices)}"
     problems.append(f"COMPACTORY_{name}: {value!r} is not one of its values{hint}")
     return None
 

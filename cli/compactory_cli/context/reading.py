@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from compactory import Directory, GlobalStore
 from compactory.errors import ConfigError
+from compactory.nearest import nearest
 
 from ..views.loading_bars import LoadingBar
 from .configuration import Configuration
@@ -52,12 +52,7 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
 
 
 def _unknown(directory: Directory[Any], bootstrap: str, known: list[str]) -> str:
-    close = get_close_matches(directory.topic, known, n=1)
-    if close:
-        hint = f"; did you mean {close[0]}?"
-    elif known:
-        hint = f"; there are {', '.join(known[:5])}" + (" …" if len(known) > 5 else "")
-    else:
-        hint = "; it has no topics yet"
+    others = f"; there are {', '.join(known[:5])}" + (" …" if len(known) > 5 else "")
+    hint = nearest(directory.topic, known) or (others if known else "; it has no topics yet")
     called = "" if directory.name == directory.topic else f" of directory {directory.name!r}"
     return f"topic {directory.topic!r}{called} does not exist on Kafka at {bootstrap}{hint}"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,6 +14,7 @@ from compactory.errors import ConfigError
 from compactory.ingest.options import MissingTopic, UnusableDirectory
 from compactory.kafka.properties import flatten
 from compactory.mastered.fitness import rule_problems
+from compactory.nearest import nearest_or_all
 from compactory.write_rules import WriteRules
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class _Reader:
             scopes = values.get("scopes", {})
             for directory, scope in scopes.items():
                 if directory != "*" and directory not in directories:
-                    self._problem(place, f"scopes.{directory}", f"no directory{_nearest(directory, directories)}")
+                    self._problem(place, f"scopes.{directory}", f"no directory{nearest_or_all(directory, directories)}")
                 if scope not in _SCOPES:
                     self._problem(place, f"scopes.{directory}", f"{scope!r} is none of {', '.join(_SCOPES)}")
             if not scopes:
@@ -209,7 +209,7 @@ class _Reader:
         self._options(options)
         backend = given.pop("backend", "memory")
         if backend not in _BACKENDS:
-            self._problem("store", "backend", f"{backend!r} is not a backend{_nearest(backend, _BACKENDS)}")
+            self._problem("store", "backend", f"{backend!r} is not a backend{nearest_or_all(backend, _BACKENDS)}")
             return None
         of_memory, folder = backend == "memory", given.pop("path", None)
         for key in given:
@@ -228,7 +228,7 @@ class _Reader:
         for key, kind in (("missing_topic", MissingTopic), ("unusable_directory", UnusableDirectory)):
             choices = get_args(kind)
             if options.get(key, choices[0]) not in choices:
-                self._problem("store", key, f"{options[key]!r} is not a choice{_nearest(options[key], choices)}")
+                self._problem("store", key, f"{options[key]!r} is not a choice{nearest_or_all(options[key], choices)}")
         for key in _STORE_OPTIONS:
             if key.endswith("_timeout") and not options.get(key, 1) > 0:
                 self._problem("store", key, "must be a number of seconds above 0")
@@ -255,7 +255,7 @@ class _Reader:
         given = {name: values.pop(name) for name in _RULES if name in values}
         master = values.pop("mastered", "postgres")
         if master not in _MASTERS:
-            self._problem(place, "mastered", f"{master!r} is not a master{_nearest(master, _MASTERS)}")
+            self._problem(place, "mastered", f"{master!r} is not a master{nearest_or_all(master, _MASTERS)}")
         if master != "kafka":
             for name in given:
                 self._problem(place, name, 'is a rule for writes: it needs mastered = "kafka"')
@@ -345,7 +345,7 @@ class _Reader:
         for key, value in section.items():
             if key not in kinds:
                 what = "key" if place else "section"
-                self._problem(place, prefix + key, f"unknown {what}{_nearest(key, kinds)}")
+                self._problem(place, prefix + key, f"unknown {what}{nearest_or_all(key, kinds)}")
             elif not isinstance(value, kinds[key]):
                 self._problem(place, prefix + key, f"must be {_KINDS[kinds[key]]}")
             else:
@@ -355,9 +355,3 @@ class _Reader:
     def _problem(self, place: str, key: str, text: str) -> None:
         where = f"[{place}] {key}" if place else f"[{key}]"
         self._problems.append(f"{self._path}: {where}: {text}")
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(names)}"

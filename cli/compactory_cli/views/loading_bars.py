@@ -4,24 +4,64 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from .terminal import errors, number
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress, TaskID
 
     from compactory.ingest.loading import Loading
-    from compactory_connectors.source.control.load_progress import Load
     from compactory_connectors.source.control.status import SourceStatus
 
-__all__ = ["LoadBars", "LoadingBar", "loading_bars", "told"]
+__all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads", "told"]
 
 log = logging.getLogger("compactory.loading")
 
 _SAY_EVERY = 5.0  # seconds between two log lines
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """How much of something is done, and the text behind the bar. ``of`` is 0 while the total is not known."""
+
+    name: str
+    done: float = 0
+    of: float = 0
+    told: str = ""
+
+
+class Bars:
+    """Bars on stderr until the block ends; nothing where stderr is no terminal. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._shown: Progress | None = None
+        self._tasks: dict[Hashable, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.show({})
+
+    def show(self, bars: Mapping[Hashable, Bar]) -> None:
+        """Show these bars instead of the last ones; a key stands for the same bar each time."""
+        if self._shown is None and bars and errors().is_terminal:
+            self._shown = _progress()
+            self._shown.start()
+        if self._shown is None:
+            return
+        for gone in self._tasks.keys() - bars.keys():
+            self._shown.remove_task(self._tasks.pop(gone))
+        for key, bar in bars.items():
+            if key not in self._tasks:
+                self._tasks[key] = self._shown.add_task(bar.name, total=None, told="")
+            self._shown.update(self._tasks[key], total=bar.of or None, completed=bar.done, told=bar.told)
+        if not bars:
+            self._shown.stop()
+            self._shown = None
 
 
 class LoadingBar:
@@ -35,78 +75,38 @@ class LoadingBar:
         self._what = what
         self._lines = lines
         self._said_at = time.monotonic()
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        self._bars = Bars()
 
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # a load of minutes is told of whatever the level of the rest
-        if errors().is_terminal:
-            self._bar = loading_bars(errors())
-            self._task = self._bar.add_task(self._what, total=None, told="")
-            self._bar.start()
+        self._bars.show({self._what: Bar(self._what)})
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bars.show({})
 
     def update(self, loading: Loading) -> None:
         """Show how far it is."""
-        if self._bar is None and self._lines and time.monotonic() - self._said_at >= _SAY_EVERY:
+        self._bars.show({self._what: Bar(self._what, loading.read, loading.total, _told(loading))})
+        lines = self._lines and not errors().is_terminal
+        if lines and time.monotonic() - self._said_at >= _SAY_EVERY:
             self._said_at = time.monotonic()
             log.info("%s: %s", self._what, loading)
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=loading.total or None, completed=loading.read, told=_told(loading))
 
 
-class LoadBars:
-    """Bars on stderr for as long as sources load tables, whose log lines tell it elsewhere. Belongs to one thread."""
-
-    def __init__(self) -> None:
-        self._bars: Progress | None = None
-        self._tasks: dict[tuple[str, str], TaskID] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.show(())
-
-    def show(self, statuses: Iterable[SourceStatus]) -> None:
-        """Show how far these connectors' tables are; nothing where stderr is no terminal."""
-        if not errors().is_terminal:
-            return
-        loads = {
-            (status.connector, table.table): table.load
-            for status in statuses
-            for table in status.tables
-            if table.load is not None
-        }
-        if self._bars is None and loads:
-            self._bars = loading_bars(errors())
-            self._bars.start()
-        if self._bars is not None:
-            self._update(self._bars, loads)
-
-    def _update(self, bars: Progress, loads: dict[tuple[str, str], Load]) -> None:
-        for gone in self._tasks.keys() - loads.keys():
-            bars.remove_task(self._tasks.pop(gone))
-        for place, load in loads.items():
-            if place not in self._tasks:
-                self._tasks[place] = bars.add_task(f"loading {place[1]}", total=None, told="")
-            bars.update(
-                self._tasks[place],
-                total=load.of or None,
-                completed=load.rows,
-                told=told(load.rows, load.of, load.rate, load.eta),
-            )
-        if not loads:
-            bars.stop()
-            self._bars = None
+def bars_of_loads(statuses: Iterable[SourceStatus]) -> dict[Hashable, Bar]:
+    """A bar for each table that one of these connectors loads."""
+    return {
+        (status.connector, table.table): Bar(
+            f"loading {table.table}", load.rows, load.of, told(load.rows, load.of, load.rate, load.eta)
+        )
+        for status in statuses
+        for table in status.tables
+        if (load := table.load) is not None
+    }
 
 
-def loading_bars(console: Console) -> Progress:
-    """An empty group of bars on a terminal; a task has a description and what is ``told`` of it."""
+def _progress() -> Progress:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
     return Progress(
@@ -114,7 +114,7 @@ def loading_bars(console: Console) -> Progress:
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.fields[told]}", markup=False),
-        console=console,
+        console=errors(),
         transient=True,
     )
 

@@ -6,17 +6,17 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Self
 
 from compactory_connectors.spark.stages import Stages
 
-from .loading_bars import loading_bars, told
+from .loading_bars import Bar, Bars, told
 from .terminal import errors, number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from rich.progress import Progress, TaskID
 
 __all__ = ["StageBars"]
 
@@ -25,30 +25,50 @@ log = logging.getLogger("compactory.spark")
 _BEAT = 0.5  # seconds between two looks at Spark's tasks
 
 
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A stage under way, and the number of rows that it handles; 0 where nobody knows."""
+
+    name: str
+    rows: int
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds(self) -> float:
+        return max(time.monotonic() - self.began, 0.001)
+
+    def bar(self, share: float | None) -> Bar:
+        """The bar where this share is done; None: Spark does not say."""
+        return Bar(self.name, share or 0.0, 0 if share is None else 1, self._told(share or 0.0))
+
+    def _told(self, share: float) -> str:
+        left = self.seconds * (1 - share) / share if share > 0 else None
+        if not self.rows:
+            return "" if left is None else f"{left:.0f} s left"
+        done = int(self.rows * share)
+        return told(done, self.rows, done / self.seconds, left, " rows")
+
+
 class StageBars(Stages):
-    """Shows one stage at a time while its block runs. A thread of its own asks Spark."""
+    """Shows one stage at a time while its block runs. A thread of its own asks Spark and draws."""
 
     def __init__(self) -> None:
-        self._bars: Progress | None = None
-        self._task: TaskID | None = None
-        self._stage, self._rows, self._started = "", 0, time.monotonic()
+        self._stage: _Stage | None = None
         self._spark: SparkSession | None = None
+        self._drawn = errors().is_terminal
         self._over = Event()
-        self._beat = Thread(target=self._watch, name="compactory-spark-progress", daemon=True)
+        self._drawing = Thread(target=self._draw, name="compactory-spark-progress", daemon=True)
 
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # a job of minutes is told of whatever the level of the rest
-        if errors().is_terminal:
-            self._bars = loading_bars(errors())
-            self._bars.start()
-            self._beat.start()
+        if self._drawn:
+            self._drawing.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._over.set()
-        if self._bars is not None:
-            self._beat.join()
-            self._bars.stop()
+        if self._drawn:
+            self._drawing.join()
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
@@ -62,48 +82,36 @@ class StageBars(Stages):
 
     def begin(self, stage: str, rows: int | None) -> None:
         """A stage begins, that will handle so many rows."""
-        self._stage, self._rows, self._started = stage, rows or 0, time.monotonic()
-        if self._bars is not None:
-            self._task = self._bars.add_task(stage, total=None, told=self._told(0.0))
+        self._stage = _Stage(stage, rows or 0)
 
     def end(self) -> None:
         """It is over."""
-        if self._bars is not None and self._task is not None:
-            self._bars.remove_task(self._task)
-            self._task = None
-        seconds = max(time.monotonic() - self._started, 0.001)
-        rate = f", {number(self._rows)} rows, {self._rows / seconds:,.0f}/s" if self._rows else ""
-        log.log(logging.DEBUG if self._bars is not None else logging.INFO, "%s: %.1f s%s", self._stage, seconds, rate)
+        stage, self._stage = self._stage, None
+        assert stage is not None
+        rate = f", {number(stage.rows)} rows, {stage.rows / stage.seconds:,.0f}/s" if stage.rows else ""
+        log.log(logging.DEBUG if self._drawn else logging.INFO, "%s: %.1f s%s", stage.name, stage.seconds, rate)
 
-    def _watch(self) -> None:
-        while not self._over.wait(_BEAT):
-            spark, bars, task = self._spark, self._bars, self._task
-            if spark is None or bars is None or task is None:
-                continue
-            try:
-                share = _share(spark)
-            except Exception as error:  # noqa: BLE001  # a session that ends meanwhile; the load says what went wrong
-                log.debug("no progress: %s", error)
-                continue
-            if share is not None and task == self._task:
-                bars.update(task, total=1.0, completed=share, told=self._told(share))
-
-    def _told(self, share: float) -> str:
-        seconds = time.monotonic() - self._started
-        left = seconds * (1 - share) / share if share > 0 else None
-        if not self._rows:
-            return "" if left is None else f"{left:.0f} s left"
-        done = int(self._rows * share)
-        return told(done, self._rows, done / max(seconds, 0.001), left, " rows")
+    def _draw(self) -> None:
+        with Bars() as bars:
+            while not self._over.is_set():
+                stage = self._stage
+                bars.show({} if stage is None else {stage: stage.bar(_share(self._spark))})
+                self._over.wait(_BEAT)
 
 
-def _share(spark: SparkSession) -> float | None:
+def _share(spark: SparkSession | None) -> float | None:
     """How much is done of the tasks of the jobs that run now; None while none runs."""
-    tracker = spark.sparkContext.statusTracker()
-    done = total = 0
-    for job in tracker.getActiveJobsIds():
-        for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
-            info = tracker.getStageInfo(stage)
-            done += info.numCompletedTasks if info is not None else 0
-            total += info.numTasks if info is not None else 0
+    if spark is None:
+        return None
+    try:
+        tracker = spark.sparkContext.statusTracker()
+        done = total = 0
+        for job in tracker.getActiveJobsIds():
+            for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
+                info = tracker.getStageInfo(stage)
+                done += info.numCompletedTasks if info is not None else 0
+                total += info.numTasks if info is not None else 0
+    except Exception as error:  # noqa: BLE001  # a session that ends meanwhile; the load says what went wrong
+        log.debug("no progress: %s", error)
+        return None
     return done / total if total else None

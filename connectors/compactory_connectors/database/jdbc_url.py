@@ -6,13 +6,13 @@ libpq. Nothing here prints a password, and no problem text repeats a URL: it may
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from urllib.parse import unquote, unquote_plus
 
 from compactory.errors import ConfigError
+from compactory.nearest import nearest
 
 __all__ = ["Connection", "checked_url", "parse_url"]
 
@@ -196,8 +196,7 @@ def _parameters(query: str) -> tuple[dict[str, str], list[str]]:
         name, _, value = part.partition("=")
         name = unquote_plus(name)
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            problems.append(f"unknown URL parameter {name}" + (f"; did you mean {near[0]}?" if near else ""))
+            problems.append(f"unknown URL parameter {name}{nearest(name, known)}")
         parameters[name] = unquote_plus(value)
     return parameters, problems
 

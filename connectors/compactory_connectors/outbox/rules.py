@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, Literal, get_args
+
+from compactory.nearest import nearest_or_all
 
 __all__ = ["TopicRules", "read_rules"]
 
@@ -34,8 +35,7 @@ def read_rules(section: Mapping[str, Any]) -> tuple[dict[str, TopicRules], list[
             continue
         for name, value in values.items():
             if name not in names:
-                near = get_close_matches(name, names, n=1) or names
-                problems.append((f"{topic}.{name}", f"unknown key; did you mean {near[0]!r}?"))
+                problems.append((f"{topic}.{name}", f"unknown key{nearest_or_all(name, names)}"))
             elif name == "compact" and not isinstance(value, bool):
                 problems.append((f"{topic}.{name}", "must be true or false"))
             elif name == "on_failure" and value not in get_args(OnFailure):

@@ -5,17 +5,18 @@ Every value is text until its field reads it, as ``rules_file`` hands texts on a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from compactory.nearest import nearest_or_all
+
 from ..column_types import ColumnType, nearest_type, parse_type
 
-__all__ = ["PLACE", "Check", "ColumnRule", "FileFormat", "Order", "ReadOptions", "Reference", "Rules", "nearest_or_all"]
+__all__ = ["PLACE", "Check", "ColumnRule", "FileFormat", "Order", "ReadOptions", "Reference", "Rules"]
 
 PLACE: Final = "\0place"
 """Key of sections that says where they are written, for errors; no key of YAML has this character."""
@@ -31,13 +32,6 @@ class FileFormat(StrEnum):
     """An object a line."""
     PARQUET = "parquet"
     ORC = "orc"
-
-
-def nearest_or_all(name: str, known: Iterable[str]) -> str:
-    """The known name most like an unknown one, or all of them."""
-    names = list(known)
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(names)}"
 
 
 def _flag(text: Any) -> Any:

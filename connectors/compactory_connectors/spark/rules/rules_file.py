@@ -14,9 +14,10 @@ from typing import Any, Final, TypeAlias
 from pydantic import BaseModel, ValidationError
 
 from compactory.errors import ConfigError
+from compactory.nearest import nearest_or_all
 from compactory_connectors.connect.config.config_file import read_text
 
-from .rules import PLACE, Check, ColumnRule, ReadOptions, Reference, Rules, nearest_or_all
+from .rules import PLACE, Check, ColumnRule, ReadOptions, Reference, Rules
 
 __all__ = ["parse_rules", "read_rules"]
 
