@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from compactory import Directory
 from compactory.kafka.client import Kafka
@@ -23,14 +24,12 @@ TYPES = {"id": "bigint", "name": "text"}
 
 
 def main(bootstrap: str, topic: str, rows: int) -> None:
-    enqueue = Publisher._enqueue
+    publish = Publisher.publish
 
-    def enqueue_and_die(publisher: Publisher, topic: str, records: Iterable[ProducerRecord]) -> None:
-        enqueue(publisher, topic, records)
-        publisher.flush()
-        os.kill(os.getpid(), signal.SIGKILL)
+    def publish_and_die(publisher: Publisher, topic: str, records: Iterable[ProducerRecord], *others: Any) -> None:
+        publish(publisher, topic, _followed_by_death(publisher, records), *others)
 
-    Publisher._enqueue = enqueue_and_die  # type: ignore[method-assign]
+    Publisher.publish = publish_and_die  # type: ignore[method-assign]
     directory = Directory(topic)
     with session("mortal", OPTIONS) as spark:
         target = KafkaTarget(
@@ -38,6 +37,12 @@ def main(bootstrap: str, topic: str, rows: int) -> None:
         )
         target.compare(spark.range(rows).selectExpr("id", "concat('first ', id) AS name"), Mode.REPLACE)
         target.write()
+
+
+def _followed_by_death(publisher: Publisher, records: Iterable[ProducerRecord]) -> Iterator[ProducerRecord]:
+    yield from records
+    publisher.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
