@@ -417,7 +417,7 @@ def test_a_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, kin
         part.frame.write.format("noop").mode("overwrite").save()
 
 
-@pytest.mark.parametrize("content", [b"code\n1\n", b"", gzip.compress(b"code\n1\n")[:15]])
+@pytest.mark.parametrize("content", [b"code\n1\n", b"", gzip.compress(b"code\n1\n")[:15]], ids=["text", "empty", "cut"])
 def test_a_compressed_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.csv.gz"
     file.write_bytes(content)
