@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from compactory.errors import ConfigError
 from compactory_connectors.spark.rules.rules import ReadOptions
 from compactory_connectors.spark.sources import joined_lines
 from compactory_connectors.spark.sources.csv_records import MOST_LINES, Dialect, Joiner, Record, header, header_names
@@ -145,6 +146,8 @@ def test_headers() -> None:
     twice = header(b"k,v\r\r\n1,2\r\r\n", OPTIONS)
     assert twice is not None
     assert twice.text == b"k,v", "as the records are, of which it is one"
+    with pytest.raises(ConfigError, match="lines have to end with LF or CR LF"):
+        header_names(b"k,v\ra,1\rb,2", OPTIONS, "a.csv")
 
 
 @given(st.lists(st.text('"", ab', max_size=20), min_size=1, max_size=8))

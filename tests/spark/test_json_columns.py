@@ -17,6 +17,7 @@ from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, rec
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
 from compactory_connectors.spark.export.tally import Tally, digest_sums
 from compactory_connectors.spark.topic.partition_homes import strays
+from compactory_connectors.spark.typed.casting import cast
 from compactory_connectors.spark.typed.json_columns import JsonReader
 from compactory_connectors.spark.typed.json_types import merged, settled, spelt
 from compactory_connectors.topics.partitioner import partition_of
@@ -78,6 +79,24 @@ def test_columns_of_what_was_found_hold_every_value() -> None:
     assert parsed.columns["a"].to_pylist() == [1.0, 2.5, None]
     assert parsed.columns["n"].to_pylist() == [{"x": [1], "y": None}, {"x": [], "y": "t"}, None]
     assert parsed.columns["b"].to_pylist() == [None, None, "{}"]
+
+
+def test_lists_that_are_null_or_do_not_fit_have_a_column_too() -> None:
+    """Spark's ints are not JSON's: each value is then cast by itself."""
+    values = [b'{"n":[1]}', b'{"n":null}', b"{}", b'{"n":["a",null]}', b'{"n":5}', b'{"n":[3000000000]}']
+    read = JsonReader(fixed=True).parse(values, {"n": pa.list_(pa.int64())})
+    column, unfit = cast(read.columns["n"], pa.list_(pa.int32()), base64=False)
+    assert column.to_pylist() == [[1], None, None, None, None, None]
+    assert [*read.errors, *unfit] == [3, 4, 5]
+    deep = pa.array([[[1], None], None], pa.list_(pa.list_(pa.int64())))
+    assert cast(deep, pa.list_(pa.list_(pa.int32())), base64=False)[0].to_pylist() == [[[1], None], None]
+
+
+def test_what_does_not_fit_within_a_value_is_told() -> None:
+    values = [b'{"s":{"x":1}}', b'{"s":{"x":"a"}}', b'{"s":{"x":null,"y":1}}', b'{"s":{"x":2.5}}']
+    read = JsonReader(fixed=True).parse(values, {"s": pa.struct([("x", pa.int64())])})
+    assert read.columns["s"].to_pylist() == [{"x": 1}, None, {"x": None}, None]
+    assert read.errors == dict.fromkeys((1, 3), "field 's' is no struct<`x`:bigint>")
 
 
 def test_a_dotted_active_field_is_found_as_stores_find_it() -> None:

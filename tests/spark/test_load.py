@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -365,7 +366,11 @@ checks: [{name: early, expression: "day < DATE'2024-01-03'"}]
         ("columns: {code: {pattern: '['}}", "columns.code.pattern: not a regular expression: Unclosed"),
         ("columns: {fee: {min: cheap}}", "columns.fee.min: 'cheap' is no value of the column's type"),
         ("columns: {fee: {expression: nothing + 1}}", "columns.fee.expression: .*nothing"),
+        ("columns: {fee: {expression: fee + }}", r"columns.fee.expression: \[PARSE"),
+        ("columns: {fee: {expression: sum(fee)}}", "columns.fee.expression: .*GROUP BY"),
+        ("columns: {day: {format: YYYY-MM-DD}}", "columns.day.format: 'YYYY-MM-DD' is no pattern of Spark's"),
         ("checks: [{name: x, expression: 'code ~~ 1'}]", "rules.yaml:1: checks"),
+        ("checks: [{name: x, expression: fee}]", "rules.yaml:1: checks.*BOOLEAN"),
         ("duplicates: [when desc]", "has no column 'when'; known are code"),
     ],
 )
@@ -410,6 +415,14 @@ def test_a_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, kin
     [part] = parts(spark, file, FileFormat(kind))
     with pytest.raises(ConfigError, match=rf"\A{file}: can't be read: .*; is it whole"), spark_failures():
         part.frame.write.format("noop").mode("overwrite").save()
+
+
+@pytest.mark.parametrize("content", [b"code\n1\n", b"", gzip.compress(b"code\n1\n")[:15]], ids=["text", "empty", "cut"])
+def test_a_compressed_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.csv.gz"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"\A{file}: .*is it whole"):
+        parts(spark, file, FileFormat.CSV)
 
 
 def test_a_table_that_is_not_behind_a_url_is_named(spark: SparkSession, database: str) -> None:

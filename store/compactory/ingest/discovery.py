@@ -155,8 +155,7 @@ class Discovery:
         """Look when no other thread does; return a missing topic too."""
         until = clock() + timeout
         if not self._looking.acquire(timeout=timeout):
-            where = f"Kafka at {self._kafka.bootstrap}"
-            raise Unreachable("Kafka", f"{where} did not answer an earlier request within {timeout:.1f} s")
+            raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} has not answered an earlier request yet")
         try:
             return self._look(max(until - clock(), 0.0)), min(self._missing_since, default=None)
         finally:

@@ -153,7 +153,7 @@ class Checks:
         values = [f"{self._cast(item)} AS {quoted(item.name)}" for item in self.mapped.fillings]
         valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
         for check in self.rules.checks:
-            _type_of(valued, check.expression, check.place)
+            _type_of(valued, f"NOT ({check.expression}\n)", check.place)  # refuses what is no condition
         return valued
 
     def _text(self, frame: DataFrame, part: Part, types: Mapping[str, DataType], item: Filling) -> str:
@@ -229,6 +229,13 @@ class Checks:
         for item in self.mapped.fillings:
             said = _pattern_problem(spark, item.rule.pattern) if item.rule.pattern is not None else None
             problems += [f"{item.rule.place}.pattern: {said}"] if said else []
+            if item.rule.format is not None and not _is_format(
+                spark, cast("'x'", item.type, self._spelling(item)).value
+            ):
+                problems.append(
+                    f"{item.rule.place}.format: {item.rule.format!r} is no pattern of Spark's for dates and times;"
+                    " those are like dd.MM.yyyy HH:mm"
+                )
         if problems:
             raise ConfigError(problems)
 
@@ -281,10 +288,19 @@ def _text(item: Filling) -> str:
 def _type_of(frame: DataFrame, text: str, place: str) -> DataType:
     """The type of an expression. Raises ConfigError where Spark does not understand it on this frame."""
     try:
-        return frame.selectExpr(text).schema[0].dataType
+        return frame.selectExpr("*", text).schema[-1].dataType  # beside columns an aggregate is refused
     except PySparkException as error:
-        said = str(error).partition("\n")[0].partition(" SQLSTATE")[0]
+        said = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
         raise ConfigError(f"{place}: {said}") from None
+
+
+def _is_format(spark: SparkSession, value: str) -> bool:
+    """Whether Spark understands the pattern by which a value is made of a text."""
+    try:
+        spark.sql("VALUES 0").selectExpr(value).collect()
+    except PySparkException:
+        return False
+    return True
 
 
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:

@@ -173,7 +173,10 @@ def header(beginning: bytes, options: ReadOptions) -> Record | None:
 
 
 def header_names(record: bytes, options: ReadOptions, label: str) -> tuple[str, ...]:
-    """The columns that a header names. Raises ConfigError where it is not in the encoding that the rules say."""
+    """The columns that a header names.
+
+    Raises ConfigError where it is not in the encoding of the rules, or its line ends with a carriage return alone.
+    """
     try:
         text = record.decode(options.encoding)
     except UnicodeDecodeError:
@@ -181,4 +184,10 @@ def header_names(record: bytes, options: ReadOptions, label: str) -> tuple[str, 
             f"{label}: its header is not {options.encoding} text; say read.encoding in the rules"
         ) from None
     rows = csv.reader([text], delimiter=options.delimiter, quotechar=options.quote, escapechar=options.escape)
-    return tuple(name.strip() for row in rows for name in row)
+    try:
+        return tuple(name.strip() for row in rows for name in row)
+    except csv.Error as error:
+        raise ConfigError(
+            f"{label}: its header can't be read: {error}; lines have to end with LF or CR LF, so convert a file with CR"
+            " alone (tr '\\r' '\\n')"
+        ) from None

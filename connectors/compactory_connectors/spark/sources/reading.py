@@ -48,7 +48,8 @@ def read_files(
         return [read_json(spark, files, fields)]
     groups: dict[str, tuple[StructType, list[SourceFile]]] = {}
     for file in files:
-        remedy = f"is it whole, and {kind.value.upper() if kind is FileFormat.ORC else kind.value.title()}?"
+        named = kind.value.upper() if kind is FileFormat.ORC else kind.value.title()
+        remedy = f"is it whole, and {named}, with types that Spark has?"
         with misfits(shown(file.path), remedy):
             schema = _reader(spark, kind).load(file.path).schema
         groups.setdefault(schema.json(), (schema, []))[1].append(file)

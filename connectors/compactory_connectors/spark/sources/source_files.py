@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
+from ..failures import misfits
 from ..file_system import configuration, file_system, java, read_bytes
 from ..rules.rules import FileFormat
 
@@ -123,13 +124,14 @@ def _suffix(path: str) -> str:
 
 
 def beginning(spark: SparkSession, path: str, most: int) -> bytes:
-    """The first bytes of a file, decompressed."""
+    """The first bytes of a file, decompressed. Raises ConfigError for a compressed one that is not whole."""
     system, place = file_system(spark, path)
     packages = java(spark).org.apache
     codec = packages.hadoop.io.compress.CompressionCodecFactory(configuration(spark)).getCodec(place)
-    stream = system.open(place)
-    content = codec.createInputStream(stream) if codec is not None else stream
-    return read_bytes(spark, packages.commons.io.input.BoundedInputStream(content, most))
+    with misfits(shown(path), "is it whole? write or copy it again"):
+        stream = system.open(place)
+        content = codec.createInputStream(stream) if codec is not None else stream
+        return read_bytes(spark, packages.commons.io.input.BoundedInputStream(content, most))
 
 
 def shown(path: str) -> str:

@@ -50,13 +50,14 @@ def _as_a_whole(column: pa.Array, kind: pa.DataType, *, base64: bool) -> pa.Arra
 
 def _each(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Array, list[int]]:
     convert = _converter(kind, base64=base64)
-    found: list[pa.Scalar] = []
+    found: list[Any] = []
     unfit: list[int] = []
     for row, value in enumerate(column.to_pylist()):
         try:
-            found.append(pa.scalar(convert(value), kind))
+            found.append(convert(value))
+            pa.scalar(found[row], kind)  # to see that it fits: an array of such scalars can't have null lists (24)
         except (pa.ArrowException, ValueError, ArithmeticError, TypeError):
-            found.append(pa.scalar(None, kind))
+            found[row:] = [None]
             unfit.append(row)
     return pa.array(found, kind), unfit
 

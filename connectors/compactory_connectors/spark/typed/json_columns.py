@@ -75,7 +75,10 @@ class JsonReader:
         columns = {name: _only(table.column(name)) for name in table.column_names}
         if any(name in columns and found[name] != columns[name].type for name in fields):
             return None  # texts that were taken for times are not as they were any more
-        kept = {name: _fitting(columns.get(name), settled(kind), len(values)) for name, kind in fields.items()}
+        try:
+            kept = {name: _fitting(columns.get(name), settled(kind), len(values)) for name, kind in fields.items()}
+        except ValueError:
+            return None
         return Parsed(columns=kept, found=found, deleted=_false(columns.get(self._active or "")))
 
     def _each(self, values: Sequence[bytes], fields: Fields) -> Parsed:
@@ -97,12 +100,15 @@ class JsonReader:
             documents[row] = content or {}
         columns: dict[str, pa.Array] = {}
         for name, kind in fields.items():
-            items = [content.get(name) for content in documents]
-            fitting = [conform(item, settled(kind)) for item in items]
+            fitting: list[Any] = []
+            for row, content in enumerate(documents):
+                try:
+                    fitting.append(conform(content.get(name), settled(kind)))
+                except ValueError:
+                    fitting.append(None)
+                    if self._fixed:
+                        errors.setdefault(row, f"field {name!r} is no {spelt(kind)}")
             columns[name] = pa.array(fitting, settled(kind))
-            if self._fixed:
-                unfit = [row for row, item in enumerate(items) if item is not None and fitting[row] is None]
-                errors = {row: f"field {name!r} is no {spelt(kind)}" for row in unfit} | errors
         return Parsed(columns=columns, found=found, errors=errors, deleted=frozenset(deleted))
 
 
@@ -131,7 +137,7 @@ def _only(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _fitting(column: pa.Array | None, kind: pa.DataType, rows: int) -> pa.Array:
-    """A column of this type: one may have come with more fields than it is to have, or with none."""
+    """A column of this type: one may have come with more fields than it is to have, or with none. Raises ValueError."""
     if column is None or pa.types.is_null(column.type):
         return pa.nulls(rows, kind)
     return column if column.type == kind else pa.array([conform(item, kind) for item in column.to_pylist()], kind)

@@ -109,19 +109,17 @@ def as_json(kind: pa.DataType, levels: int = _DEEPEST) -> pa.DataType:
 
 
 def conform(value: Any, kind: pa.DataType) -> Any:
-    """The value as one of this type; None where it is none. Text takes everything, as JSON."""
+    """The value as one of this type; null is of each, and text takes everything, as JSON. Raises ValueError."""
     if value is None:
         return None
     if pa.types.is_string(kind):
         return value if isinstance(value, str) else orjson.dumps(value).decode()
-    if pa.types.is_list(kind):
-        return [conform(item, kind.value_type) for item in value] if isinstance(value, list) else None
-    if pa.types.is_struct(kind):
-        if not isinstance(value, dict):
-            return None
+    if pa.types.is_list(kind) and isinstance(value, list):
+        return [conform(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind) and isinstance(value, dict):
         return {name: conform(value.get(name), item) for name, item in fields_of(kind).items()}
-    if merge(kind, infer(value)) != kind:
-        return None
+    if pa.types.is_nested(kind) or merge(kind, infer(value)) != kind:
+        raise ValueError(spelt(kind))
     return float(value) if pa.types.is_float64(kind) else value
 
 
