@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
+from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.codec.decoding import document, path
 from compactory.directory import Envelope
@@ -102,7 +103,7 @@ class JsonReader:
             columns[name] = pa.array(fitting, settled(kind))
             if self._fixed:
                 unfit = [row for row, item in enumerate(items) if item is not None and fitting[row] is None]
-                errors = {row: f"field {name!r} is no {spelt(kind)}" for row in unfit} | errors
+                errors = {row: f"field {name!r} is no {spelt(from_arrow_type(kind))}" for row in unfit} | errors
         return Parsed(columns=columns, found=found, errors=errors, deleted=frozenset(deleted))
 
 
