@@ -151,6 +151,20 @@ def test_an_operators_round(bench: Bench, tmp_path: Path) -> None:
     assert "goes on at offset 0" in tell(bench, "offsets", "set", name, topic, "0", "earliest")
 
 
+def test_a_status_without_kafka_lacks_the_lag_alone(bench: Bench, tmp_path: Path) -> None:
+    """A program still gets one JSON document, and the reason is on stderr."""
+    bench.sql.execute(ACCOUNTS)
+    topic = bench.topic()
+    with running(bench, written(bench, tmp_path, topic)):
+        payments(bench, topic, 1)
+        wait_until(lambda: bench.rows("SELECT id FROM accounts") == [("k1",)], what="the row")
+    words = ["sink", "status", bench.name, "--json", "--postgres", bench.url]
+    done = run_command(words, folder=tmp_path, environment=os.environ)
+    (status,) = json.loads(done.stdout)["partitions"]
+    assert (status["offset"], status["lag"]) == (1, None)
+    assert "warning: no lag: which Kafka?" in done.stderr
+
+
 def test_offsets_that_can_not_be_are_refused(bench: Bench) -> None:
     topic = bench.topic()
     for words, told in (

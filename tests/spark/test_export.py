@@ -180,6 +180,19 @@ def test_columns_as_they_were_asked_for(topics: Topics, exported: Any) -> None:
     assert manifest.columns == {"id": "bigint", "price": "decimal(10,2)", "at": "timestamp"}
 
 
+@pytest.mark.parametrize("columns", [None, "of struct<`acquirer-id`: bigint>"])
+def test_names_within_a_column_that_need_quotes_are_read_back(
+    columns: str | None, spark: SparkSession, topics: Topics, exported: Any, tmp_path: Path
+) -> None:
+    name = topics.create()
+    topics.produce(name, ("a", '{"of": {"acquirer-id": 7}}'))
+
+    manifest, rows = exported(name, columns=columns)
+
+    assert fields(rows["a"]) == {"of": {"acquirer-id": 7}}
+    assert by_key(read(spark, str(tmp_path / "full"), manifest)) == rows
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "orc"])
 def test_what_other_formats_have_is_read_back(
     form: str, spark: SparkSession, topics: Topics, exported: Any, tmp_path: Path

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.errors import ConfigError
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
@@ -73,7 +74,7 @@ def test_columns_of_what_was_found_hold_every_value() -> None:
 
     parsed = JsonReader().parse(values, found)
 
-    assert {name: spelt(settled(kind)) for name, kind in found.items()} == {
+    assert {name: spelt(from_arrow_type(settled(kind))) for name, kind in found.items()} == {
         "a": "double", "n": "struct<`x`:array<bigint>,`y`:string>", "b": "string",
     }  # fmt: skip
     assert parsed.columns["a"].to_pylist() == [1.0, 2.5, None]
@@ -123,7 +124,10 @@ def test_objects_whose_names_spark_can_not_tell_apart_are_text() -> None:
     reader = JsonReader()
     found = reader.parse(values, {}).found
     parsed = reader.parse(values, found)
-    assert {name: spelt(settled(kind)) for name, kind in found.items()} == {"a": "string", "b": "array<string>"}
+    assert {name: spelt(from_arrow_type(settled(kind))) for name, kind in found.items()} == {
+        "a": "string",
+        "b": "array<string>",
+    }
     assert parsed.columns["a"].to_pylist() == ['{"id":1}', '{"ID":2,"x":{"y":[]}}']
     assert parsed.columns["b"].to_pylist() == [['{"":1}'], []]
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from compactory.errors import Unreachable
 from compactory_cli.stack.port import free_port
-from compactory_cli.stack.process import Process
+from compactory_cli.stack.process import Process, Server
 from tests.stack.freezing import freeze
 from tests.stack.maven import alone, fetch
 
@@ -147,7 +147,7 @@ class RunningKafka:
                 raise Unreachable("kafka", f"{self.address} does not answer within {timeout:.0f} s")
 
 
-class ApacheKafka:
+class ApacheKafka(Server):
     """Broker and controller in one JVM on 127.0.0.1; the log survives :meth:`stop`, :meth:`kill` and a new start.
 
     With ``users`` clients must log in by SASL/PLAIN (the password is the name) and may do what ACLs allow; ``admin``,
@@ -170,8 +170,7 @@ class ApacheKafka:
         java: Iterable[str] | None = None,
         heap: str = "640m",
     ) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="compactory-kafka-"))
-        self.port = free_port()
+        super().__init__()
         self._controller = free_port()
         self._users = tuple(users)
         self._protocols = dict(listeners or {})
@@ -181,7 +180,6 @@ class ApacheKafka:
         self._java = java
         self._settings = {**(self._secured() if self._users else {}), **(settings or {})}
         self._heap = heap
-        self._process: Process | None = None
 
     @property
     def address(self) -> str:
@@ -190,10 +188,6 @@ class ApacheKafka:
     def listener(self, name: str) -> str:
         """The address of one of the further listeners."""
         return f"127.0.0.1:{self._ports[name]}"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process else None
 
     def client(self, user: str = ADMIN) -> dict[str, str]:
         """Client properties with which a user logs in, or the address alone where nobody has to."""
@@ -248,10 +242,6 @@ class ApacheKafka:
     def stop(self) -> None:
         if self._process:
             self._process.stop()
-
-    def kill(self) -> None:
-        if self._process:
-            self._process.kill()
 
     def freeze(self) -> None:
         """The process stops, its connections stay."""

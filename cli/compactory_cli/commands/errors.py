@@ -10,7 +10,7 @@ import typer
 
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import answer, fields, marked, number, output, print_json, print_table
+from ..views.terminal import answer, fields, marked, number, print_json, print_table, write
 
 if TYPE_CHECKING:
     from compactory import QuarantinedRecord
@@ -52,7 +52,7 @@ def errors(
         return
     _print(found)
     if outstanding > len(listed):
-        output().print(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
+        write(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
 
 
 def _only(texts: Iterable[str]) -> set[_Place]:

@@ -14,7 +14,7 @@ from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.importing import imported
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
-from ..views.terminal import answer, marked, number, output, print_count, print_json, print_table, seconds
+from ..views.terminal import answer, marked, number, print_count, print_json, print_table, seconds, write
 
 if TYPE_CHECKING:
     import psycopg
@@ -140,7 +140,7 @@ def show(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) -> N
         print_json(_fields(found[0]))
         return
     for name, value in _fields(found[0]).items():
-        output().print(f"{name + ':':<13}", value if value is not None else "–", highlight=False, markup=False)
+        write(f"{name + ':':<13} {value if value is not None else '–'}")
 
 
 @app.command("retry")

@@ -14,7 +14,18 @@ from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.loading import Providers, provider_files
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
-from ..views.terminal import alarming, answer, marked, number, output, print_count, print_json, print_table, write
+from ..views.terminal import (
+    alarming,
+    answer,
+    marked,
+    number,
+    output,
+    print_count,
+    print_json,
+    print_table,
+    warn,
+    write,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -109,7 +120,7 @@ def status(
     try:
         ends = configuration.kafka().stable_offsets({Partition(item.topic, item.partition) for item in found})
     except CompactoryError as error:
-        output().print(f"[dim]no lag: {error}[/]", highlight=False)
+        warn(f"no lag: {error}")
     lags = [_lag(ends, Partition(item.topic, item.partition), item.offset) for item in found]
     if flags.json:
         print_json({"partitions": [item.fields() | {"lag": lag} for item, lag in zip(found, lags, strict=True)]})

@@ -14,6 +14,7 @@ import typer
 from ..context.flags import Flags, flag, option
 from ..context.loading import Connector, Providers, connector_command, load_connectors
 from ..context.session import all_of, begin, refuse
+from ..views.terminal import warn
 
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
@@ -201,7 +202,7 @@ def import_(
     with _admin(config, kafka) as admin:
         decide = admin.imports(chosen.table or (), offsets, edit, by_cursor=by_cursor)
         if left := admin.left(offsets):
-            _warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
+            warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
         editing.run(flags, config, admin, decide, edit)
 
 
@@ -284,13 +285,13 @@ def _expect_stopped(config: ConnectorConfig, *, writes: bool) -> None:
     try:
         running = running_sources(config)
     except CompactoryError as error:
-        _warn(f"make sure that no source of {config.name!r} is running, because Postgres can't say: {error}")
+        warn(f"make sure that no source of {config.name!r} is running, because Postgres can't say: {error}")
         return
     if running:
         found = f"a source of {config.name!r} is running: {'; '.join(running)}; stop it first"
         if writes:
             raise LeaseLost(found)
-        _warn(f"{found}: its offsets go on")
+        warn(f"{found}: its offsets go on")
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:
@@ -298,15 +299,7 @@ def _warn_of_workers(kafka: Kafka, group: str) -> None:
 
     alive = live_workers(kafka, group)
     if alive:
-        _warn(
+        warn(
             f"group {group!r} has {alive} live workers: make sure that the connector itself is stopped"
             " (PUT /connectors/NAME/stop)"
         )
-
-
-def _warn(text: str) -> None:
-    from rich.markup import escape
-
-    from ..views.terminal import errors
-
-    errors().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)

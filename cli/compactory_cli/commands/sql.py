@@ -10,7 +10,7 @@ import typer
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import fields, marked, output, print_json, print_table, say
+from ..views.terminal import fields, marked, output, print_json, print_table, say, write
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,9 +34,9 @@ def install(flags: Flags) -> None:
         print_json({"applied": [{"version": item.version, "name": item.name} for item in done]})
         return
     for item in done:
-        output().print(f"[green]✓[/] applied migration {item.version}: {item.name}", highlight=False)
+        say(f"[green]✓[/] applied migration {item.version}: {item.name}")
     if not done:
-        output().print("nothing to do: every migration has been applied")
+        write("nothing to do: every migration has been applied")
 
 
 @app.command("status")
@@ -129,7 +129,7 @@ def prune(
         done = f"{each.removed:,} {'could go' if dry_run else 'removed'}" if each.kept is None else f"kept: {each.kept}"
         say(f"{each.table}: {done}")
     if not found:
-        output().print("nothing to do: no deletion is logged")
+        write("nothing to do: no deletion is logged")
 
 
 def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool) -> None:
@@ -147,7 +147,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
         print_json({"steps": [step.title for step in steps]} | _inspection_json(found))
         return
     text = "is adopted" if steps else "was adopted already: nothing to do"
-    output().print(f"[green]✓[/] {escape(found.table)} {text}", highlight=False)
+    say(f"[green]✓[/] {escape(found.table)} {text}")
     for problem in found.problems:
         say(f"  [yellow]![/] {escape(problem)}")
 
@@ -195,11 +195,11 @@ def _print_status(found: Status) -> None:
         right=("migration",),
     )
     if not all(m.applied_at for m in found.migrations):
-        output().print("apply them with: compactory sql install")
+        write("apply them with: compactory sql install")
     if not found.tables:
-        output().print("no table is adopted")
+        write("no table is adopted")
         return
-    output().print()
+    write("")
     print_table(
         ("table", "key", "active", "adopted", "wakes the source"),
         (

@@ -7,7 +7,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Concatenate, ParamSpec
 
-from ..views.terminal import errors
+from ..views.terminal import warn
 from .flags import Flags, argument, command, option
 from .session import Problems, refuse
 
@@ -34,8 +34,7 @@ def connector_command(function: Callable[Concatenate[Flags, P], None]) -> Callab
     @wraps(function)
     def warned(flags: Flags, /, *arguments: P.args, **options: P.kwargs) -> None:
         if flags.postgres is not None:
-            text = "--postgres is not used: a source connects to connection.url of its connector"
-            errors().print(f"[yellow]![/] {text}", highlight=False, soft_wrap=True)
+            warn("--postgres is not used: a source connects to connection.url of its connector")
         function(flags, *arguments, **options)
 
     return command(warned)

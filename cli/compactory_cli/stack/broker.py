@@ -31,9 +31,6 @@ def embedded_broker() -> Path:
 class Broker(Server):
     """One memory-only broker; `stop` ends it, paused or not, and its topics are gone."""
 
-    def __init__(self, home: Path | None = None, *, port: int | None = None) -> None:
-        super().__init__(home, port)
-
     @property
     def address(self) -> str:
         """The bootstrap address."""

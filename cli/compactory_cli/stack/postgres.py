@@ -46,7 +46,7 @@ class PostgresServer(Server):
         binaries: Path | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(home, port)
+        super().__init__(home, port=port)
         self._user = pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
         self._binaries = binaries or embedded_binaries()
         self._data = self.home / "data"

@@ -162,7 +162,7 @@ class Server:
     ``home`` is made (a temporary folder by default) and removed by :meth:`remove`.
     """
 
-    def __init__(self, home: Path | None, port: int | None) -> None:
+    def __init__(self, home: Path | None = None, *, port: int | None = None) -> None:
         self.home = home or Path(tempfile.mkdtemp(prefix="compactory-server-"))
         self.port = port or free_port()
         self._process: Process | None = None

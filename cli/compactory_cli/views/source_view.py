@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import errors, marked, number, print_facts, print_json, print_table, say, span, write
+from .terminal import marked, number, print_facts, print_json, print_table, say, span, warn, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def show_overviews(seen: Sequence[Overview], unanswered: str | None, *, as_json:
         print_json({"asked": None, "unanswered": unanswered, "connectors": [_overview_json(each) for each in seen]})
         return
     if unanswered:
-        errors().print(f"[yellow]![/] {escape(unanswered)}", highlight=False, soft_wrap=True)
+        warn(unanswered)
     write("no process was asked (--url): this is what Kafka and Postgres know")
     for each in seen:
         _head(each.connector, "", "")

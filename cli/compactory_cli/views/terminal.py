@@ -35,6 +35,7 @@ __all__ = [
     "seconds",
     "span",
     "table",
+    "warn",
     "write",
 ]
 
@@ -68,6 +69,13 @@ def say(text: str) -> None:
 def write(text: str) -> None:
     """Print a line as it is on stdout: without markup, and never wrapped."""
     output().print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(text: str) -> None:
+    """Print a line on stderr about something that does not end the command."""
+    from rich.markup import escape
+
+    errors().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

@@ -20,7 +20,7 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition
 
 from ..record_batch import Batches
-from ..topic.extent import Extent, Span
+from ..topic.extent import Extent, Span, by_number
 from ..topic.partition_homes import strays
 from ..topic.reading import Reading, in_rows, newest_of, read_span, tuned
 from ..typed.fields import arrow_schema
@@ -185,11 +185,8 @@ def _newer(kafka: Kafka, extent: Extent, since_ms: int | None) -> Extent:
     """Without what is older than all wanted records: in a partition, all before the first that is as new."""
     if since_ms is None:
         return extent
-    found = kafka.offsets_at((Partition(extent.topic, number) for number in extent.ends), since_ms)
-    starts = {
-        part.partition: min(max(at, extent.starts[part.partition]), extent.ends[part.partition])
-        for part, at in found.items()
-    }
+    found = by_number(kafka.offsets_at((Partition(extent.topic, number) for number in extent.ends), since_ms))
+    starts = {number: min(max(at, extent.starts[number]), extent.ends[number]) for number, at in found.items()}
     return replace(extent, starts=starts)
 
 

@@ -11,7 +11,7 @@ from compactory.kafka.client import Kafka
 from compactory.records import Partition, Topic
 from compactory.token import Cursor
 
-from ..topic.extent import Extent, capture, described_topic
+from ..topic.extent import Extent, by_number, capture, described_topic
 from .options import ReadOptions
 
 __all__ = ["check_position", "extent_of", "offsets_at"]
@@ -38,12 +38,10 @@ def offsets_at(kafka: Kafka, topic: Topic, text: str, option: str) -> dict[int, 
     position that is not, or not any more, one of this topic.
     """
     if ";" not in text:
-        moment = _time(text, option)
-        return {part.partition: at for part, at in kafka.offsets_at(topic.all(), moment).items()}
+        return by_number(kafka.offsets_at(topic.all(), _time(text, option)))
     cursor = Cursor.parse(text)
-    starts = {part.partition: at for part, at in kafka.log_starts(topic.all()).items()}
     check_position(kafka, topic, cursor.topic_id, cursor.positions, f"option {option}: take another position")
-    return {**starts, **cursor.positions}
+    return by_number(kafka.log_starts(topic.all())) | dict(cursor.positions)
 
 
 def check_position(kafka: Kafka, topic: Topic, topic_id: str | None, positions: Mapping[int, int], remedy: str) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from compactory.kafka.client import Kafka
 from compactory.records import Topic
 
-from ..topic.extent import Extent, described_topic
+from ..topic.extent import Extent, by_number, described_topic
 from ..topic.reading import read_span, tuned
 from .batch import Piece, pieces_of, reading_of, record_rows, row_shape
 from .options import ReadOptions
@@ -51,7 +51,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic = described_topic(kafka, self._options.directory.topic)
             starting = self._options.starting
             if starting == "earliest":
-                found = {part.partition: at for part, at in kafka.log_starts(topic.all()).items()}
+                found = by_number(kafka.log_starts(topic.all()))
             elif starting == "latest":
                 found = _stable(kafka, topic)
             else:
@@ -105,11 +105,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The next offset of each partition; of one that came since its first."""
         known = _numbers(start)
         new = [part for part in topic.all() if part.partition not in known]
-        return {**known, **{part.partition: at for part, at in kafka.log_starts(new).items()}}
+        return known | by_number(kafka.log_starts(new))
 
 
 def _stable(kafka: Kafka, topic: Topic) -> dict[int, int]:
-    return {part.partition: at for part, at in kafka.stable_offsets(topic.all()).items()}
+    return by_number(kafka.stable_offsets(topic.all()))
 
 
 def _offset(topic: Topic, offsets: Mapping[int, int]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from compactory.directory import Envelope
@@ -61,9 +62,9 @@ class Shape:
     @property
     def columns(self) -> dict[str, str]:
         """The columns of fields, in Spark's words."""
-        if self.given is not None:
-            return {column.name: column.dataType.simpleString() for column in self.given.fields}
-        return {name: spelt(settled(kind)) for name, kind in self.fields.items()}
+        found = {name: from_arrow_type(settled(kind)) for name, kind in self.fields.items()}
+        types = found if self.given is None else {column.name: column.dataType for column in self.given.fields}
+        return {name: spelt(kind) for name, kind in types.items()}
 
     @property
     def schema(self) -> pa.Schema:

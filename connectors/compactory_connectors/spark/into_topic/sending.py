@@ -22,7 +22,7 @@ from compactory_connectors.topics.producer_record import Copy, ProducerRecord
 from compactory_connectors.topics.publisher import Publisher, TransactionTimedOut
 
 from ..target import Change
-from ..topic.extent import Extent, TopicChanged, capture
+from ..topic.extent import Extent, TopicChanged, by_number, capture
 from ..topic.frame import records
 from .topic_changes import Outgoing, Tally, unpacked
 from .topic_claim import TopicClaim
@@ -134,8 +134,7 @@ class Sending:
             )
         self._claim.refuse_stored()
         flush()
-        marks = self._kafka.high_watermarks(Partition(self._topic, number) for number in self._ends)
-        ends = {partition.partition: end for partition, end in marks.items()}
+        ends = by_number(self._kafka.high_watermarks(Partition(self._topic, number) for number in self._ends))
         if self._written_beside(ends):
             raise self._changed("sent")
         self._ends = ends

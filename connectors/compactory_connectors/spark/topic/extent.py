@@ -12,7 +12,7 @@ from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import open_transactions
 from compactory.records import Partition, Topic
 
-__all__ = ["Extent", "Span", "TopicChanged", "capture", "described_topic"]
+__all__ = ["Extent", "Span", "TopicChanged", "by_number", "capture", "described_topic"]
 
 _LOOK_EVERY = 0.2  # seconds between two looks at a transaction that is waited for
 
@@ -56,6 +56,10 @@ class Extent:
             if self.starts[number] < end
         ]
 
+    def behind(self, positions: Mapping[int, int]) -> int:
+        """The number of offsets between these next offsets and the ends."""
+        return sum(max(0, end - positions.get(number, 0)) for number, end in self.ends.items())
+
     def spans(self, tasks: int, least: int = 100_000) -> list[Span]:
         """Pieces for about as many tasks, none of which is smaller than ``least`` offsets unless a partition is."""
         size = max(least, -(-self.offsets // max(1, tasks)))
@@ -95,9 +99,14 @@ def capture(kafka: Kafka, topic: str, *, ends: Mapping[int, int] | None = None, 
     return Extent(
         topic=topic,
         topic_id=found.topic_id,
-        starts={part.partition: offset for part, offset in starts.items()},
-        ends={part.partition: offset for part, offset in marks.items()},
+        starts=by_number(starts),
+        ends=by_number(marks),
     )
+
+
+def by_number(offsets: Mapping[Partition, int]) -> dict[int, int]:
+    """Offsets of one topic by number of partition."""
+    return {partition.partition: offset for partition, offset in offsets.items()}
 
 
 def described_topic(kafka: Kafka, name: str) -> Topic:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyarrow import json as arrow_json
+from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.codec.decoding import document, path
 from compactory.directory import Envelope
@@ -107,7 +108,7 @@ class JsonReader:
                 except ValueError:
                     fitting.append(None)
                     if self._fixed:
-                        errors.setdefault(row, f"field {name!r} is no {spelt(kind)}")
+                        errors.setdefault(row, f"field {name!r} is no {spelt(from_arrow_type(kind))}")
             columns[name] = pa.array(fitting, settled(kind))
         return Parsed(columns=columns, found=found, errors=errors, deleted=frozenset(deleted))
 

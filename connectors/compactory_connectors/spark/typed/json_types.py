@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import orjson
 import pyarrow as pa
+from pyspark.sql import types as t
 
 from ..identifier import quoted
 
@@ -14,7 +15,7 @@ __all__ = ["as_json", "conform", "fields_of", "infer", "known", "merge", "merged
 
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _DEEPEST: Final = 32  # levels; neither Spark nor Python go on for ever, and a value must not end an export
-_NAMES: Final = {pa.bool_(): "boolean", pa.int64(): "bigint", pa.float64(): "double", pa.string(): "string"}
+_PLAIN: Final = (pa.bool_(), pa.int64(), pa.float64(), pa.string())
 
 
 def infer(value: Any, levels: int = _DEEPEST) -> pa.DataType:
@@ -68,7 +69,7 @@ def settled(kind: pa.DataType) -> pa.DataType:
         return pa.list_(settled(kind.value_type))
     if pa.types.is_struct(kind) and kind.num_fields and _distinct(fields_of(kind)):
         return pa.struct([(name, settled(item)) for name, item in fields_of(kind).items()])
-    return kind if kind in _NAMES else pa.string()
+    return kind if kind in _PLAIN else pa.string()
 
 
 def nameable(kind: pa.DataType) -> bool:
@@ -105,7 +106,7 @@ def as_json(kind: pa.DataType, levels: int = _DEEPEST) -> pa.DataType:
         return pa.list_(as_json(kind.value_type, levels - 1))
     if pa.types.is_struct(kind):
         return pa.struct([(name, as_json(item, levels - 1)) for name, item in fields_of(kind).items()])
-    return kind if kind in _NAMES or pa.types.is_null(kind) else pa.string()
+    return kind if kind in _PLAIN or pa.types.is_null(kind) else pa.string()
 
 
 def conform(value: Any, kind: pa.DataType) -> Any:
@@ -123,14 +124,13 @@ def conform(value: Any, kind: pa.DataType) -> Any:
     return float(value) if pa.types.is_float64(kind) else value
 
 
-def spelt(kind: pa.DataType) -> str:
-    """The type as Spark spells it."""
-    if pa.types.is_list(kind):
-        return f"array<{spelt(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        inner = ",".join(f"{quoted(name)}:{spelt(item)}" for name, item in fields_of(kind).items())
-        return f"struct<{inner}>"
-    return _NAMES[kind]
+def spelt(kind: t.DataType) -> str:
+    """A type of Spark's, as Spark reads it: its ``simpleString`` does not quote the names within."""
+    if isinstance(kind, t.ArrayType):
+        return f"array<{spelt(kind.elementType)}>"
+    if isinstance(kind, t.StructType):
+        return f"struct<{','.join(f'{quoted(item.name)}:{spelt(item.dataType)}' for item in kind.fields)}>"
+    return kind.simpleString()
 
 
 def fields_of(kind: pa.DataType) -> dict[str, pa.DataType]:

@@ -16,6 +16,7 @@ from compactory.errors import CompactoryError
 
 from .casting import cast, takes_numbers
 from .json_columns import Fields, JsonReader, Parsed
+from .json_types import spelt
 
 __all__ = ["ERROR", "OPERATION", "VALIDITY", "RowShape", "TypedRows", "times"]
 
@@ -128,7 +129,7 @@ class TypedRows:
         kind = self._shape.schema.field(name).type
         column, unfit = cast(parsed.columns[name], kind, base64=self._shape.base64)
         for row in unfit:
-            errors.setdefault(row, f"field {name!r} is no {from_arrow_type(kind).simpleString()}")
+            errors.setdefault(row, f"field {name!r} is no {spelt(from_arrow_type(kind))}")
         return column
 
     def _keys(self, records: pa.RecordBatch, told: dict[int, str]) -> pa.Array:

@@ -157,7 +157,7 @@ def _outcome(
         kind="export",
         place=files.path,
         positions=manifest.ends,
-        behind=sum(max(0, end - manifest.ends.get(number, 0)) for number, end in topic.extent.ends.items()),
+        behind=topic.extent.behind(manifest.ends),
         expected=rows,
         stored=files.stored,
         ranges=len({range_of(key) for key in suspects}),

@@ -103,7 +103,7 @@ def _compare(topic: TopicStates, store: RunningStore, directory: str, wait: floa
     progress(f"store {store.place}", found.digest.total.count)
     frame = topic.at(found.positions)
     digest, bad = digest_held(frame, found.directory)
-    behind = sum(max(0, end - found.positions.get(number, 0)) for number, end in topic.extent.ends.items())
+    behind = topic.extent.behind(found.positions)
     compared = _Compared(first=found, behind=behind, expected=digest.total.count, bad=max(bad, found.bad))
     ranges = digest.differing(found.digest)
     compared.ranges = len(ranges)
