@@ -108,6 +108,7 @@ def test_an_order_and_its_message_or_neither(orders: Orders, environment: dict[s
     assert (status["topic"], status["pending"], status["locked_by"]) == (topic, 0, None)
 
 
+@pytest.mark.proof
 def test_every_command_of_the_readme_runs(environment: dict[str, str], tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")

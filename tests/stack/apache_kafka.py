@@ -272,6 +272,7 @@ class ApacheKafka(Server):
             "group.initial.rebalance.delay.ms": "0",
             "log.cleaner.backoff.ms": "200",
             "auto.create.topics.enable": "false",
+            "metadata.max.idle.interval.ms": "0",  # else two records a second into the metadata of an idle broker
             **self._settings,
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
