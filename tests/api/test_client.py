@@ -193,3 +193,38 @@ def test_put_and_delete_write_through_a_server(serving: Serving, compactory: She
         assert compactory("put", "tenants", "t1", value, COMPACTORY_URL=url).code == 2
     assert "set COMPACTORY_URL" in compactory("delete", "tenants", "t1").err
     assert compactory("delete", "tenants", "t1", COMPACTORY_URL=f"http://{NOBODY_HOME}").code == 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx2.Response(200, html="<html>welcome</html>"),
+        httpx2.Response(200, json={"status": "ok"}),
+        httpx2.Response(200, json=["ok"]),
+        httpx2.Response(204),
+    ],
+)
+def test_the_answers_of_another_server_are_told_with_its_address(answer: httpx2.Response) -> None:
+    """A wrong url, or a proxy that answers for the server; none is taken for the outcome of a write."""
+    http = httpx2.Client(transport=httpx2.MockTransport(lambda _: answer))
+    tenants = Client("http://elsewhere", http=http).directory("tenants")
+    two = [Operation(kind="put", key=key, value={}) for key in "ab"]
+    for call in (
+        lambda: tenants.get("t1"),
+        lambda: tenants.put("t1", {}),
+        lambda: tenants.post({}),
+        lambda: tenants.delete("t1"),
+        lambda: dict(tenants.items()),
+        lambda: list(tenants.bulk(two)),
+    ):
+        with pytest.raises(ConfigError, match=r"http://elsewhere/v1/directories/tenants/.* check the url"):
+            call()
+
+
+def test_each_line_of_a_bulk_request_has_a_result() -> None:
+    line = b'{"status":200,"key":"a","etag":"e","offset":"tenants:0:1"}\n'
+    http = httpx2.Client(transport=httpx2.MockTransport(lambda _: httpx2.Response(200, content=line)))
+    tenants = Client("http://server", http=http).directory("tenants")
+    assert len(list(tenants.bulk([Operation(kind="put", key="a", value={})]))) == 1
+    with pytest.raises(ConfigError, match="check the url"):
+        list(tenants.bulk(Operation(kind="put", key=key, value={}) for key in "ab"))

@@ -74,6 +74,11 @@ def test_refusals_come_from_the_one_table(serve: Serve, tenants: Directory[Any],
         (write(serving, "DELETE", "t9"), 404, "no-entry"),
         (write(serving, "PUT", "t1", {"email": "x" * (1 << 20)}), 413, "too-large"),
         (serving.entry("tenants", "t1", method="PUT", body=b"{", headers=JSON), 400, "bad-request"),
+        (
+            serving.entry("tenants", "t1", method="PUT", body=b'{"n": 18446744073709551616}', headers=JSON),
+            400,
+            "bad-request",
+        ),
         (serving.entry("tenants", "t1", method="PUT", body=b"{}"), 415, "unsupported-media-type"),
     ]
     for answer, status, kind in refusals:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +72,21 @@ def test_a_reader_of_the_output_may_go_away(compactory: Shell, article: Article,
         assert running.stderr is not None
         running.stdout.close()  # as head does
         assert (running.wait(60), running.stderr.read()) == (0, "")
+
+
+@pytest.mark.parametrize("options", [["--help"], ["source", "validate", "--json"], ["source", "validate"]])
+def test_an_output_that_is_full_is_told_in_one_line(article: Article, options: list[str]) -> None:
+    arguments = article.arguments if "validate" in options else ()
+    with Path("/dev/full").open("w") as full:  # Linux has it
+        ended = subprocess.run(
+            [sys.executable, "-m", "compactory_cli", *options, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    said = b"error: the output can't be written: No space left on device; make room\n"
+    if "--json" in options:
+        assert json.loads(ended.stderr)["message"] == said.decode()[7:-1]
+    else:
+        assert ended.stderr == said
+    assert ended.returncode == 1

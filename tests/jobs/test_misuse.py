@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -77,6 +78,32 @@ def test_a_thread_survives_sys_exit(bench: Bench) -> None:
     for job in jobs:
         bench.wait_for(job, "failed")
     wait_until(lambda: executor.alive, what="the threads")
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_coroutine_that_did_not_run_is_no_success(bench: Bench, connected: bool) -> None:
+    """As with a decorator that hides that the function is async."""
+
+    async def work(job: Job) -> None: ...
+
+    once = bench.jobs.handler("a", retry=Retry(max_attempts=1))
+    once((lambda job, conn: work(job)) if connected else (lambda job: work(job)))  # noqa: PLW0108
+    bench.executor()
+    job = bench.enqueue("a")
+    bench.wait_for(job, "failed")
+    (error,) = bench.column("SELECT last_error FROM compactory.jobs WHERE id = %s", job)
+    assert "make the handler an async def" in error
+
+
+def test_a_handler_that_yields_is_refused() -> None:
+    jobs = Jobs()
+
+    @jobs.handler("a")
+    async def work(job: Job) -> AsyncIterator[int]:
+        yield 1
+
+    with pytest.raises(ConfigError, match="it yields, and nothing would run it"):
+        JobExecutor("postgresql://user@localhost/nowhere", jobs)
 
 
 @pytest.mark.parametrize(

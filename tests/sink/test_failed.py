@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -25,6 +26,12 @@ def raises(connection: psycopg.Connection[Any], records: Records) -> None:
         raise KeyError("secret")
 
 
+def leaves(connection: psycopg.Connection[Any], records: Records) -> None:
+    count(connection, records)
+    if any((record.value or b"").startswith(b"bad") for record in records):
+        sys.exit("secret")
+
+
 @pytest.mark.parametrize(
     ("handler", "sql", "reason"),
     [
@@ -32,6 +39,7 @@ def raises(connection: psycopg.Connection[Any], records: Records) -> None:
         (count, "ALTER TABLE effects ADD CHECK (1 / (value NOT LIKE 'bad%')::int = 1)", "division by zero"),
         (count, "ALTER TABLE counters ADD FOREIGN KEY (key) REFERENCES known DEFERRABLE INITIALLY DEFERRED", "foreign"),
         (raises, "SELECT", "the handler raised KeyError at test_failed.py"),
+        (leaves, "SELECT", "the handler raised SystemExit at test_failed.py"),
     ],
 )
 def test_they_are_isolated_and_later_ones_of_their_keys_wait(bench: Bench, handler: Any, sql: str, reason: str) -> None:

@@ -10,7 +10,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Group
-from compactory_connectors.sink import SinkStopped
+from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.sink.offsets import set_offset
 from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until
@@ -103,6 +103,11 @@ def test_what_is_set_wrongly_is_refused(bench: Bench) -> None:
         bench.sink("t", transaction_timeout=301)
     with pytest.raises(ConfigError, match="topic 'nowhere' does not exist"):
         bench.sink("nowhere")
+
+    async def write(conn: object, records: object) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"(?s)handler is async or yields.*prepare is async or yields"):
+        TransactionalSink(bench.kafka, bench.url, ["t"], write, name="s", prepare=lambda _: (yield))
 
 
 def test_a_topic_that_is_deleted_keeps_no_other_waiting(bench: Bench) -> None:

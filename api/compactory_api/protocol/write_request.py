@@ -18,6 +18,9 @@ MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
 _JSON = "application/json"
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
+_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_WHOLE = re.compile(rb"(?<![0-9.eE+])(?<![eE]-)-?[0-9]{19,}(?![0-9.eE])")
 _LONGEST_KEY = 255  # characters of an Idempotency-Key
 _KINDS = ("put", "patch", "delete", "post")
 _CONDITIONS = ("if_match", "if_none_match", "idempotency_key")
@@ -43,11 +46,22 @@ def check_bulk(headers: Mapping[str, str]) -> None:
 
 
 def value_of(body: bytes) -> Any:
-    """Return the JSON of a body. Raises BadRequest."""
+    """Return the JSON of a body. Raises BadRequest, also for a whole number that orjson would round to a double."""
     try:
-        return orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {error.msg}") from None
+    if b"0" * 19 in body.translate(_DIGITS) and (beyond := _beyond(body)) is not None:  # 64 bits have 19 digits
+        raise BadRequest(f"the number {beyond} has more than 64 bits, and would be rounded: send it as text")
+    return value
+
+
+def _beyond(body: bytes) -> str | None:
+    """Return the first whole number outside of texts that does not fit into 64 bits, shortened."""
+    for number in _WHOLE.findall(_TEXT.sub(b"", body)):
+        if len(number) > 20 or not -(1 << 63) <= int(number) < 1 << 64:
+            return number.decode() if len(number) <= 40 else f"{number[:37].decode()}..."
+    return None
 
 
 def operation_of(kind: Kind, key: str | None, value: Any, headers: Mapping[str, str]) -> Operation:

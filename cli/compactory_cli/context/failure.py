@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 
@@ -43,6 +44,8 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (CompactoryError, DIFFERENT),
 )
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class StepFailed(CompactoryError):
     """A command ran and did not find, or did not do, what it was asked for (exit code 1)."""
@@ -52,6 +55,8 @@ def code_of(error: BaseException) -> int | None:
     """The exit code that an error stands for; a failed store's is that of its cause. None: a defect of ours."""
     if isinstance(error, StoreFailed) and isinstance(error.cause, CompactoryError):
         return code_of(error.cause)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return DIFFERENT
     return next((code for kind, code in _CODES if isinstance(error, kind)), None)
 
 
@@ -77,6 +82,8 @@ def _problems(error: Exception) -> list[str]:
         return error.problems
     if isinstance(error, typer.TyperException):
         return [error.format_message().replace(": Value error, ", ": ")]  # pydantic's words, which name nothing
+    if isinstance(error, OSError) and not isinstance(error, CompactoryError):
+        return [f"{error.filename or 'the output'} can't be written: {error.strerror}; make room"]
     return [str(error)]
 
 

@@ -87,7 +87,7 @@ class Background(ABC, Generic[G]):
                 self._work(group)
         except CompactoryError as error:
             self._end(error)
-        except Exception as error:  # noqa: BLE001 (a defect of ours: it is logged with its traceback)
+        except BaseException as error:  # noqa: BLE001 (a defect of ours, or sys.exit in a user's code: it is told)
             self._log.exception("failed", **self._told)
             [(kind, name)] = self._told.items()
             self._end(CompactoryError(f"{kind} {name!r} failed: {type(error).__name__}"))

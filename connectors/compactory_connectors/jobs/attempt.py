@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -234,7 +234,7 @@ class Attempts:
                 elif handler.takes_connection:
                     _connected(attempt, job, done, kept.connection(executor))
                 else:
-                    handler.function(job)
+                    _returned(handler.function(job))
         except LeaseLost as lost:
             log.warning("an attempt had been taken over", job=claimed.id, type=claimed.type, reason=str(lost))
             return None, True
@@ -331,7 +331,7 @@ def _connected(attempt: Attempt, job: Job[Any], done: Outcome, connection: psyco
     pid = connection.info.backend_pid
     try:
         with connection.transaction():
-            attempt.handler.function(job, connection)
+            _returned(attempt.handler.function(job, connection))
             if connection.execute(query("jobs/finish"), outcomes_json([done])).fetchone() is None:
                 raise LeaseLost(_TAKEN)
     finally:
@@ -339,6 +339,13 @@ def _connected(attempt: Attempt, job: Job[Any], done: Outcome, connection: psyco
         if not _is_over(connection):
             attempt.session = pid
             connection.close()
+
+
+def _returned(result: object) -> None:
+    """Raise TypeError for a coroutine that a function returned, as nothing has run it."""
+    if isinstance(result, Coroutine):
+        result.close()
+        raise TypeError("the handler returned a coroutine, which did not run: make the handler an async def")
 
 
 def _is_over(connection: psycopg.BaseConnection[Any]) -> bool:

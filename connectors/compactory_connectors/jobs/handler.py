@@ -97,7 +97,7 @@ class Handler:
             takes_connection=len(parameters) == 2,
             problems=tuple(
                 f"handler of {type_!r}: {problem}"
-                for problem in (*found, *_shape(parameters), *_limits(timeout, on_failure), *retry.problems())
+                for problem in (*found, *_shape(function, parameters), *_limits(timeout, on_failure), *retry.problems())
             ),
         )
 
@@ -117,7 +117,9 @@ def _payload(function: Callable[..., Any], parameters: list[inspect.Parameter]) 
     return annotation, []
 
 
-def _shape(parameters: list[inspect.Parameter]) -> Iterator[str]:
+def _shape(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> Iterator[str]:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        yield "it yields, and nothing would run it: return, or use def or async def without yield"
     if len(parameters) not in {1, 2} or any(p.kind is not p.POSITIONAL_OR_KEYWORD for p in parameters):
         yield "it must take the job, or the job and the connection that commits it"
 

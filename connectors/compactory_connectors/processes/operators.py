@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError, OrderRefused, Unreachable
 from compactory.kafka.client import Kafka, KafkaError
 
 from .membership import KeptEvents
@@ -45,7 +45,10 @@ def _order(kafka: Kafka, name: str, events: Iterable[str], value: Callable[[Park
     chosen, failures = set(events), list[KafkaError]()
     found = [parked for parked in kept_events(kafka, name) if parked.state == "failed"]
     if unknown := chosen - {parked.id for parked in found}:
-        raise ConfigError(f"event {event!r} is not set aside" for event in sorted(unknown))
+        raise OrderRefused(
+            f"not set aside: event {', '.join(sorted(unknown))}; nothing was changed: compactory process failed {name}"
+            " lists those that are"
+        )
     producer = kafka.producer(
         {"acks": "all", "enable.idempotence": True}, {"message.max.bytes": LARGEST}, lambda _: None
     )

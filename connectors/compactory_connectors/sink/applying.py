@@ -38,6 +38,8 @@ Prepare = Callable[[Records], object]
 Outcome = Sequence[Failed]
 """Records that were set aside."""
 
+_RAISED = (Exception, SystemExit, KeyboardInterrupt)  # by a handler: sys.exit would end this thread alone, in silence
+
 # Cardinality, data, integrity, WITH CHECK OPTION, PL/pgSQL's RAISE, and a failed statement that the handler hid.
 _OF_RECORD = ("21", "22", "23", "44", "P0", "25P02")
 
@@ -84,7 +86,7 @@ class Applying:
         """
         try:
             return self._attempt(batch, part, isolating=False)
-        except Exception as error:
+        except _RAISED as error:
             if not _is_of_record(error):
                 raise
         return self._attempt(batch, part, isolating=True)
@@ -180,7 +182,7 @@ class Applying:
             with self.connection.transaction():
                 self._call(records, found, again=True)
                 self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        except Exception as error:
+        except _RAISED as error:
             if not _is_of_record(error):
                 raise
             if len(records) > 1:
@@ -213,7 +215,7 @@ def _take(names: set[str], name: str) -> bool:
     return found
 
 
-def _is_of_record(error: Exception) -> bool:
+def _is_of_record(error: BaseException) -> bool:
     """Whether other records may do better: not so where a server is away or something is set wrongly."""
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError | Moved):
         return False
@@ -222,7 +224,7 @@ def _is_of_record(error: Exception) -> bool:
     return True
 
 
-def _reason_of(error: Exception) -> str:
+def _reason_of(error: BaseException) -> str:
     """Why a record failed, without values."""
     if isinstance(error, RecordRefused):
         return str(error)

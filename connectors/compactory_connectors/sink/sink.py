@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -25,6 +26,8 @@ from .status import Board
 __all__ = ["TransactionalSink"]
 
 _MAX_POLL_MS = 300_000  # the client's default
+
+_NOT_RUN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 class TransactionalSink(Background[Group]):
@@ -75,6 +78,11 @@ class TransactionalSink(Background[Group]):
         problems = [f"{label} must be at least 1" for label, n in (("batch", batch), ("parallel", parallel)) if n < 1]
         if not name or not self._topics:
             problems.append("name and topics must not be empty")
+        problems += [
+            f"{label} is async or yields, and nothing would run it: use a plain function"
+            for label, function in (("handler", handler), ("prepare", prepare))
+            if any(kind(function) for kind in _NOT_RUN)
+        ]
         if not 0 < transaction_timeout < limit:
             problems.append(
                 f"transaction_timeout must be between 0 and max.poll.interval.ms, which is {limit:g} s: a member that"

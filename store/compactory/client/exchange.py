@@ -15,7 +15,7 @@ from uuid import uuid4
 import httpx2
 import orjson
 
-from compactory.client.failures import failure_of
+from compactory.client.failures import document_of, failure_of, foreign, header_of
 from compactory.codec.decoding import decoder
 from compactory.codec.encoding import Encoding, json_bytes
 from compactory.directory import Directory
@@ -173,7 +173,7 @@ class Exchange(Generic[T]):
         asked += [("value", value if isinstance(value, str) else orjson.dumps(value).decode())
                   for value in selection.get("values", ())]  # fmt: skip
         answer = yield from self._answered(Request("GET", f"{self._path}?{urlencode(asked)}", self._fresh()), None)
-        found = orjson.loads(answer.content)
+        found = document_of(answer, "entries", "next_cursor")
         return [(entry["key"], self._shown(entry["value"])) for entry in found["entries"]], found["next_cursor"]
 
     def outcome(self, written: Stored[T], *, wait: float = 0.0) -> Steps[Outcome]:
@@ -184,7 +184,7 @@ class Exchange(Generic[T]):
             left = deadline - time.monotonic()
             patience = {"prefer": f"wait={max(0.0, min(left, self._wait)):.3f}"}
             answer = yield from self._answered(Request("GET", path, patience), written.key)
-            found = orjson.loads(answer.content)
+            found = document_of(answer, "state", "value")
             if left <= self._wait or found["state"] != _PENDING:
                 return Outcome(state=found["state"], value=found["value"])
 
@@ -203,7 +203,13 @@ class Exchange(Generic[T]):
     def bulk(self, request: Request) -> Steps[list[Written | CompactoryError]]:
         """Send a bulk request; return the result of each line."""
         answer = yield from self._answered(request, None)
-        return [self._result(orjson.loads(line)) for line in answer.content.splitlines()]
+        try:
+            results = [self._result(orjson.loads(line)) for line in answer.content.splitlines()]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise foreign(answer) from error
+        if len(results) != (request.body or b"").count(b"\n") + 1:
+            raise foreign(answer)
+        return results
 
     def put(self, key: str, value: T, **options: Unpack[WriteOptions]) -> Steps[Stored[T]]:
         """Create or replace an entry."""
@@ -218,12 +224,12 @@ class Exchange(Generic[T]):
     def post(self, value: T, **options: Unpack[WriteOptions]) -> Steps[Stored[T]]:
         """Create an entry whose key the server derives from its fields."""
         answer = yield from self._written("post", None, self._encoding.record("-", value)[1], options)
-        return self._stored(unquote(answer.headers["location"].removeprefix(f"{self._path}/")), answer)
+        return self._stored(unquote(header_of(answer, "location").removeprefix(f"{self._path}/")), answer)
 
     def delete(self, key: str, **options: Unpack[WriteOptions]) -> Steps[Token]:
         """Remove an entry."""
         answer = yield from self._written("delete", key, None, options)
-        return Token.parse(answer.headers["compactory-offset"])
+        return Token.parse(header_of(answer, "compactory-offset"))
 
     def _written(
         self, kind: Kind, key: str | None, body: bytes | None, options: WriteOptions
@@ -237,7 +243,7 @@ class Exchange(Generic[T]):
             headers["if-none-match"] = "*"
         path = self._path if key is None else self._place(key)
         answer = yield from self._answered(Request(kind.upper(), path, headers, body), key)
-        self._seen.note(Token.parse(answer.headers["compactory-offset"]))
+        self._seen.note(Token.parse(header_of(answer, "compactory-offset")))
         return answer
 
     def _fresh(self) -> dict[str, str]:
@@ -278,7 +284,7 @@ class Exchange(Generic[T]):
         return f"{self._path}/{quote(key, safe='')}"
 
     def _stored(self, key: str, answer: httpx2.Response) -> Stored[T]:
-        etag, token = answer.headers["etag"].strip('"'), Token.parse(answer.headers["compactory-offset"])
+        etag, token = header_of(answer, "etag").strip('"'), Token.parse(header_of(answer, "compactory-offset"))
         return Stored(key=key, value=self._decode(answer.content), etag=etag, token=token)
 
     def _answered(self, request: Request, key: str | None) -> Steps[httpx2.Response]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx2
 import orjson
 
 from compactory.errors import (
@@ -22,7 +23,7 @@ from compactory.errors import (
 )
 from compactory.records import Partition
 
-__all__ = ["failure_of"]
+__all__ = ["document_of", "failure_of", "foreign", "header_of"]
 
 _PLAIN: dict[str, type[CompactoryError]] = {
     "bad-record": BadRecord,
@@ -58,3 +59,28 @@ def _document(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def header_of(answer: httpx2.Response, name: str) -> str:
+    """Return a header that each success of this kind has. Raises ConfigError for an answer of another server."""
+    found: str | None = answer.headers.get(name)
+    if found is None:
+        raise foreign(answer)
+    return found
+
+
+def document_of(answer: httpx2.Response, *names: str) -> dict[str, Any]:
+    """Return the JSON object of a success, which has these names. Raises as `header_of`."""
+    found = _document(answer.content)
+    if not found.keys() >= {*names}:
+        raise foreign(answer)
+    return found
+
+
+def foreign(answer: httpx2.Response) -> ConfigError:
+    """Return the error for a success that `compactory serve` does not give."""
+    kind = answer.headers.get("content-type") or "no type"
+    return ConfigError(
+        f"{answer.request.url} was not answered by compactory serve (HTTP {answer.status_code}, {kind}): check the url"
+        " of the client, and what stands between it and the server"
+    )
