@@ -225,7 +225,6 @@ def test_adopting(folder: Folder, terminals: str) -> None:
     assert "public.terminal_acquirer is adopted" in out
 
 
-@pytest.mark.proof
 def test_the_first_ten_minutes(folder: Folder) -> None:
     (folder.path / ".venv").symlink_to(sys.prefix)
     with background(folder, ["compactory", "demo"]) as demo:
