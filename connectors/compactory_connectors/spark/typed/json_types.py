@@ -120,7 +120,7 @@ def conform(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return {name: conform(value.get(name), item) for name, item in fields_of(kind).items()}
     if pa.types.is_nested(kind) or merge(kind, infer(value)) != kind:
-        raise ValueError(spelt(kind))
+        raise ValueError(str(kind))
     return float(value) if pa.types.is_float64(kind) else value
 
 
