@@ -50,14 +50,14 @@ def global_table(
 
 
 def ktables(address: str, topic: str, *options: object) -> Command:
-    """Return the command that loads a ktables table and reads from it; see `benchmarks.programs.ktables_load`."""
+    """Return the command that loads a ktables table and reads from it; see `benchmarks.programs.peers.ktables_load`."""
     absent = _no_ktables()
-    return absent or python("ktables_load", address, topic, *options)
+    return absent or python("peers.ktables_load", address, topic, *options)
 
 
 def ktables_visible(address: str, topic: str, *options: object) -> Command:
-    """Return the command that measures ktables' latency; see `benchmarks.programs.ktables_visible`."""
-    return _no_ktables() or python("ktables_visible", address, topic, *options)
+    """Return the command that measures ktables' latency; see `benchmarks.programs.peers.ktables_visible`."""
+    return _no_ktables() or python("peers.ktables_visible", address, topic, *options)
 
 
 def _no_ktables() -> Absent | None:

@@ -92,4 +92,4 @@ def _filled(rows: int) -> Iterator[str]:
 
 def _debezium(url: str, kafka: str, rows: int) -> Command:
     folder = jars()
-    return folder if isinstance(folder, Absent) else python("debezium_load", folder, url, kafka, rows)
+    return folder if isinstance(folder, Absent) else python("peers.debezium_load", folder, url, kafka, rows)

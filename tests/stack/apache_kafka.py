@@ -80,8 +80,8 @@ def _archived() -> tuple[str, ...]:
 def _keep_classes() -> None:
     """Have the JVM of a broker write the classes that it has loaded.
 
-    The archive gets its name when it is whole: a JVM crashes on a part of one. Where none can be written, as by a JVM
-    without an archive of its own classes or on a full disk, an empty file takes its place, which every JVM ignores.
+    Only a whole archive gets the name, because a JVM crashes on a part of one. A JVM without an archive of its own
+    classes can't write any, nor can one on a full disk: then an empty file takes its place, which every JVM ignores.
     """
     partial = CLASSES.with_suffix(".partial")
     server = ApacheKafka(java=(*SHORT, f"-XX:ArchiveClassesAtExit={partial}", _UNLOGGED))

@@ -79,7 +79,7 @@ class CompactorySource(DataSource):
 
 
 def _inferred(options: ReadOptions) -> list[StructField]:
-    """The fields of all values up to now; a warning names those whose names Spark can't tell apart."""
+    """Return the fields of all values up to now. A warning lists fields that Spark can't tell apart by name."""
     import logging
     from contextlib import closing
 

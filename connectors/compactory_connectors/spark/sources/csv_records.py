@@ -175,7 +175,8 @@ def header(beginning: bytes, options: ReadOptions) -> Record | None:
 def header_names(record: bytes, options: ReadOptions, label: str) -> tuple[str, ...]:
     """The columns that a header names.
 
-    Raises ConfigError where it is not in the encoding of the rules, or its line ends with a carriage return alone.
+    Raises ConfigError for a header in another encoding than that of the rules, or one that ends with a carriage return
+    alone.
     """
     try:
         text = record.decode(options.encoding)

@@ -1,0 +1,1 @@
+"""Programs of the peers that are compared with."""
