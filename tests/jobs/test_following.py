@@ -108,9 +108,11 @@ def test_jobs_run_where_their_origins_messages_are_read(
             bench.wait_for_all()
 
 
-def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callable[[str], str], protocol: str) -> None:
     bench.jobs.handler("a")(lambda job: None)
-    options = {"kafka": kafka, "topic": topic, "group_id": unique("group")}
+    client = {"bootstrap.servers": kafka, "group.protocol": protocol}
+    options: dict[str, Any] = {"kafka": client, "topic": topic, "group_id": unique("group")}
     one = bench.executor(**options)
     wait_until(lambda: len(mine(one)) == PARTITIONS, what="all partitions")
     two = bench.executor(**options)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from compactory.errors import ConfigError
@@ -93,6 +94,27 @@ def test_a_coroutine_that_did_not_run_is_no_success(bench: Bench, connected: boo
     bench.wait_for(job, "failed")
     (error,) = bench.column("SELECT last_error FROM compactory.jobs WHERE id = %s", job)
     assert "make the handler an async def" in error
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_a_handler_that_ends_the_transaction_has_failed(bench: Bench, ending: str, is_async: bool) -> None:
+    """Guarantee 14: else the job succeeds, and what was written is lost, or is there without it."""
+
+    def work(job: Job, conn: psycopg.Connection) -> None:
+        conn.execute("INSERT INTO effects (job) VALUES (%s)", [job.id])
+        conn.execute(ending)
+
+    async def work_async(job: Job, conn: psycopg.AsyncConnection) -> None:
+        await conn.execute("INSERT INTO effects (job) VALUES (%s)", [job.id])
+        await conn.execute(ending)
+
+    bench.jobs.handler("a", retry=Retry(max_attempts=1))(work_async if is_async else work)
+    bench.executor()
+    job = bench.enqueue("a")
+    bench.wait_for(job, "failed")
+    (error,) = bench.column("SELECT last_error FROM compactory.jobs WHERE id = %s", job)
+    assert "use conn.transaction()" in error
 
 
 def test_a_handler_that_yields_is_refused() -> None:

@@ -134,6 +134,21 @@ def set_aside(bench: Bench, *records: tuple[str, str]) -> str:
     return topic
 
 
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_a_handler_that_ends_the_transaction_stops_the_sink(bench: Bench, ending: str) -> None:
+    """Guarantee 16: else the offset moves without what was written, or what was written stays without the offset."""
+
+    def ends(connection: psycopg.Connection[Any], records: Records) -> None:
+        count(connection, records)
+        connection.execute(ending)
+
+    topic = bench.topic()
+    bench.produce(topic, [("a", "1")])
+    with pytest.raises(SinkStopped, match="its handler ended the transaction"):
+        bench.sink(topic, ends).wait(30)
+    assert bench.offset(topic) == 0
+
+
 def test_a_sink_that_stops_now_applies_what_comes_before_a_key_that_was_set_aside(bench: Bench) -> None:
     """Guarantee 16: also where records were set aside by a sink that went on."""
     topic = set_aside(bench, ("p", "bad 1"))

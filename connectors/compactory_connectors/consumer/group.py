@@ -21,7 +21,7 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-__all__ = ["Fetched", "Group", "Locate", "Position"]
+__all__ = ["Fetched", "Group", "Locate", "Position", "membership"]
 
 log = structlog.get_logger("compactory.consumer")
 
@@ -36,12 +36,16 @@ _CLASSIC: dict[str, Any] = {
     "partition.assignment.strategy": "cooperative-sticky",
     "session.timeout.ms": 10_000,  # a killed process keeps its partitions for as long; the library's 45 s is an outage
 }
-"""Of the classic group protocol. With ``group.protocol=consumer`` (KIP-848) the broker decides both."""
 
 _SECONDS = 20.0  # for the group's offsets: Kafka ends the transaction of a process that died within 10
 
 _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
+
+
+def membership(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """How these client properties join a group. With ``group.protocol=consumer`` (KIP-848) the broker decides that."""
+    return {} if properties.get("group.protocol") == "consumer" else _CLASSIC
 
 
 @dataclass(slots=True, eq=False)
@@ -82,10 +86,10 @@ class Group:
     ) -> None:
         self._stopped = stopped
         given = {**properties, **kafka.properties()}
-        classic = {} if given.get("group.protocol") == "consumer" else _CLASSIC
-        self._consumer: Consumer = kafka.member({**_DEFAULTS, **classic, **properties, "group.id": group})
+        joins = membership(given)
+        self._consumer: Consumer = kafka.member({**_DEFAULTS, **joins, **properties, "group.id": group})
         self._name = group
-        strategy = {**classic, **given}.get("partition.assignment.strategy")
+        strategy = {**joins, **given}.get("partition.assignment.strategy")
         self._incremental = strategy is None or "cooperative" in str(strategy)
         self.positions: dict[Partition, Position | None] = {}
         self.ends: dict[Partition, int] = {}

@@ -263,6 +263,7 @@ class Attempts:
             try:
                 async with connection.transaction():
                     await handler.function(job, connection)
+                    _still_open(connection)
                     cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
                     if await cursor.fetchone() is None:
                         raise LeaseLost(_TAKEN)
@@ -332,6 +333,7 @@ def _connected(attempt: Attempt, job: Job[Any], done: Outcome, connection: psyco
     try:
         with connection.transaction():
             _returned(attempt.handler.function(job, connection))
+            _still_open(connection)
             if connection.execute(query("jobs/finish"), outcomes_json([done])).fetchone() is None:
                 raise LeaseLost(_TAKEN)
     finally:
@@ -346,6 +348,12 @@ def _returned(result: object) -> None:
     if isinstance(result, Coroutine):
         result.close()
         raise TypeError("the handler returned a coroutine, which did not run: make the handler an async def")
+
+
+def _still_open(connection: psycopg.BaseConnection[Any]) -> None:
+    """Raise RuntimeError where the handler has ended the transaction, as its writes would not commit with the job."""
+    if _is_over(connection):
+        raise RuntimeError("the handler ended its job's transaction by COMMIT or ROLLBACK: use conn.transaction()")
 
 
 def _is_over(connection: psycopg.BaseConnection[Any]) -> bool:

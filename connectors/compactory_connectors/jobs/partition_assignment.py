@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
+from compactory_connectors.consumer.group import membership
 
 from .table import Assigned
 
@@ -187,10 +188,8 @@ class OwnConsumer:
         own = {
             "group.id": self._group_id,
             "enable.auto.commit": False,
-            "session.timeout.ms": 10_000,  # as long as an executor may be silent in Postgres
-            "heartbeat.interval.ms": 2_000,
-            "partition.assignment.strategy": "cooperative-sticky",
             "auto.offset.reset": "latest",
+            **membership(self._kafka.properties()),
         }
         with kafka_errors("join a group", self._kafka.bootstrap, lambda: None):
             self._consumer = Consumer(self._kafka.properties(**own))

@@ -15,6 +15,7 @@ from traceback import extract_tb
 from typing import Any, NoReturn
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from compactory.errors import CompactoryError
 from compactory.ingest.gc_tuning import collector_paused
@@ -118,6 +119,9 @@ class Applying:
                 self._isolate(list(records), failed, blocked, stops=self.stops)
             else:
                 self._call(records, failed)
+            if self.connection.info.transaction_status is TransactionStatus.IDLE:
+                raise SinkStopped(f"sink {self.sink!r}: its handler ended the transaction of the offset by COMMIT or"
+                                  " ROLLBACK: use conn.transaction()")  # fmt: skip
             if not self.stops:
                 self._keep(failed)
             elif failed:
