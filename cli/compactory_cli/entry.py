@@ -33,6 +33,8 @@ def run() -> None:
         from .main import run as main
 
         main()
+    except KeyboardInterrupt:  # while the commands are imported
+        sys.exit(130)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:

@@ -101,6 +101,6 @@ def _exit_codes() -> list[list[str]]:
         failure.USAGE: "bad usage or configuration; every problem is named",
         failure.UNREACHABLE: "an outside system was not reached in time",
         failure.LEASE_LOST: "another source took over this connector, or runs it",
-        130: "ended by Ctrl-C",
+        130: "ended by Ctrl-C; with `--once` also by SIGTERM, before it was done",
     }
     return [[str(number), text] for number, text in meanings.items()]

@@ -41,3 +41,10 @@ def test_a_missing_extra_is_named(package: str, extra: str, arguments: list[str]
     assert done.returncode == 2, done.stderr
     assert f"pip install 'compactory[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_before_a_command_begins_is_no_traceback() -> None:
+    script = HIDE.format(package="typer", arguments=["--help"]).replace("raise ModuleNotFoundError", "raise INT #")
+    script = f"INT = KeyboardInterrupt\n{script}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (130, "")

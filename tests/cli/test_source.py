@@ -234,17 +234,24 @@ def test_a_database_that_is_not_there_is_exit_code_3(compactory: Shell, article:
     assert outcome.error["system"] == "Postgres"
 
 
-def test_ctrl_c_stops_it_while_it_waits_for_kafka(compactory: Shell, article: Article) -> None:
-    running = compactory.start("source", "run", *article.arguments, "--kafka", NOBODY_HOME, "--log-level", "info")
+@pytest.mark.parametrize(("once", "code"), [((), 0), (("--once",), 130)])
+def test_ctrl_c_stops_it_while_it_waits_for_postgres(
+    compactory: Shell, article: Article, once: tuple[str, ...], code: int
+) -> None:
+    """What was to be published once is not, and no scheduler may take it for done."""
+    altered(compactory, article, connection__url=f"jdbc:postgresql://{NOBODY_HOME}/db")
+    words = (*once, *article.arguments, "--kafka", NOBODY_HOME, "--log-level", "info")
+    running = compactory.start("source", "run", *words)
     try:
         assert running.stderr is not None
         while "source waits" not in (line := running.stderr.readline()):
             assert line, "it ended by itself"
         running.send_signal(signal.SIGINT)
-        running.communicate(timeout=30)
+        out, _ = running.communicate(timeout=30)
     finally:
         running.kill()
-    assert running.returncode == 0
+    assert running.returncode == code
+    assert " stopped: nothing was sent" in out
 
 
 def await_topic(kafka: str, topic: str) -> None:

@@ -105,6 +105,13 @@ def test_a_wrong_password_is_refused_and_never_printed(compactory: Shell, guarde
     assert "wr0ng" not in outcome.err
 
 
+def test_a_role_that_does_not_exist_is_no_outage(compactory: Shell, terminals: str) -> None:
+    outcome = compactory("sql", "status", "--postgres", terminals.replace("postgres@", "absent@"))
+    assert outcome.code == 2
+    assert "refused the login: connection failed" in outcome.err
+    assert 'role "absent" does not exist' in outcome.err
+
+
 def test_a_role_without_rights_is_told_so(compactory: Shell, guarded: str) -> None:
     outcome = compactory("sql", "install", COMPACTORY_POSTGRES=guarded)
     assert outcome.code == 2

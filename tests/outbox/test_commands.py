@@ -72,3 +72,22 @@ def test_a_relay_shows_itself_and_ends_well(bench: Bench) -> None:
     finally:
         relay.kill()
     assert bench.info(topic, "locked_by") is None
+
+
+def test_a_relay_that_is_stopped_before_all_is_sent_is_not_done(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.publish(topic, "1")
+    bench.drain()
+    bench.publish(topic, "2")
+    bench.sql.execute("UPDATE compactory.kafka_topic_info SET locked_by = 'x', locked_at = clock_timestamp() + '9 s'")
+    command = [sys.executable, "-m", "compactory_cli", "outbox", "run", "--once"]
+    urls = ["--postgres", bench.url, "--kafka", bench.address]
+    relay = subprocess.Popen([*command, *urls], stdout=subprocess.PIPE, text=True)
+    try:
+        senders = "SELECT count(*) > 2 FROM pg_stat_activity WHERE application_name LIKE 'compactory-outbox %'"
+        wait_until(lambda: bench.sql.execute(senders).fetchone() == (True,), what="the relay's sessions")
+        relay.send_signal(signal.SIGTERM)
+        out, _ = relay.communicate(timeout=30)
+    finally:
+        relay.kill()
+    assert (relay.returncode, out) == (130, "outbox stopped: nothing was sent\n")

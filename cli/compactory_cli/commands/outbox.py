@@ -50,12 +50,20 @@ def run(
     from compactory_connectors.outbox.worker import OutboxWorker
 
     relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
-    ended = run_worker(relay, OutboxWorker(relay), health, relay.drain if once else Event.wait)
+    complete = True
+
+    def wait(stop: Event) -> None:
+        nonlocal complete
+        complete = relay.drain(stop) if once else stop.wait()
+
+    ended = run_worker(relay, OutboxWorker(relay), health, wait)
     sent = relay.board.picture()["sent"]
     what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items())) or "nothing was sent"
-    answer({"sent": sent}, f"[bold]outbox[/] {'done' if once else 'stopped'}: {what}", as_json=flags.json)
+    answer({"sent": sent}, f"[bold]outbox[/] {'done' if once and complete else 'stopped'}: {what}", as_json=flags.json)
     if not ended:
         raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
+    if not complete:
+        raise KeyboardInterrupt
     if once:
         with _connected(flags) as connection:
             statuses = _statuses(connection, topic)

@@ -35,6 +35,8 @@ def run_sources(
 ) -> None:
     """Run every connector and say at the end what was sent. Raises what the first one raised that failed.
 
+    With ``once`` it raises KeyboardInterrupt if a signal has stopped it before all was published.
+
     ``health`` shows the sources to the outside while they run.
     """
     sources = [Source(connector, kafka, create_topics=create_topics) for connector in connectors]
@@ -50,12 +52,15 @@ def run_sources(
             with Bars() as bars:
                 _join(threads, stop, lambda: bars.show(bars_of_loads(source.status() for source in sources)))
     _raise(failures)
+    interrupted = once and stop.is_set()
     statuses = [source.status() for source in sources]
     if as_json:
         print_json({"connectors": [_json(status) for status in statuses]})
     else:
         for status in statuses:
-            say(_line(status, "done" if once else "stopped"))
+            say(_line(status, "done" if once and not interrupted else "stopped"))
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:

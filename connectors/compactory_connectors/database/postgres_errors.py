@@ -19,6 +19,9 @@ _LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by th
 _DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote the text around them
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
+_REFUSED = re.compile(r'FATAL: (role ".*" (does not exist|is not permitted to log in)|no pg_hba.conf entry)')
+"""Of a login; libpq does not tell the SQLSTATE of a connection that failed."""
+
 
 @contextmanager
 def postgres_errors(connection: Connection) -> Iterator[None]:
@@ -35,6 +38,8 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         if "password authentication failed" in reason or "no password supplied" in reason:
             message = f"{place} refused the login: check user and password"
             raise ConfigError(message) from error
+        if error.sqlstate is None and _REFUSED.search(reason):
+            raise ConfigError(f"{place} refused the login: {reason}") from error
         if "permission denied" in reason:
             remedy = "compactory sql roles gives each component its rights"
             raise ConfigError(f"{place} refused: {reason}; {remedy}") from error

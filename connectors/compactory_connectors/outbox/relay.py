@@ -149,6 +149,8 @@ class OutboxRelay:
 
         Raises CompactoryError where something can't be sent, Unreachable where database or Kafka is away at the call.
         """
+        if stop.is_set():  # while it waited for Kafka at its start
+            return False
         self._until = self._check()
         self._shared.ending.set()
         self._wake_senders()
