@@ -17,7 +17,7 @@ from uuid import uuid4
 import psycopg
 from pyspark.sql import DataFrame
 
-from compactory.errors import CompactoryError, ConfigError
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.session import check_server
@@ -241,7 +241,8 @@ class PostgresTarget:
         again.close()
         done = self._done(self._connection)
         if done is None:
-            raise CompactoryError(f"{self._table.label}: the connection was lost, and nothing was changed: load again")
+            lost = f"{self._table.label}: the connection was lost, and nothing was changed: load again"
+            raise Unreachable("Postgres", lost)
         return Written(counts=done.counts)
 
     @contextmanager
