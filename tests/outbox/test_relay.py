@@ -428,3 +428,16 @@ def test_a_take_over_that_fails_half_way_repeats_nothing(
     wait_until(lambda: bench.left() == 0, what="the take-over")
     assert calls
     assert bench.values(topic) == [f"{n}" for n in range(BATCH * 3)]
+
+
+def test_a_topic_that_takes_no_records_keeps_no_other_waiting(bench: Bench) -> None:
+    """Guarantee 15: Kafka's answer comes while records of the other topic are produced, and ends the producer."""
+    topic, refused = bench.topic(), "__transaction_state"
+    with bench.sql.transaction():
+        bench.sql.execute(
+            "SELECT count(compactory.publish(%s, n::text, 'k')) FROM generate_series(1, 20000) n", [topic]
+        )
+        bench.sql.execute("SELECT compactory.publish(%s, 'v', 'k')", [refused])
+    bench.relay(threads=1)
+    wait_until(lambda: len(bench.values(topic)) == 20_000, what="the other topic")
+    wait_until(lambda: "Topic authorization failed" in (bench.info(refused, "last_error") or ""), what="the reason")

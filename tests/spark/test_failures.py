@@ -34,12 +34,17 @@ def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
         (thrown("ConnectException", "refused"), Unreachable, "ConnectException: refused"),
         (thrown("SparkException", "job", thrown("OutOfMemoryError", "heap")), CompactoryError, "ran out of memory"),
         (
+            thrown("SparkException", "job", thrown("IOException", "No space left on device")),
+            CompactoryError,
+            "local.dir",
+        ),
+        (
             thrown("SparkException", "job", thrown("RuntimeException", "x is none")),
             _SparkFailed,
             "failed: x is none",
         ),
     ],
-    ids=["driver", "postgres", "server", "memory", "other"],
+    ids=["driver", "postgres", "server", "memory", "disk", "other"],
 )
 def test_the_innermost_exception_is_told(error: Any, kind: type[Exception], told: str) -> None:
     found = _of_java(error)

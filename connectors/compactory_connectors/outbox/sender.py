@@ -86,6 +86,7 @@ class Sender:
         self._number = number
         self._taken: set[str] = set()  # topics that the keeper gives to nobody else
         self._lost: dict[str, Pending] = {}  # topics whose lock is held: to be taken over from this name after an error
+        self._apart = False  # those are sent one by one, as one of them is at fault
         self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
 
     def run(self) -> None:
@@ -115,8 +116,11 @@ class Sender:
                 yield
 
     def _work(self) -> None:
-        if self._lost and not self._shared.stop.is_set():
-            self._serve([*self._lost.values()])
+        lost = [*self._lost.values()]
+        for group in [[each] for each in lost] if self._apart else [lost]:
+            if group and not self._shared.stop.is_set():
+                self._serve(group)
+        self._apart = False
         while (pending := self._shared.work.get()) is not None and not self._shared.stop.is_set():
             self._shared.busy.add(self._number)
             group = self._with_others(pending)
@@ -156,10 +160,11 @@ class Sender:
         last = self._fence(lapsed) if lapsed is not None else {}
         pending = {each.topic: each for each in group}
         held = [Held(pending[claim.topic], claim) for claim in self._table.claim(group, last)]
-        self._lost = {each.topic: Pending(each.topic, self._holder, own=True) for each in held}
+        others = {topic: each for topic, each in self._lost.items() if topic not in pending}
+        self._lost = others | {each.topic: Pending(each.topic, self._holder, own=True) for each in held}
         self._shared.board.sends(self._holder, self._lost)
         if held and lapsed is not None:
-            log.info("topics taken over", topics=[*self._lost], holder=lapsed)
+            log.info("topics taken over", topics=[each.topic for each in held], holder=lapsed)
         self._drain(held)
 
     def _drain(self, held: list[Held], *, keep: bool = True) -> None:
@@ -268,8 +273,14 @@ class Sender:
             each.batch = following.get(each.topic, UNREAD)
 
     def _narrow(self, held: Sequence[Held], error: TopicRefused) -> list[Held]:
-        """Find the message that is refused: send each topic by itself, then fewer messages, until it is alone."""
+        """Find the message that is refused: send each topic by itself, then fewer messages, until it is alone.
+
+        Raises the error if that needs another session.
+        """
+        self._apart = not self._publisher.usable
         if len(held) > 1:
+            if self._apart:
+                raise error
             for each in sorted(held, key=lambda each: len(each.batch.rows)):
                 each.batch = UNREAD
                 self._drain([each], keep=False)
@@ -278,11 +289,15 @@ class Sender:
         rows, only.batch = only.batch.rows, UNREAD
         if error.code not in _POISON:
             self._fail(only, str(error))
+            if self._apart:
+                raise error
             return []
         if len(rows) > 1:
             self._limits[only.topic] = max(1, len(rows) // 8)
         else:
             self._set_aside(only.topic, rows[0][0], str(error))
+        if self._apart:
+            raise error
         return [only]
 
     def _set_aside(self, topic: str, message: int, reason: str) -> None:

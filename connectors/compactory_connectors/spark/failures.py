@@ -25,6 +25,11 @@ _NOT_CONNECTED: Final = "08"
 _MEMORY: Final = (
     "Spark ran out of memory: give it more (--conf spark.driver.memory=4g, or spark.executor.memory) or more"
 )
+_FULL: Final = "No space left on device"
+_ROOM: Final = (
+    "a disk is full: make room where the output goes, or name a larger folder for Spark's temporary files by --conf"
+    " spark.local.dir=DIR"
+)
 _NO_MODULE: Final = "No module named 'compactory"
 _OTHER_PYTHON: Final = (
     "Spark's workers run a Python that has no Compactory: set PYSPARK_PYTHON to one that has it, before the session"
@@ -127,4 +132,4 @@ def _of_text(said: str, kind: str = "") -> CompactoryError:
     text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says
     if lost := next((line for line in lines if line.startswith("psycopg.")), None):
         return Unreachable("Postgres", f"Spark's tasks lost Postgres: {lost[:_LONGEST]}")
-    return _SparkFailed(text[:_LONGEST])
+    return CompactoryError(_ROOM) if _FULL in said else _SparkFailed(text[:_LONGEST])

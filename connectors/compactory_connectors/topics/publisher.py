@@ -98,6 +98,7 @@ class Publisher:
     """A producer of one holder of a transactional id. Owned by one thread.
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
+    After TopicRefused, ``usable`` says whether it has to be closed: the client may not get rid of the transaction.
     ``longest`` is the number of seconds after which Kafka ends a transaction. Raises what ``lease`` raises, and:
 
     - TopicRefused: the records or their topic are at fault.
@@ -250,7 +251,8 @@ class Publisher:
                 if transaction and self._transactions:
                     self._began = time.monotonic()
                     self._producer.begin_transaction()
-                yield
+                with self._reasons():
+                    yield
                 if transaction and self._transactions:
                     self._producer.commit_transaction(self._timeout)
                     self._began = None
@@ -274,20 +276,28 @@ class Publisher:
             raise
         self.usable = True
 
+    @contextmanager
+    def _reasons(self) -> Iterator[None]:
+        """Raise why the transaction has failed in place of the client's word that it has: no record is taken then."""
+        try:
+            yield
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._STATE:  # noqa: SLF001 - the client's own name
+                self._producer.begin_transaction()  # refused, as one is open; of one that has failed it says why
+            raise
+
     def _give_up_what_is_refused(self, error: Exception) -> None:
-        """Raise TopicRefused where it was for records or their topic alone, and nothing is left of what was sent."""
+        """Raise TopicRefused where it was for records or their topic alone; usable if nothing is left of them."""
         cause = error.__cause__
         refused = self._failure or (cause.args[0] if isinstance(cause, KafkaException) and cause.args else None)
         if refused is None or refused.code() not in _REFUSALS:
             return
-        try:
+        with suppress(KafkaException):  # the client (2.16) ends for good if Kafka has taken no partition yet
             self._producer.purge()
             self._producer.flush(_SHORT)
             if self._transactions:
                 self._producer.abort_transaction(_SHORT)
-        except KafkaException:
-            return
-        self._failure = self._began = None
-        self.usable = True
+            self._failure = self._began = None
+            self.usable = True
         reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
         raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}", refused.code()) from error
