@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial, partialmethod
 from typing import Any
@@ -23,6 +24,7 @@ from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.outbox.worker import OutboxWorker
+from compactory_connectors.topics.publisher import Publisher
 from compactory_connectors.topics.topic_reader import read
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS
@@ -441,3 +443,22 @@ def test_a_topic_that_takes_no_records_keeps_no_other_waiting(bench: Bench) -> N
     bench.relay(threads=1)
     wait_until(lambda: len(bench.values(topic)) == 20_000, what="the other topic")
     wait_until(lambda: "Topic authorization failed" in (bench.info(refused, "last_error") or ""), what="the reason")
+
+
+def test_a_kafka_that_is_slow_gets_smaller_batches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 12: under a quota, say, a batch of the usual size takes longer than a transaction may."""
+    transact = Publisher.transact
+
+    def slow(publisher: Publisher, send: Callable[[Any], object]) -> None:
+        def sent(producer: Any) -> None:
+            send(producer)
+            if len(producer) > 50:
+                raise Unreachable("Kafka", "it takes records too slowly")
+
+        transact(publisher, sent)
+
+    monkeypatch.setattr(Publisher, "transact", slow)
+    topic = bench.topic()
+    bench.sql.execute("SELECT count(compactory.publish(%s, n::text, 'k')) FROM generate_series(1, 60) n", [topic])
+    bench.relay(threads=1)
+    bench.wait_for(topic, *map(str, range(1, 61)))

@@ -48,6 +48,7 @@ _SLICE = 500  # messages after which the next batch is received as far as it is 
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
 _LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
+_QUICK = 2.0  # seconds that a transaction may take before batches that were made smaller grow again
 _KEEP = 0.5  # seconds that a lock is kept for more messages
 
 _POISON = frozenset({
@@ -186,6 +187,9 @@ class Sender:
             except TopicRefused as error:
                 held = self._narrow(held, error)
                 continue
+            except CompactoryError:
+                self._shrink(held)  # Kafka may be too slow for that many
+                raise
             for each in held:
                 each.claim = behind[each.topic]
                 each.batch = each.batch if each.batch.rows else UNREAD
@@ -260,14 +264,15 @@ class Sender:
                     self._table.receive()
             following.update(finish())
 
+        began = time.monotonic()
         if held:
             with self._table.sending(held, ahead, _BYTES // len(held)) as finish:
                 self._publisher.transact(produce)
         for each in held:
             self._shared.board.sent(each.topic, len(kept[each.topic]))
-            limit = self._limits.pop(each.topic, None)
-            if limit is not None and limit * 4 < self._shared.batch:
-                self._limits[each.topic] = limit * 4
+            if each.topic in self._limits and time.monotonic() - began < _QUICK:
+                limit = self._limits.pop(each.topic) * 4
+                self._limits |= {each.topic: limit} if limit < self._shared.batch else {}
             each.done = sent[each.topic].ids
             each.largest = max(each.largest, len(each.done))
             each.batch = following.get(each.topic, UNREAD)
@@ -286,19 +291,22 @@ class Sender:
                 self._drain([each], keep=False)
             return []
         only = held[0]
+        self._shrink(held)
         rows, only.batch = only.batch.rows, UNREAD
         if error.code not in _POISON:
             self._fail(only, str(error))
             if self._apart:
                 raise error
             return []
-        if len(rows) > 1:
-            self._limits[only.topic] = max(1, len(rows) // 8)
-        else:
+        if len(rows) == 1:
             self._set_aside(only.topic, rows[0][0], str(error))
         if self._apart:
             raise error
         return [only]
+
+    def _shrink(self, held: Sequence[Held]) -> None:
+        """Read fewer messages of these topics next time."""
+        self._limits |= {each.topic: max(1, len(each.batch.rows) // 8) for each in held if each.batch.rows}
 
     def _set_aside(self, topic: str, message: int, reason: str) -> None:
         self._table.set_aside(topic, message, reason, holds=self._rules(topic).on_failure == "wait")
