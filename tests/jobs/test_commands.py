@@ -78,6 +78,7 @@ def test_an_executor_shows_itself_and_operators_do_their_round(
         assert run(bench, "cancel", str(unknown)) == {"jobs": 1}
         for order in ("cancel", "retry", "discard"):
             run(bench, order, "999999", code=1)
+            run(bench, order, str(good), code=1)  # it has succeeded
         run(bench, "cancel", code=2)
         metrics = urllib.request.urlopen(f"http://{place}/metrics", timeout=5).read().decode()
         assert 'compactory_jobs_runs_total{outcome="succeeded",type="a"} 2.0' in metrics.replace(

@@ -203,6 +203,8 @@ def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], ac
             names = ", ".join(map(str, unknown))
             raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
         count = act(connection)
+    if ids and not count:
+        raise CompactoryError("nothing was changed: the jobs are in no state for that; see compactory jobs show")
     print_count(count, "job", outcome, as_json=flags.json)
 
 
