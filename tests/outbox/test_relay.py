@@ -23,6 +23,7 @@ from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
+from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.outbox.worker import OutboxWorker
 from compactory_connectors.topics.publisher import Publisher
 from compactory_connectors.topics.topic_reader import read
@@ -462,3 +463,14 @@ def test_a_kafka_that_is_slow_gets_smaller_batches(bench: Bench, monkeypatch: py
     bench.sql.execute("SELECT count(compactory.publish(%s, n::text, 'k')) FROM generate_series(1, 60) n", [topic])
     bench.relay(threads=1)
     bench.wait_for(topic, *map(str, range(1, 61)))
+
+
+def test_a_number_of_waiting_messages_that_was_not_counted_to_its_end_is_told_so(bench: Bench) -> None:
+    topic = "b1"
+    bench.sql.execute(
+        "INSERT INTO compactory.kafka_topic_info (topic) SELECT 'b' || n FROM generate_series(1, 9999) AS n"
+    )
+    for more, published in ((False, 9), (True, 1), (True, 5)):
+        bench.sql.execute("SELECT compactory.publish(%s, 'v', 'k') FROM generate_series(1, %s)", [topic, published])
+        (status,) = [item for item in topic_statuses(bench.sql) if item.topic == topic]
+        assert (status.pending, status.more) == (10 if more else 9, more)

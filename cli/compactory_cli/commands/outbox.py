@@ -152,7 +152,7 @@ def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything:
 def _row(item: TopicStatus) -> tuple[object, ...]:
     return (
         marked("bold", item.topic),
-        number(item.pending) + ("+" if item.pending >= 100_000 else ""),
+        number(item.pending) + ("+" if item.more else ""),
         seconds(item.oldest) if item.pending else None,
         alarming(item.failed),
         number(item.waiting),

@@ -48,6 +48,7 @@ def configure_logging(configuration: Configuration, default: LogLevel) -> None:
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, hide_secrets, _renderer(form)],
     )
     handler.setFormatter(_Plain(general) if form is LogFormat.JSON else general)
+    handler.addFilter(lambda record: not record.exc_info or record.exc_info[0] is not KeyboardInterrupt)  # py4j's
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.value.upper())

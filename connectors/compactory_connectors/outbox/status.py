@@ -23,7 +23,7 @@ __all__ = ["Board", "TopicStatus", "topic_statuses"]
 class TopicStatus:
     """One topic. ``oldest`` and ``locked_seconds`` are ages in seconds.
 
-    ``pending`` is counted up to an equal share, for each topic, of 100,000.
+    ``pending`` is counted up to an equal share, for each topic, of 100,000; ``more``: there may be more than that.
     """
 
     topic: str
@@ -34,6 +34,7 @@ class TopicStatus:
     last_error: str | None
     max_bytes: int | None
     pending: int
+    more: bool
     oldest: float
     failed: int
     waiting: int

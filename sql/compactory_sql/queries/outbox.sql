@@ -190,8 +190,9 @@ SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true F
 -- Every topic that a relay has seen, and those given: messages that wait (counted up to 100,000 of all topics, from the
 -- index), the age of the first in seconds, who holds it, what failed.
 SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)::float8 AS locked_seconds, i.error, i.retries,
-       i.last_error, i.max_bytes, p.pending, p.oldest, f.failed, f.waiting
-  FROM (SELECT topic, locked_by, locked_at, error, retries, last_error, max_bytes, reached FROM compactory.kafka_topic_info
+       i.last_error, i.max_bytes, p.pending, p.pending >= s.most AS more, p.oldest, f.failed, f.waiting
+  FROM (SELECT greatest(1, 100000 / (1 + count(*))) AS most FROM compactory.kafka_topic_info) AS s
+ CROSS JOIN (SELECT topic, locked_by, locked_at, error, retries, last_error, max_bytes, reached FROM compactory.kafka_topic_info
          UNION ALL
         SELECT topic, NULL, NULL, false, 0, NULL, NULL, 0 FROM unnest(%(topics)s::text[]) AS t (topic)
          WHERE NOT EXISTS (SELECT FROM compactory.kafka_topic_info AS k WHERE k.topic = t.topic)) AS i
@@ -200,7 +201,7 @@ SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)
                                                                          WHERE m.topic = i.topic AND m.id > i.reached
                                                                          ORDER BY m.topic, m.id LIMIT 1))::float8, 0) AS oldest
                   FROM (SELECT FROM compactory.kafka_messages AS m WHERE m.topic = i.topic AND m.id > i.reached
-                         ORDER BY m.topic, m.id LIMIT (SELECT 100000 / (1 + count(*)) FROM compactory.kafka_topic_info)) AS b) AS p ON true
+                         ORDER BY m.topic, m.id LIMIT s.most) AS b) AS p ON true
   JOIN LATERAL (SELECT count(*) FILTER (WHERE reason IS NOT NULL) AS failed, count(*) FILTER (WHERE reason IS NULL) AS waiting
                   FROM compactory.kafka_failed_messages AS m WHERE m.topic = i.topic) AS f ON true
  ORDER BY i.topic;
