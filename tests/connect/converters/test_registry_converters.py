@@ -251,7 +251,8 @@ class Answers(BaseHTTPRequestHandler):
         self.seen.append((self.path, self.headers["Authorization"], body))
         subject = self.path.split("/")[2]
         status = int(subject.split("-")[0]) if subject[0].isdigit() else 200
-        answer = json.dumps({"id": 41} if status == 200 else {"error_code": status * 100 + 1, "message": "refused"})
+        good = {} if subject.startswith("none") else {"id": 41}
+        answer = json.dumps(good if status == 200 else {"error_code": status * 100 + 1, "message": "refused"})
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(answer)))
@@ -347,6 +348,12 @@ def test_an_address_without_a_scheme_is_refused_and_not_shown(written: str) -> N
     made, problems = read_converter(AVRO, {"schema.registry.url": written})
     assert made is None
     assert problems == [".schema.registry.url: every address must begin with http:// or https://"]
+
+
+def test_a_program_that_answers_in_place_of_a_registry(address: str) -> None:
+    render = converter(AVRO, f"http://{address}").at("none", "value").compile(record(), POSITIONS)
+    with pytest.raises(Unreachable, match="Schema Registry was not reached: another program answers there"):
+        render(ROW)
 
 
 def test_a_registry_that_is_not_there() -> None:

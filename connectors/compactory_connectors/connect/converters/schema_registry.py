@@ -158,7 +158,8 @@ class Registry:
             return int(newest.schema_id)
         made = Schema(schema, kind)
         if self.register and not self.dry:
-            return int(self._asked(lambda: client.register_schema(name, made, self.normalize), name))
+            number: int = self._asked(lambda: int(client.register_schema(name, made, self.normalize)), name)
+            return number
         found = self._asked(lambda: client.lookup_schema(name, made, self.normalize), name, missing=self.dry)
         return int(found.schema_id) if found else 0
 
