@@ -70,6 +70,8 @@ def test_a_client_reads_what_it_wrote_and_raises_the_servers_errors(serving: Ser
         with pytest.raises(WriteRefused) as refused:
             client.directory("tenants").put("c", {"seats": 1})
         assert "email" in refused.value.problems[0]
+        for key in (".", ".."):
+            assert tenants.put(key, Tenant(f"dots{key}@x")) == tenants.get(key)
         tenants.delete("a/b", idempotency_key="once")
         tenants.delete("a/b", idempotency_key="once")
         with pytest.raises(EntryMissing):
@@ -233,6 +235,20 @@ def test_a_proxy_that_asks_for_a_pause_gets_it_or_no_further_request() -> None:
     assert script == [stored]
     entries, _ = scripted(limited("Wed, 21 Oct 2026 07:28:00 GMT"), stored)
     assert entries.put("k", {}).etag == "e"
+
+
+@pytest.mark.parametrize("token", ["secret\n", "", "a b", "ü"])
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ConfigError, match="token: must be ASCII without spaces") as refused:
+        Client("http://here", token=token)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_request_that_can_not_be_sent_is_nobodys_outage() -> None:
+    entries, script = scripted(httpx2.LocalProtocolError("Illegal header value"), BUSY)
+    with pytest.raises(ConfigError, match="no line breaks in an entity tag or Idempotency-Key"):
+        entries.put("k", {}, idempotency_key="a\nb")
+    assert script == [BUSY]
 
 
 def test_a_redirect_is_never_followed() -> None:

@@ -35,6 +35,10 @@ class _Settings(Generic[H]):
     ) -> None:
         if httpx2.URL(url).scheme not in {"http", "https"}:
             raise ConfigError(f"url: must be http://HOST[:PORT] or https://HOST[:PORT], not {url!r}")
+        if token is not None and not (token.isascii() and token.split() == [token]):
+            raise ConfigError(
+                "token: must be ASCII without spaces; one from a file may end with a line break, or be empty"
+            )
         self._url = url.rstrip("/")
         self._token = {} if token is None else {"authorization": f"Bearer {token}"}
         self._timeout, self._wait = timeout, wait

@@ -27,7 +27,7 @@ from compactory.client.failures import (
 from compactory.codec.decoding import decoder
 from compactory.codec.encoding import Encoding, json_bytes
 from compactory.directory import Directory
-from compactory.errors import CompactoryError, Unreachable, WriteFailed
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed
 from compactory.mastered.operation import Kind, Operation
 from compactory.token import Token
 
@@ -288,7 +288,8 @@ class Exchange(Generic[T]):
         return Written(key=line["key"], etag=line["etag"], token=token, created=line["status"] == 201)
 
     def _place(self, key: str) -> str:
-        return f"{self._path}/{quote(key, safe='')}"
+        written = "%2E" * len(key) if key in (".", "..") else quote(key, safe="")  # a client would go up a folder
+        return f"{self._path}/{written}"
 
     def _stored(self, key: str, answer: httpx2.Response) -> Stored[T]:
         etag, token = header_of(answer, "etag").strip('"'), Token.parse(header_of(answer, "compactory-offset"))
@@ -315,6 +316,10 @@ class Exchange(Generic[T]):
             return foreign(given)
         if isinstance(given, httpx2.Response):
             return failure_of(given.status_code, given.content, self._name, key)
+        if isinstance(given, httpx2.LocalProtocolError):
+            return ConfigError(
+                "the request can't be sent: HTTP takes no line breaks in an entity tag or Idempotency-Key"
+            )
         return Unreachable("HTTP", f"the server was not reached: {type(given).__name__}; check its address")
 
     def _last(self, request: Request, error: CompactoryError, key: str | None) -> CompactoryError:
