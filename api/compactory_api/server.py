@@ -169,8 +169,9 @@ class _Uvicorn(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.expire(now)
-            if self._replaced and not self._app.health.stopping and not self._app.health.live():
-                self.dead = self.should_exit = True
+            if self._replaced and not self._app.health.stopping:
+                before, self.dead = self.dead, not self._app.health.live()
+                self.should_exit |= before and self.dead  # not if the whole machine has stood still for a while
         if self._app.health.stopping and self._ticks_left is None:
             self._ticks_left = round(self._drain * 10)
         if self._ticks_left is not None:
