@@ -130,7 +130,7 @@ def stored(address: str, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]
         if "://" not in place:
             Path(place).parent.mkdir(parents=True, exist_ok=True)
             if not save(Path(place), topic, checkpoint, cuts):
-                raise BackendFailed(f"{place} is being written by another process; try again", place)
+                raise BackendFailed(f"{place} is being written just now, by another store or process; try again", place)
             return place
         system, path = _file_system(place)
         with tempfile.TemporaryDirectory() as folder:

@@ -166,7 +166,7 @@ def test_only_what_a_store_saved_is_replaced(tmp_path: Path) -> None:
             path.write_bytes(former)
         saving.stored(str(path), "t", read_to(1), [log.table.cut()])
         assert SavedFile(path, "t").checkpoint == read_to(1)
-    with written(path), pytest.raises(BackendFailed, match="is being written by another process"):
+    with written(path), pytest.raises(BackendFailed, match="is being written just now"):
         saving.stored(str(path), "t", read_to(1), [log.table.cut()])
 
 
