@@ -54,7 +54,7 @@ proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 ea
 
 versions: $(STAMP)  ## Tests of what meets Postgres, on PostgreSQL VERSIONS="13 14 15 16 17"
 	for version in $(VERSIONS); do TEST_POSTGRES=$$version $(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile \
-	  tests/sql tests/connect tests/source tests/spark/test_to_postgres.py tests/spark/test_verify_table.py || exit 1; done
+	  tests/sql tests/connect tests/source tests/outbox tests/jobs tests/sink tests/spark/test_to_postgres.py tests/spark/test_verify_table.py || exit 1; done
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
 	$(BIN)/python -m benchmarks $(ARGS) || failed=1; $(BIN)/python -m benchmarks report && exit $${failed:-0}

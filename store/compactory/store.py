@@ -216,8 +216,8 @@ class GlobalStore(BaseStore):
         """Write a directory's topic to a file or URL (fsspec), for ``Memory(bootstrap=…)``; return which it was.
 
         An ``address`` that ends with / is a folder. The file has all directories of the topic and fits stores that
-        define them alike. The store goes on meanwhile. Raises ConfigError (entries on disk), BackendFailed,
-        UnknownDirectory, NotReady, WaitTimeout, StoreFailed, StoreClosed.
+        define them alike. The store goes on meanwhile. Raises ConfigError (entries on disk, or a local file that no
+        store saved), BackendFailed, UnknownDirectory, NotReady, WaitTimeout, StoreFailed, StoreClosed.
         """
         topic = self[directory].directory.topic
         self._refuse_idle()

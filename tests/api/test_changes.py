@@ -196,6 +196,7 @@ def test_changes_that_are_gone_are_410_with_the_cursor_of_now(
     ("path", "method", "status", "problem"),
     [
         (PATH + "?since=x", "GET", 400, "bad-request"),
+        (PATH + "?lastEventId=topic;0:1", "GET", 400, "bad-request"),  # as some clients of browsers send it
         ("/v1/directories/other/watch", "GET", 404, "unknown-directory"),
         (PATH, "HEAD", 405, ""),
         (PATH, "POST", 405, "method-not-allowed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from compactory import (
     WriteRefused,
     WriteRules,
 )
-from compactory.client import AsyncClient, Client, Written
+from compactory.client import AsyncClient, Client, Entries, Written
 from compactory_api.protocol.access import Access, Scope
 from tests.api.serving import Serving
 from tests.cli.conftest import NOBODY_HOME, Shell
@@ -69,6 +70,8 @@ def test_a_client_reads_what_it_wrote_and_raises_the_servers_errors(serving: Ser
         with pytest.raises(WriteRefused) as refused:
             client.directory("tenants").put("c", {"seats": 1})
         assert "email" in refused.value.problems[0]
+        for key in (".", ".."):
+            assert tenants.put(key, Tenant(f"dots{key}@x")) == tenants.get(key)
         tenants.delete("a/b", idempotency_key="once")
         tenants.delete("a/b", idempotency_key="once")
         with pytest.raises(EntryMissing):
@@ -175,6 +178,87 @@ def test_a_write_is_repeated_with_its_key_and_an_unknown_outcome_is_never_called
     script[:] = [(403, {"type": "urn:compactory:problem:forbidden", "detail": "no"}, {})]
     with pytest.raises(ConfigError, match="no"):
         entries.put("k", {"n": 1})
+
+
+GATEWAY = httpx2.Response(504, html="<html>504 Gateway Time-out</html>")
+INTERNAL = httpx2.Response(500, json={"type": "urn:compactory:problem:internal", "status": 500})
+BUSY = httpx2.Response(503, json={"type": "urn:compactory:problem:stopping", "detail": "it shuts down"})
+WRITTEN = b'{"status":200,"key":"k","etag":"e","offset":"d:0:1"}\n'
+
+
+def scripted(*steps: httpx2.Response | Exception, timeout: float = 5) -> tuple[Entries[dict[str, Any]], list[Any]]:
+    """Entries of a server that answers by this script, and what is left of the script."""
+    script = list(steps)
+
+    def answer(_request: httpx2.Request) -> httpx2.Response:
+        step = script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    http = httpx2.Client(transport=httpx2.MockTransport(answer), follow_redirects=True)
+    return Client("http://here", timeout=timeout, http=http).directory("d"), script
+
+
+@pytest.mark.parametrize("lost", [GATEWAY, INTERNAL, httpx2.ReadError("cut off")], ids=["proxy", "500", "cut off"])
+def test_an_answer_that_does_not_say_what_was_done_leaves_it_unknown(lost: httpx2.Response | Exception) -> None:
+    entries, script = scripted(lost, httpx2.Response(200, content=WRITTEN))
+    with pytest.raises(WriteFailed, match="read the entries") as failed:
+        list(entries.bulk([Operation(kind="put", key="k", value={})]))
+    assert failed.value.unknown
+    assert len(script) == 1, "a bulk request was sent twice"
+    entries, _ = scripted(lost, *[BUSY] * 9, timeout=0.1)
+    with pytest.raises(WriteFailed) as failed:
+        entries.put("k", {})
+    assert failed.value.unknown == ("k",)
+
+
+@pytest.mark.parametrize("step", [BUSY, httpx2.Response(429), httpx2.ConnectTimeout(""), httpx2.ProxyError("")])
+def test_what_was_certainly_not_done_is_sent_again(step: httpx2.Response | Exception) -> None:
+    entries, script = scripted(step, httpx2.Response(200, content=WRITTEN))
+    assert [type(result) for result in entries.bulk([Operation(kind="put", key="k", value={})])] == [Written]
+    assert not script
+
+
+def test_a_proxy_that_asks_for_a_pause_gets_it_or_no_further_request() -> None:
+    def limited(seconds: str) -> httpx2.Response:
+        return httpx2.Response(429, headers={"retry-after": seconds})
+
+    stored = httpx2.Response(200, json={}, headers={"etag": '"e"', "compactory-offset": "d:0:7"})
+    entries, _ = scripted(limited("1"), stored)
+    began = time.monotonic()
+    assert entries.put("k", {}).etag == "e"
+    assert time.monotonic() - began >= 1
+    entries, script = scripted(limited("60"), stored)
+    with pytest.raises(Unreachable, match="429"):
+        entries.put("k", {})
+    assert script == [stored]
+    entries, _ = scripted(limited("Wed, 21 Oct 2026 07:28:00 GMT"), stored)
+    assert entries.put("k", {}).etag == "e"
+
+
+@pytest.mark.parametrize("token", ["secret\n", "", "a b", "ü"])
+def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(ConfigError, match="token: must be ASCII without spaces") as refused:
+        Client("http://here", token=token)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_request_that_can_not_be_sent_is_nobodys_outage() -> None:
+    entries, script = scripted(httpx2.LocalProtocolError("Illegal header value"), BUSY)
+    with pytest.raises(ConfigError, match="no line breaks in an entity tag or Idempotency-Key"):
+        entries.put("k", {}, idempotency_key="a\nb")
+    assert script == [BUSY]
+
+
+def test_a_redirect_is_never_followed() -> None:
+    """A PUT would become a GET, whose answer looks like that of a write."""
+    moved = httpx2.Response(302, headers={"location": "https://here/v1"})
+    stored = httpx2.Response(200, json={}, headers={"etag": '"e"', "compactory-offset": "d:0:7"})
+    entries, script = scripted(moved, stored)
+    with pytest.raises(ConfigError, match=r"http://here/v1/.*HTTP 302, to https://here/v1.* check the url"):
+        entries.put("k", {})
+    assert script == [stored]
 
 
 def test_put_and_delete_write_through_a_server(serving: Serving, compactory: Shell) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -18,8 +19,10 @@ from typing import IO
 
 import pytest
 
-from compactory import ConfigError
+from compactory import ConfigError, StoreFailed, testing
 from compactory_api.listen import Listen
+from compactory_api.protocol.access import Access
+from compactory_api.server import Server
 from tests.api.serving import ask
 from tests.cli.conftest import NOBODY_HOME, Shell
 from tests.store.topics import Topics, eventually
@@ -223,6 +226,34 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
     assert (alone.code, 'backend = "shared"' in alone.err) == (2, True)
     nope = compactory("serve", "nope-x", "--kafka", kafka, "--workers", "2", "--config", str(config))
     assert (nope.code, "does not exist" in nope.err) == (2, True)
+
+
+def test_one_of_several_processes_takes_requests_once_it_is_ready_and_ends_with_its_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Guarantee 7: what another process can answer waits for no process that loads, or keeps nothing up to date."""
+    store = testing.store({"d": {"a": {"n": 1}}}, start=False)
+    start, may_start, ended = store.start, threading.Event(), list[BaseException]()
+    monkeypatch.setattr(store, "start", lambda: may_start.wait(20) and start())
+    server, bound = Server(store, access=Access(), replaced=True), Listen("127.0.0.1", 0).bind()
+
+    def run() -> None:
+        try:
+            server.run(bound, after_load=True)
+        except StoreFailed as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    client = HTTPConnection("127.0.0.1", bound.getsockname()[1], timeout=20)
+    client.request("GET", "/v1/directories/d/entries/a")
+    assert not select.select([client.sock], [], [], 0.3)[0], "it answered before it was ready"
+    may_start.set()
+    assert client.getresponse().read() == b'{"n":1}'
+    client.close()
+    store.fail()
+    thread.join(20)
+    assert ended
 
 
 @pytest.mark.proof  # it takes the 30 seconds that a store waits for a broker

@@ -41,6 +41,9 @@ def test_several_topics_need_a_folder(compactory: Shell, kafka: str, topics: Top
     outcome = compactory("snapshot", one, two, "--to", str(tmp_path / "file"), "--kafka", kafka)
     assert outcome.code == 2
     assert "2 topics need a file each" in outcome.err
+    (tmp_path / "notes").write_text("mine", encoding="ascii")
+    outcome = compactory("snapshot", one, "--to", str(tmp_path / "notes"), "--kafka", kafka)
+    assert (outcome.code, "is not replaced" in outcome.err) == (2, True)
     outcome = compactory("snapshot", one, two, "--to", f"{tmp_path}/", "--kafka", kafka)
     assert outcome.code == 0
     assert len(list(tmp_path.glob("*.saved"))) == 2

@@ -326,6 +326,22 @@ def test_one_right_less_and_the_store_names_it(house: House) -> None:
         house.store()
 
 
+def test_a_right_that_goes_while_a_store_runs_is_named(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    """Guarantee 7: lookups go on, and so does reading once the right is back."""
+    house.create(house.topic)
+    house.grant("store", STORE)
+    with GlobalStore(house.server.client(STORE), [house.topic]) as store:
+        house.take(STORE, ResourceType.TOPIC, house.topic, AclOperation.READ)
+        house.produce(house.topic)
+        wait_until(lambda: f"reading '{house.topic}' was refused" in caplog.text, what="the line of the log")
+        assert store.ready
+        pattern = (ResourceType.TOPIC, house.topic, ResourcePatternType.LITERAL, f"User:{STORE}")
+        right = AclBinding(*pattern, "*", AclOperation.READ, AclPermissionType.ALLOW)
+        house.admin.create_acls([right])[right].result(10)
+        store.barrier(timeout=20)
+        assert dict(store[house.topic]) == {"left over": {}}
+
+
 def test_a_store_that_still_loads_needs_no_group_either(house: House) -> None:
     """The client looks for the coordinator of a group that nobody is in, and is refused while the store loads."""
     house.create(house.topic)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compactory import AsyncGlobalStore, Directory, Memory, StoreClosed, StoreState, testing
+from compactory import AsyncGlobalStore, Directory, Memory, StoreClosed, StoreFailed, StoreState, testing
 
 
 @pytest.fixture
@@ -82,6 +82,19 @@ def test_a_handler_that_exits_while_the_store_starts(on_term: Callable[[Any], No
         start()
     store.close()
     assert not of_store()
+
+
+def test_a_start_that_was_interrupted_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_began: float) -> None:
+        raise KeyboardInterrupt
+
+    store = testing.store({"d": {}}, start=False)
+    monkeypatch.setattr(store._engine, "load", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.start()
+    with pytest.raises(StoreFailed, match="the store failed: KeyboardInterrupt"):
+        store.start()
+    store.close()
 
 
 def test_a_cell_of_a_notebook_that_is_run_again() -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from compactory.entries.change import Change
@@ -27,7 +27,7 @@ from compactory.token import Cursor
 
 from .. import limits
 from ..protocol.document import DirectoryChange
-from ..protocol.http_errors import Stopping, TooManyConnections
+from ..protocol.http_errors import BadRequest, Stopping, TooManyConnections
 from ..protocol.openapi import problems, schema_of
 from ..protocol.problem import problem
 from ..protocol.values import embedder
@@ -37,6 +37,7 @@ __all__ = ["ChangeStreams", "change_routes"]
 log = logging.getLogger("compactory.api")
 
 _EVENTS = "text/event-stream"
+_PARAMETERS = frozenset({"prefix", "since"})
 _HEARTBEAT = 15.0  # seconds; proxies close connections that are silent for 60
 _MOST_BYTES = 16 << 10  # of values that are written at once: a slow client holds on to that much, and its socket's 64 K
 _SLICE = 64  # clients that are woken at a time, so that lookups go on in between
@@ -63,12 +64,15 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
     )
     async def watch(
         directory: str,
+        request: Request,
         since: Annotated[str | None, Query(description="A cursor: the id of the last event seen")] = None,
         prefix: Annotated[str, Query(description="Only keys that begin with this")] = "",
         last_event_id: Annotated[
             str | None, Header(description="The same as `since`, and goes before it; browsers send it to go on")
         ] = None,
     ) -> Response:
+        if unknown := sorted(request.query_params.keys() - _PARAMETERS):  # ignored, changes before now would be lost
+            raise BadRequest(f"unknown parameter {unknown[0]!r}; known are {', '.join(sorted(_PARAMETERS))}")
         text = last_event_id or since
         cursor = None if text is None else Cursor.parse(text.replace(" ", "+"))  # as it was, if it was not escaped
         return _Sent(await streams.open(store[directory], cursor, prefix))

@@ -91,17 +91,23 @@ def serve(
     from ..views.loading_bars import LoadingBar
 
     with place.bind() as bound:
-        if workers > 1:
-            fork_workers(workers)
+        replaces = workers > 1 and fork_workers(workers, bound)
         url = Listen(place.host, bound.getsockname()[1])
         bar = LoadingBar("loading", lines=False)
         options = dict(configuration.store_options)
         options |= {"missing_topic": missing_topic} if missing_topic is not None else {}
         options |= {"start_stale": True} if start_stale else {}
         store = GlobalStore(kafka.properties(), directories, backend=backend, on_progress=bar.update, **options)
-        server = Server(store, access=access, drain=drain, advertised=configuration.advertised, loading=bar)
+        server = Server(
+            store,
+            access=access,
+            drain=drain,
+            advertised=configuration.advertised,
+            loading=bar,
+            replaced=workers > 1,
+        )
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
-        server.run(bound)
+        server.run(bound, after_load=replaces)
 
 
 def _worker_problems(workers: int, configuration: Configuration, directories: Iterable[Directory[Any]]) -> list[str]:

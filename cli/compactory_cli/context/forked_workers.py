@@ -5,8 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import socket
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any
 
 import structlog
 import typer
@@ -14,52 +18,69 @@ import typer
 __all__ = ["fork_workers"]
 
 _REST = 1.0  # seconds before a worker that died is replaced
-_OUR_CHOICE = (0, 2, 3, 4)  # exit codes that another try would not change: all workers end
+_OUR_CHOICE = (2, 3, 4)  # exit codes of a start that says what is wrong
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
 
 
-def fork_workers(number: int) -> None:
-    """Return in each of so many forked children. Call it before threads or connections are made.
+def fork_workers(number: int, listening: socket.socket) -> bool:
+    """Return in each of so many forked children; say whether it replaces one, so that others serve already.
 
-    The parent stays here: it passes SIGTERM and Ctrl-C on and replaces children that crash or are killed. Raises
-    typer.Exit in it once all have ended, with the first exit code that is not 0.
+    Call it before threads or connections are made. The parent stays here: it passes SIGTERM and Ctrl-C on, closes its
+    copy of the socket then, and replaces children that end. Only if one of the first can't start, all end. Raises
+    typer.Exit in the parent once all have ended, with the first exit code that is not 0.
     """
-    running: set[int] = set()
+    running: dict[int, bool] = {}  # pid → whether it is one of the first
     asked = False
 
     def ask(_sign: int, _frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
+        listening.close()  # else clients would wait for an answer until the last child has ended
         for pid in running:
-            os.kill(pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just been waited for
+                os.kill(pid, signal.SIGTERM)
 
     before = {sign: signal.signal(sign, ask) for sign in _SIGNALS}
-    parent, code = os.getpid(), 0
+    parent, forked, code = os.getpid(), 0, 0
     while True:
         while len(running) < number and not asked:
-            pid = os.fork()
-            if not pid:
-                for sign, handler in before.items():
-                    signal.signal(sign, handler)
-                _end_with(parent)
-                return
-            running.add(pid)
+            with _undisturbed():  # until the child is known, and has its own handlers
+                pid = os.fork()
+                if not pid:
+                    _leave(parent, before)
+                    return forked >= number
+                running[pid] = forked < number
+                forked += 1
         if not running:
             raise typer.Exit(code)
         pid, status = os.wait()
-        running.discard(pid)
-        ended = os.waitstatus_to_exitcode(status)
-        if not asked and ended in _OUR_CHOICE:
+        if pid not in running:  # an orphan: in a container all come to the first process
+            continue
+        first, ended = running.pop(pid), os.waitstatus_to_exitcode(status)
+        if first and ended in _OUR_CHOICE and not asked:
             ask(0, None)
-            code = code or ended
+            code = ended
         elif not asked:
             structlog.get_logger("compactory.workers").warning("a worker died; another one starts", code=ended)
             time.sleep(_REST)
 
 
-def _end_with(parent: int) -> None:
-    """Have this process get SIGTERM when its parent ends, however that happens (Linux)."""
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keep signals waiting."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+
+
+def _leave(parent: int, handlers: Mapping[signal.Signals, Any]) -> None:
+    """Be a process of its own, but for its end: SIGTERM comes when the parent ends, however that happens (Linux)."""
+    for sign, handler in handlers.items():
+        signal.signal(sign, handler)
+    os.setsid()  # Ctrl-C reaches the parent alone: a second signal would cut requests off
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -36,6 +36,8 @@ _ZONE: Final = "spark.sql.session.timeZone"
 _ARCHIVE: Final = "spark.compactory.classes"
 """Property of a session: where the archive of its classes is, or is to be."""
 _HERE: Final = "local[*]"
+_EARLY: Final = 2
+"""Python workers that start before anything is asked of them: further ones start in a fraction of the time."""
 _FIRST_COMPILER: Final = "-XX:TieredStopAtLevel=1"
 _LATE_OPTIMIZER: Final = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000"
@@ -121,11 +123,20 @@ def _activate(spark: SparkSession) -> None:
 
 
 def _opening(name: str, options: SparkOptions) -> Future[SparkSession]:
-    """The session that a thread starts; the thread ends with the start."""
+    """The session that a thread starts; on this machine it starts workers after that, and ends."""
     thread = ThreadPoolExecutor(1, "compactory-spark-start")
     opened = thread.submit(_open, name, options)
+    if _is_local(options):
+        thread.submit(_start_workers, opened)
     thread.shutdown(wait=False)
     return opened
+
+
+def _start_workers(opened: Future[SparkSession]) -> None:
+    """Start the Python workers, and what of the JVM serves them, while the caller plans. If this fails, tasks will."""
+    with suppress(Exception):
+        rows = opened.result().range(0, _EARLY, 1, _EARLY)
+        rows.mapInArrow(python_workers.unchanged, "id long").collect()
 
 
 def _is_local(options: SparkOptions) -> bool:

@@ -10,7 +10,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, 
 
 import httpx2
 
-from compactory.client.exchange import Exchange, Given, Request, Seen, Selection, Steps, Written
+from compactory.client.exchange import Exchange, Request, Seen, Selection, Steps, Written
+from compactory.client.failures import Given
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.mastered.operation import Operation
@@ -34,6 +35,10 @@ class _Settings(Generic[H]):
     ) -> None:
         if httpx2.URL(url).scheme not in {"http", "https"}:
             raise ConfigError(f"url: must be http://HOST[:PORT] or https://HOST[:PORT], not {url!r}")
+        if token is not None and not (token.isascii() and token.split() == [token]):
+            raise ConfigError(
+                "token: must be ASCII without spaces; one from a file may end with a line break, or be empty"
+            )
         self._url = url.rstrip("/")
         self._token = {} if token is None else {"authorization": f"Bearer {token}"}
         self._timeout, self._wait = timeout, wait
@@ -46,8 +51,10 @@ class _Settings(Generic[H]):
         return Exchange(chosen, self._seen.setdefault(chosen.name, Seen()), self._timeout, self._wait)
 
     def _asked(self, request: Request) -> dict[str, Any]:
+        """Return the arguments of a request. A redirect is no answer: followed, a write would become a GET."""
         headers = {**request.headers, **self._token}
-        return {"method": request.method, "url": self._url + request.path, "headers": headers, "content": request.body}
+        place = {"method": request.method, "url": self._url + request.path}
+        return {**place, "headers": headers, "content": request.body, "follow_redirects": False}
 
 
 class Client(_Settings[httpx2.Client]):

@@ -15,11 +15,19 @@ from uuid import uuid4
 import httpx2
 import orjson
 
-from compactory.client.failures import document_of, failure_of, foreign, header_of
+from compactory.client.failures import (
+    Given,
+    document_of,
+    failure_of,
+    foreign,
+    header_of,
+    may_be_done,
+    pause_asked,
+)
 from compactory.codec.decoding import decoder
 from compactory.codec.encoding import Encoding, json_bytes
 from compactory.directory import Directory
-from compactory.errors import CompactoryError, Unreachable, WriteFailed
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed
 from compactory.mastered.operation import Kind, Operation
 from compactory.token import Token
 
@@ -115,7 +123,6 @@ class Request:
     repeatable: bool = True
 
 
-Given = httpx2.Response | httpx2.TransportError | None
 Steps = Generator[Request | float, Given, T]
 """Yields requests to send and seconds to pause; is given the answer, or the error of a request without one."""
 
@@ -281,7 +288,8 @@ class Exchange(Generic[T]):
         return Written(key=line["key"], etag=line["etag"], token=token, created=line["status"] == 201)
 
     def _place(self, key: str) -> str:
-        return f"{self._path}/{quote(key, safe='')}"
+        written = "%2E" * len(key) if key in (".", "..") else quote(key, safe="")  # a client would go up a folder
+        return f"{self._path}/{written}"
 
     def _stored(self, key: str, answer: httpx2.Response) -> Stored[T]:
         etag, token = header_of(answer, "etag").strip('"'), Token.parse(header_of(answer, "compactory-offset"))
@@ -295,16 +303,23 @@ class Exchange(Generic[T]):
             if isinstance(given, httpx2.Response) and given.status_code < 300:
                 return given
             error = self._failure(given, key)
-            sent = sent or not isinstance(given, httpx2.ConnectError | httpx2.Response) or _unknown(error)
-            given_up = time.monotonic() + pause > deadline or (sent and not request.repeatable)
+            sent = sent or may_be_done(given)
+            wait = max(pause * random.uniform(0.5, 1.0), pause_asked(given))  # noqa: S311 - spreads out a fleet
+            given_up = time.monotonic() + wait > deadline or (sent and not request.repeatable)
             if not error.retryable or given_up:
                 raise self._last(request, error, key) if sent and error.retryable else error
-            yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - spreads out a fleet
+            yield wait
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _failure(self, given: Given, key: str | None) -> CompactoryError:
+        if isinstance(given, httpx2.Response) and given.has_redirect_location:
+            return foreign(given)
         if isinstance(given, httpx2.Response):
             return failure_of(given.status_code, given.content, self._name, key)
+        if isinstance(given, httpx2.LocalProtocolError):
+            return ConfigError(
+                "the request can't be sent: HTTP takes no line breaks in an entity tag or Idempotency-Key"
+            )
         return Unreachable("HTTP", f"the server was not reached: {type(given).__name__}; check its address")
 
     def _last(self, request: Request, error: CompactoryError, key: str | None) -> CompactoryError:

@@ -23,7 +23,14 @@ from compactory.errors import (
 )
 from compactory.records import Partition
 
-__all__ = ["document_of", "failure_of", "foreign", "header_of"]
+__all__ = ["Given", "document_of", "failure_of", "foreign", "header_of", "may_be_done", "pause_asked"]
+
+Given = httpx2.Response | httpx2.TransportError | None
+"""An answer, the error of a request without one, or nothing after a pause."""
+
+_PROBLEM = "urn:compactory:problem:"
+_TOO_MANY = 429  # a proxy's: the request went no further
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 _PLAIN: dict[str, type[CompactoryError]] = {
     "bad-record": BadRecord,
@@ -38,7 +45,7 @@ _PLAIN: dict[str, type[CompactoryError]] = {
 def failure_of(status: int, body: bytes, directory: str, key: str | None) -> CompactoryError:
     """Return the error of an answer that is not a success; of what is no problem document, by its status."""
     document = _document(body)
-    kind = str(document.get("type", "")).rpartition(":")[2]
+    kind = str(document.get("type", "")).removeprefix(_PROBLEM)
     told = str(document.get("detail") or document.get("title") or f"the server answered HTTP {status}")
     problems = list(map(str, document.get("errors") or [told]))
     if kind in _PLAIN:
@@ -50,7 +57,27 @@ def failure_of(status: int, body: bytes, directory: str, key: str | None) -> Com
         return WaitTimeout(told, {Partition(item["topic"], item["partition"]): item["missing"] for item in gap})
     if kind == "write-failed":
         return WriteFailed.of_key(told, topic=directory, key=key, unknown=document.get("outcome") == "unknown")
-    return ConfigError(problems) if status < 500 else Unreachable("HTTP", f"{told} (HTTP {status})")
+    if status >= 500 or status == _TOO_MANY:
+        return Unreachable("HTTP", f"{told} (HTTP {status})")
+    return ConfigError(problems)
+
+
+def may_be_done(given: Given) -> bool:
+    """Whether a request that has failed may have been carried out. A proxy's 502 or 504 does not say."""
+    if not isinstance(given, httpx2.Response):
+        return not isinstance(given, _UNSENT)
+    document = _document(given.content)
+    kind, outcome = str(document.get("type", "")), document.get("outcome")
+    told = kind.startswith(_PROBLEM) and kind != f"{_PROBLEM}internal" and outcome != "unknown"
+    return given.status_code >= 500 and not told
+
+
+def pause_asked(given: Given) -> float:
+    """Return the seconds for which a proxy asks to be spared; the server's own Retry-After is for those who poll."""
+    if isinstance(given, httpx2.Response) and given.status_code == _TOO_MANY:
+        asked = given.headers.get("retry-after", "")
+        return float(asked) if asked.isdecimal() else 0.0
+    return 0.0
 
 
 def _document(body: bytes) -> dict[str, Any]:
@@ -78,8 +105,9 @@ def document_of(answer: httpx2.Response, *names: str) -> dict[str, Any]:
 
 
 def foreign(answer: httpx2.Response) -> ConfigError:
-    """Return the error for a success that `compactory serve` does not give."""
-    kind = answer.headers.get("content-type") or "no type"
+    """Return the error for a success or a redirect, which `compactory serve` does not give."""
+    place = answer.headers.get("location")
+    kind = f"to {place}" if place else answer.headers.get("content-type") or "no type"
     return ConfigError(
         f"{answer.request.url} was not answered by compactory serve (HTTP {answer.status_code}, {kind}): check the url"
         " of the client, and what stands between it and the server"

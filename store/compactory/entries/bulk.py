@@ -15,7 +15,7 @@ from typing import Any, cast
 import orjson
 
 from compactory.codec.decoding import Document, Term, check_objects, check_texts, column, decoder, document, key_texts
-from compactory.codec.packed_record import METADATA_SIZE, pack, partition_base
+from compactory.codec.packed_record import METADATA_SIZE, count_partitions, pack, partition_base
 from compactory.directory import Directory
 from compactory.entries.batch import Run
 from compactory.entries.change_log import ChangeLog
@@ -115,8 +115,7 @@ class Bulk:
         """Say whether another partition has written one of the keys: the place's upper two bytes tell."""
         if self._entries.keys().isdisjoint(keys):
             return False
-        mine = partition.to_bytes(2, "little")
-        return any(packed[-10:-8] != mine for packed in map(self._entries.get, keys) if packed is not None)
+        return not count_partitions(filter(None, map(self._entries.get, keys))).keys() <= {partition}
 
     def _read(self, values: list[bytes], *, documents: bool) -> list[Document]:
         """Check the values, and return their documents if these are needed. To read an object is to check it."""

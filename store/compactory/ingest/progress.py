@@ -322,7 +322,7 @@ class Progress:
         if self.state is StoreState.CLOSED:
             return StoreClosed("the store is closed, or nothing referred to it any more: make a new one and keep it")
         if self.state is StoreState.FAILED:
-            return StoreFailed(f"the store failed: {self.cause}", self.cause)
+            return StoreFailed(f"the store failed: {str(self.cause) or type(self.cause).__name__}", self.cause)
         if self.state is StoreState.NEW:
             return NotReady("the store was not started: call start(), or use it in a with block")
         return NotReady("the store is loading: it answers once it has read to the high watermark")

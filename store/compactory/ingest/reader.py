@@ -374,8 +374,11 @@ class Reader:
             cause = RebuildCause.TRUNCATED if kind == "cut" else RebuildCause.LOST
             detail = f"the position in partition {partition.partition} is not in the log: {error.str()}"
             self._progress.demand(partition.topic, Rebuild(cause, detail))
-        elif kind == "refused" and self._progress.state is StoreState.LOADING:
-            raise ConfigError(f"reading {partition.topic!r} was refused: {error.str()}; check the topic's ACLs")
+        elif kind == "refused":
+            told = f"reading {partition.topic!r} was refused: {error.str()}; check the topic's ACLs"
+            if self._progress.state is StoreState.LOADING:
+                raise ConfigError(told)
+            log.error("%s; lookups go on", told)
         else:
             self._note(error)
         return None

@@ -27,9 +27,10 @@ import orjson
 
 from compactory.storage.checkpoint import Checkpoint, checkpoint_of
 
-__all__ = ["Bucket", "HashIndex", "SavedDirectory", "SavedFile", "SavedFileWriter", "written"]
+__all__ = ["Bucket", "HashIndex", "SavedDirectory", "SavedFile", "SavedFileWriter", "replaceable", "written"]
 
-_MAGIC = b"compactory saved tables 1\n"
+_FORMAT = b"compactory saved tables "
+_MAGIC = _FORMAT + b"1\n"
 _END = Struct("<QQ32s")
 _LENGTH = Struct("<I")
 _PLACE = Struct("<Q")
@@ -179,6 +180,17 @@ class SavedFileWriter:
         self._digest.update(data)
         self._file.write(data)
         return at
+
+
+def replaceable(path: Path) -> bool:
+    """Say whether nothing is lost where a new file replaces ``path``: there is none, or an empty or a saved one."""
+    try:
+        if not path.is_file():
+            return not path.exists()
+        with path.open("rb") as file:
+            return file.read(len(_FORMAT)) in (b"", _FORMAT)
+    except OSError:  # not ours to read, so not ours to replace
+        return False
 
 
 @contextmanager

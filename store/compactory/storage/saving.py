@@ -17,9 +17,9 @@ from compactory.codec.packed_record import METADATA_SIZE
 from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
 from compactory.storage.backend import Cut
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.saved_file import HashIndex, SavedFile, SavedFileWriter, written
+from compactory.storage.saved_file import HashIndex, SavedFile, SavedFileWriter, replaceable, written
 
-__all__ = ["SMALL_PARTS", "Saving", "fetched", "file_name", "kept", "place_of", "stored"]
+__all__ = ["SMALL_PARTS", "Saving", "fetched", "file_name", "kept", "stored", "target_of"]
 
 log = logging.getLogger("compactory.store")
 
@@ -76,14 +76,15 @@ class Saving:
             log.debug("%s was written in %.1f s", self._path, time.monotonic() - began)
 
 
-def save(path: Path, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) -> None:
-    """Write the file of a topic; it replaces the former one at once when it is complete."""
+def save(path: Path, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) -> bool:
+    """Write the file of a topic, which replaces the former one when it is complete; False while another one writes."""
     try:
         with written(path) as file:
             if file is not None:
                 writer = SavedFileWriter(file)
                 directories = {cut.directory: _directory(writer, cut) for cut in cuts}
                 writer.finish(topic, checkpoint, directories)
+            return file is not None
     finally:
         for cut in cuts:
             cut.records.close()
@@ -107,8 +108,8 @@ def kept(folder: Path, topic: str) -> SavedFile | None:
 
 
 def fetched(address: str, topic: str) -> SavedFile | None:
-    """Return a topic's file at a path or URL (see `place_of`); None where it can't be used."""
-    place = place_of(address, topic)
+    """Return a topic's file at a path or URL (see `_place_of`); None where it can't be used."""
+    place = _place_of(address, topic)
     if "://" not in place:
         return _read(Path(place), topic)
     system, path = _file_system(place)
@@ -124,11 +125,12 @@ def fetched(address: str, topic: str) -> SavedFile | None:
 
 def stored(address: str, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]) -> str:
     """Write a topic's file to a path or URL; return which. Raises BackendFailed, ConfigError."""
-    place = place_of(address, topic)
+    place = target_of(address, topic)
     try:
         if "://" not in place:
             Path(place).parent.mkdir(parents=True, exist_ok=True)
-            save(Path(place), topic, checkpoint, cuts)
+            if not save(Path(place), topic, checkpoint, cuts):
+                raise BackendFailed(f"{place} is being written just now, by another store or process; try again", place)
             return place
         system, path = _file_system(place)
         with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +144,17 @@ def stored(address: str, topic: str, checkpoint: Checkpoint, cuts: Sequence[Cut]
     return place
 
 
-def place_of(address: str, topic: str) -> str:
+def target_of(address: str, topic: str) -> str:
+    """Return where a topic's file may be written (see `_place_of`). Raises ConfigError."""
+    if not address:
+        raise ConfigError("the file's address is empty; name a file or URL")
+    place = _place_of(address, topic)
+    if "://" not in place and not replaceable(Path(place)):
+        raise ConfigError(f"{place} is no file that a store saved, and is not replaced; name another one, or remove it")
+    return place
+
+
+def _place_of(address: str, topic: str) -> str:
     """Return where a topic's file is: ``address`` itself, or in it where it ends with / or is a folder."""
     address = address.removeprefix("file://")
     if address.endswith("/") or Path(address).is_dir():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -12,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema as Registered
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.connect.converters import read_converter
 from compactory_connectors.connect.converters.avro_schema import AvroNames, avro_schema
+from compactory_connectors.connect.converters.decoders import decoder_of
 from compactory_connectors.connect.converters.schema_registry import _client
 from compactory_connectors.connect.record.record import Constant, Java, RowError, StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
@@ -149,7 +152,6 @@ def test_a_dry_run_registers_nothing(class_name: str) -> None:
 def test_the_latest_version() -> None:
     url = "mock://latest"
     latest = {"auto_register_schemas": "false", "use_latest_version": "true"}
-    from confluent_kafka.schema_registry import Schema as Registered
 
     with_docs = {
         "type": "record",
@@ -249,12 +251,23 @@ class Answers(BaseHTTPRequestHandler):
         self.seen.append((self.path, self.headers["Authorization"], body))
         subject = self.path.split("/")[2]
         status = int(subject.split("-")[0]) if subject[0].isdigit() else 200
-        answer = json.dumps({"id": 41} if status == 200 else {"error_code": status * 100 + 1, "message": "refused"})
+        good = {} if subject.startswith("none") else {"id": 41}
+        answer = json.dumps(good if status == 200 else {"error_code": status * 100 + 1, "message": "refused"})
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer.encode())
+
+    def do_GET(self) -> None:
+        """As a proxy, a registry without the schema, and another server answer."""
+        number = int(self.path.split("/")[3].partition("?")[0])
+        code = {1: 0, 2: 40403, 3: 404}[number]
+        body = json.dumps({"error_code": code, "message": "gone"}).encode() if code else b"<html>login</html>"
+        self.send_response(404 if code else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
         """Nothing."""
@@ -301,11 +314,46 @@ def test_refusals(address: str, status: int, error: type[Exception], message: st
         render(ROW)
 
 
+@pytest.mark.parametrize(
+    ("number", "error", "message"),
+    [
+        (1, Unreachable, "Schema Registry was not reached: another program answers there"),
+        (2, RowError, "has schema 2, which the Schema Registry lacks"),
+        (3, ConfigError, "is not registered"),
+    ],
+)
+def test_a_record_whose_schema_is_not_there(address: str, number: int, error: type[Exception], message: str) -> None:
+    """It is the record's fault, unless nothing would be there: then no record may be taken for a bad one."""
+    made = converter(AVRO, f"http://{address}")
+    with pytest.raises(error, match=message):
+        list(decoder_of(made)([struct.pack(">bI", 0, number)]))
+
+
+@pytest.mark.parametrize(
+    ("class_name", "kind", "text"),
+    [
+        (AVRO, "PROTOBUF", 'syntax = "proto3"; message Row {}'),
+        (JSON, "PROTOBUF", 'syntax = "proto3"; message Row {}'),
+        (AVRO, "AVRO", '{"type": "record", "name": "r", "fields": [{"name": "a", "type": "other.Missing"}]}'),
+    ],
+)
+def test_a_record_of_a_schema_that_is_not_read(class_name: str, kind: str, text: str) -> None:
+    number = registry().register_schema(f"foreign-{kind}", Registered(text, kind))
+    with pytest.raises(RowError, match=f"has schema {number}, which can't be read as .* without references"):
+        list(decoder_of(converter(class_name))([struct.pack(">bI", 0, number)]))
+
+
 @pytest.mark.parametrize("written", ["ann:hidden@registry:8081", "http://r,ann:hidden@r", "ftp://ann:hidden@r"])
 def test_an_address_without_a_scheme_is_refused_and_not_shown(written: str) -> None:
     made, problems = read_converter(AVRO, {"schema.registry.url": written})
     assert made is None
     assert problems == [".schema.registry.url: every address must begin with http:// or https://"]
+
+
+def test_a_program_that_answers_in_place_of_a_registry(address: str) -> None:
+    render = converter(AVRO, f"http://{address}").at("none", "value").compile(record(), POSITIONS)
+    with pytest.raises(Unreachable, match="Schema Registry was not reached: another program answers there"):
+        render(ROW)
 
 
 def test_a_registry_that_is_not_there() -> None:

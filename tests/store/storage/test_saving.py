@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
-from compactory import Directory, GlobalStore, Index, StoreState
+from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index, StoreState
 from compactory.storage import saving
 from compactory.storage.memory_backend import Memory
 from compactory.storage.saved_file import SavedFile, packed, written
@@ -142,6 +143,31 @@ def test_two_writers_of_one_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), written(path) as one:
         1 // 0  # noqa: B018
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+def test_only_what_a_store_saved_is_replaced(tmp_path: Path) -> None:
+    """A mistyped path costs nobody a file; an empty one, as mktemp makes it, and one of another format may go."""
+    log = Log(Directory("d"))
+    log.put("a", b"{}")
+    for name, content in ("notes", b"mine"), ("short", b"c"), (saving.file_name("t"), b"compactory.toml"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        address = f"{tmp_path}/" if name.endswith(".saved") else str(path)
+        with pytest.raises(ConfigError, match=f"{name} is no file that a store saved"):
+            saving.stored(address, "t", read_to(1), [log.table.cut()])
+        assert path.read_bytes() == content
+    os.mkfifo(tmp_path / "pipe")
+    for address, problem in (str(tmp_path / "pipe"), "is no file that a store saved"), ("", "address is empty"):
+        with pytest.raises(ConfigError, match=problem):
+            saving.stored(address, "t", read_to(1), [log.table.cut()])
+    path = tmp_path / "saved"
+    for former in b"", b"compactory saved tables 2\n", None:
+        if former is not None:
+            path.write_bytes(former)
+        saving.stored(str(path), "t", read_to(1), [log.table.cut()])
+        assert SavedFile(path, "t").checkpoint == read_to(1)
+    with written(path), pytest.raises(BackendFailed, match="is being written just now"):
+        saving.stored(str(path), "t", read_to(1), [log.table.cut()])
 
 
 def child(folder: str, shape: str, seed: int) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import resource
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +16,7 @@ import pytest
 
 from compactory import BackendFailed, Directory, GlobalStore, Index, Shared, StartTimeout, StoreClosed
 from compactory.storage.shared import database, environment
+from tests.forks import forked
 from tests.store.entries.test_history import SHAPES, compare, random_value
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.model import Model, Row
@@ -144,6 +147,23 @@ def test_a_copy_of_before_a_crash_of_the_machine_is_set_aside(tmp_path: Path) ->
         storage.close()
         owner.close()
     assert list(tmp_path.rglob("damaged-*"))
+
+
+def test_a_disk_that_takes_no_more_is_told_with_its_remedy(tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: LMDB calls a write that is cut off an input/output error."""
+
+    def write() -> str:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+        log = Log(Directory("d", decode=bytes), storage=opened(tmp_path).open("t"))
+        try:
+            for number in range(100):
+                log.put(f"{number}", b"x" * 10_000)
+        except BackendFailed as error:
+            return str(error)
+        return "nothing"
+
+    assert "/000001: the disk is full or fails" in forked(write)
 
 
 _CHILD = """

@@ -104,12 +104,20 @@ class _RegistryDecoder:
         return Decoded(schema, value)
 
     def _look_up(self, number: int) -> tuple[Any, Schema]:
-        text = json.loads(self._registry.schema_text(number))
-        if not self._avro:
-            return text, _of_json_schema(text)
+        text = self._registry.schema_text(number)
+        if text is None:
+            raise RowError(f"has schema {number}, which the Schema Registry lacks")
+        try:
+            found = json.loads(text)
+            return (self._parsed(found), _of_avro(found, {})) if self._avro else (found, _of_json_schema(found))
+        except (ValueError, TypeError, AttributeError, KeyError, StopIteration):
+            kind = "Avro" if self._avro else "JSON Schema"
+            raise RowError(f"has schema {number}, which can't be read as {kind} without references") from None
+
+    def _parsed(self, found: Any) -> Any:
         from fastavro import parse_schema
 
-        return parse_schema(without_logical_types(text)), _of_avro(text, {})
+        return parse_schema(without_logical_types(found))
 
 
 def _of_avro(found: Any, named: dict[str, Schema]) -> Schema:

@@ -28,7 +28,8 @@ _PAUSE = 5.0
 """Seconds for which a registry that did not answer is not asked again, by whatever table."""
 _SILENT_UNTIL: dict[str | tuple[str, str], float] = {}
 """Until when registries that did not answer, and these of their subjects, are left alone, by the monotonic clock."""
-_NOT_FOUND = 404
+_NOT_FOUND = 404  # times 100 and some is the registry's own code; another one is that of a wrong address
+_NO_ANSWER = (ValueError, TypeError, AttributeError)  # of the client, for what a registry does not answer
 _SCHEMES = ("http://", "https://", "mock://")
 
 
@@ -157,14 +158,16 @@ class Registry:
             return int(newest.schema_id)
         made = Schema(schema, kind)
         if self.register and not self.dry:
-            return int(self._asked(lambda: client.register_schema(name, made, self.normalize), name))
+            number: int = self._asked(lambda: int(client.register_schema(name, made, self.normalize)), name)
+            return number
         found = self._asked(lambda: client.lookup_schema(name, made, self.normalize), name, missing=self.dry)
         return int(found.schema_id) if found else 0
 
-    def schema_text(self, number: int) -> str:
-        """The schema of an id. Raises as :meth:`schema_id`."""
+    def schema_text(self, number: int) -> str | None:
+        """The schema of an id; None where the registry has none. Raises as :meth:`schema_id`."""
         client = _client(self._properties())
-        return str(self._asked(lambda: client.get_schema(number), f"of schema {number}").schema_str)
+        found = self._asked(lambda: client.get_schema(number), f"of schema {number}", missing=True)
+        return found and str(found.schema_str)
 
     def _asked(self, ask: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
         """The answer; None for a schema that the registry lacks, where ``missing`` says that this is no error."""
@@ -178,7 +181,7 @@ class Registry:
         try:
             return ask()
         except SchemaRegistryError as error:
-            if missing and error.http_status_code == _NOT_FOUND:
+            if missing and error.error_code // 100 == _NOT_FOUND:
                 return None
             if error.http_status_code >= 500 or error.http_status_code == 429:
                 raise Unreachable("Schema Registry", f"Schema Registry: subject {subject}: {error}") from error
@@ -187,7 +190,8 @@ class Registry:
             if time.monotonic() - began > _SECONDS / 2:
                 _SILENT_UNTIL[self.url] = time.monotonic() + _PAUSE
                 _SILENT_UNTIL[self.url, subject] = time.monotonic() + 4 * _PAUSE  # others come first
-            raise Unreachable("Schema Registry", f"Schema Registry was not reached: {type(error).__name__}") from error
+            what = "another program answers there" if isinstance(error, _NO_ANSWER) else type(error).__name__
+            raise Unreachable("Schema Registry", f"Schema Registry was not reached: {what}") from error
 
     def _properties(self) -> tuple[tuple[str, Any], ...]:
         return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *self.client

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -11,7 +13,7 @@ from weakref import WeakValueDictionary
 from compactory.cleanup import keep_forever
 from compactory.clock import boot
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError, StoreClosed
-from compactory.storage.ordered.folder import TopicFolder
+from compactory.storage.ordered.folder import TopicFolder, disk_failure
 
 __all__ = ["Using", "abandon", "copy_of", "failure_of", "opened"]
 
@@ -81,7 +83,10 @@ def failure_of(error: Exception, path: Path) -> CompactoryError:
         return BackendCorrupt(f"{path} is damaged: {error}", str(path))
     if isinstance(error, lmdb.MapFullError):
         return BackendFailed(f"{path}: map_bytes is too small for the entries; raise it, then restart", str(path))
-    return BackendFailed(f"{path}: {error}", str(path))
+    if os.strerror(errno.EIO) in str(error):  # what LMDB says of a write that was cut off
+        told = f"{path}: the disk is full or fails ({error}); free space or enlarge it, then restart"
+        return BackendFailed(told, str(path))
+    return disk_failure(str(error), path) or BackendFailed(f"{path}: {error}", str(path))
 
 
 class Using:
