@@ -29,8 +29,8 @@ from compactory_connectors.jobs import (
     JobExecutor,
     Jobs,
     Retry,
-    attempt,
     claims,
+    handler_connection,
     keeper,
     partition_assignment,
     table,
@@ -209,8 +209,8 @@ class Exclusive:
 
 def separate(port: str) -> None:
     """Connect handlers by this port."""
-    conninfo = attempt._conninfo
-    attempt._conninfo = lambda given, session: conninfo({**given, "port": port}, session)
+    conninfo = handler_connection._conninfo
+    handler_connection._conninfo = lambda given, session: conninfo({**given, "port": port}, session)
 
 
 def main(url: str, port: str, seconds: str, part: str, *kafka: str) -> int:

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 from compactory.errors import ConfigError
 from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
-from compactory_connectors.jobs.attempt import Attempts, _Kept, _Unconnected
+from compactory_connectors.jobs.attempts import Attempts
+from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
 from compactory_connectors.jobs.table import Claimed, JobTable, Outcome, open_jobs
 from tests.jobs.harness import Bench
@@ -440,11 +441,10 @@ def test_a_database_without_jobs_is_told_with_the_remedy(database: str) -> None:
 def test_an_executor_that_was_taken_for_dead_gets_no_session(bench: Bench) -> None:
     """Guarantee 15: it may wake up with jobs in hand before its keeper knows, and would run them twice at once."""
     conninfo = checked_url(bench.url).conninfo
-    attempts = Attempts(1, {}, conninfo, lambda _: None)
-    with pytest.raises(_Unconnected):
-        asyncio.run(attempts._async_connection(999999))
-    with pytest.raises(_Unconnected):
-        _Kept(conninfo).connection(999999)
+    with pytest.raises(Unconnected):
+        asyncio.run(AsyncConnections(conninfo).connection(999999))
+    with pytest.raises(Unconnected):
+        KeptConnection(conninfo).connection(999999)
     sessions = "pg_stat_activity WHERE application_name LIKE 'compactory-jobs 999999%'"
     wait_until(lambda: bench.count(sessions) == 0, what="the server to end what the client closed")
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from .attempt import Attempts, Ended
+from .attempt import Ended
+from .attempts import Attempts
 from .status import Board
 from .table import SUSPECT, Assigned, Batch, Chain, Claimed, Outcome, Request
 

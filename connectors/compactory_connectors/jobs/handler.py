@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -100,6 +100,13 @@ class Handler:
                 for problem in (*found, *_shape(function, parameters), *_limits(timeout, on_failure), *retry.problems())
             ),
         )
+
+    def call(self, *arguments: Any) -> None:
+        """Call a function. Raises TypeError for a coroutine that it returned: nothing has run it."""
+        result = self.function(*arguments)
+        if isinstance(result, Coroutine):
+            result.close()
+            raise TypeError("the handler returned a coroutine, which did not run: make the handler an async def")
 
 
 def _payload(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> tuple[Any, list[str]]:

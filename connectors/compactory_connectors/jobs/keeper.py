@@ -27,7 +27,8 @@ from compactory_connectors.database.wakeup import Wakeup
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 
-from .attempt import Attempts, Ended
+from .attempt import Ended
+from .attempts import Attempts
 from .claims import Claims
 from .membership import Membership
 from .partition_assignment import Assignment

@@ -1,0 +1,200 @@
+"""Attempts: threads that call handlers, and one with the loop of those that are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import structlog
+
+from compactory.errors import LeaseLost
+
+from .attempt import Attempt, Ended, failed, job_of
+from .handler import Handler
+from .handler_connection import AsyncConnections, KeptConnection, Unconnected
+from .job import Job
+from .table import Chain, Claimed, Outcome, executor_of
+from .trace import attempt_span, collects_spans
+
+__all__ = ["Attempts"]
+
+log = structlog.get_logger("compactory.jobs")
+
+_UNTRACED: AbstractContextManager[None] = nullcontext()
+
+
+class Attempts:
+    """``concurrency`` threads that run the first job of each chain that they are given. Thread-safe."""
+
+    def __init__(
+        self,
+        concurrency: int,
+        handlers: Mapping[str, Handler],
+        conninfo: Mapping[str, Any],
+        ended: Callable[[Ended], None],
+    ) -> None:
+        self._handlers = handlers
+        self._conninfo = conninfo
+        self._ended = ended
+        self.lease: tuple[int, float] = (0, 0.0)
+        """The executor, and time.monotonic() until when no other one has its jobs. Set by the keeper's thread.
+
+        Later a handler without a connection does not begin; the sessions of the others have ended.
+        """
+        self._traced = collects_spans()  # spans that nobody sees would take a quarter of the time of short jobs
+        self._queue: SimpleQueue[Chain | None] = SimpleQueue()
+        self._lock = threading.Lock()  # guards `running`
+        self._running: dict[int, Attempt] = {}
+        self._loop: asyncio.AbstractEventLoop  # made by start()
+        self._connections = AsyncConnections(conninfo)  # of the loop
+        self._threads = [
+            threading.Thread(target=self._work, name=f"compactory-jobs-{number}", daemon=True)
+            for number in range(1, concurrency + 1)
+        ]
+        self._looper = threading.Thread(target=self._turn, name="compactory-jobs-async", daemon=True)
+
+    def start(self) -> None:
+        """Start the threads."""
+        self._loop = asyncio.new_event_loop()
+        for thread in [*self._threads, self._looper]:
+            thread.start()
+
+    def put(self, chain: Chain) -> None:
+        """Run the first job of the chain when a thread is free."""
+        self._queue.put(chain)
+
+    def take_back(self, wanted: Callable[[Claimed], bool]) -> list[Chain]:
+        """Remove and return the chains that no thread has begun and whose first job is wanted."""
+        waiting: list[Chain | None] = []
+        with suppress(Empty):
+            while True:
+                waiting.append(self._queue.get_nowait())
+        found = [chain for chain in waiting if chain is not None and wanted(chain[0])]
+        for chain in waiting:
+            if chain is None or not wanted(chain[0]):
+                self._queue.put(chain)
+        return found
+
+    @property
+    def waiting(self) -> int:
+        """About how many chains no thread has begun."""
+        return self._queue.qsize()
+
+    def running(self) -> list[Attempt]:
+        """The attempts under way."""
+        with self._lock:
+            return list(self._running.values())
+
+    def end(self) -> None:
+        """Ask every handler to end, once."""
+        for attempt in self.running():
+            if not attempt.stopping:
+                attempt.end()
+
+    def look_for_tracing(self) -> None:
+        """See whether the service has set up traces by now."""
+        self._traced = collects_spans()
+
+    def end_overdue(self) -> None:
+        """Ask functions that exceed their time-out to end. Coroutines have a time-out of their own."""
+        now = time.monotonic()
+        for attempt in self.running():
+            limit = attempt.handler.timeout
+            if limit is None or attempt.handler.is_async or attempt.overdue or now - attempt.began <= limit:
+                continue
+            attempt.overdue = True
+            attempt.end()
+
+    @property
+    def alive(self) -> bool:
+        """Whether all threads run."""
+        return all(thread.is_alive() for thread in [*self._threads, self._looper])
+
+    def stop(self, deadline: float) -> bool:
+        """End the threads once their jobs have ended; whether all have by then (time.monotonic())."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, deadline - time.monotonic()))
+        ended = not any(thread.is_alive() for thread in self._threads)
+        if ended and self._looper.is_alive():
+            asyncio.run_coroutine_threadsafe(self._connections.close(), self._loop).result()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._looper.join()
+        return ended
+
+    def _turn(self) -> None:
+        while self._interrupted():
+            pass
+        self._loop.close()
+
+    def _interrupted(self) -> bool:
+        """Run the loop until it is stopped; True if a coroutine ended it, by sys.exit say: its attempt has failed."""
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            return True
+        return False
+
+    def _work(self) -> None:
+        kept = KeptConnection(self._conninfo)
+        while (chain := self._queue.get()) is not None:
+            attempt = Attempt(chain[0], self._handlers[chain[0].type])
+            with self._lock:
+                self._running[attempt.job.id] = attempt
+            try:
+                outcome, committed = self._run(attempt, kept)
+            finally:
+                with self._lock:
+                    self._running.pop(attempt.job.id, None)
+            self._ended(Ended(chain, outcome, time.monotonic() - attempt.began, committed, attempt.session))
+        kept.close()
+
+    def _run(self, attempt: Attempt, kept: KeptConnection) -> tuple[Outcome | None, bool]:
+        """Run an attempt; how it ended (None: it was taken over), and whether that is committed already."""
+        claimed, handler = attempt.job, attempt.handler
+        done = Outcome(id=claimed.id, token=claimed.token, state="succeeded")
+        if claimed.cancelling:
+            return replace(done, state="cancelled"), False
+        executor, until = self.lease
+        if executor_of(claimed) != executor or (not handler.takes_connection and time.monotonic() >= until):
+            return Outcome.back(claimed), False
+        try:
+            job = job_of(attempt)
+            traced = self._traced or job.headers
+            with attempt_span(claimed.type, claimed.attempt, job.headers) if traced else _UNTRACED:
+                if handler.is_async:
+                    self._await(attempt, job, done)
+                elif handler.takes_connection:
+                    kept.call(attempt, job, done)
+                else:
+                    handler.call(job)
+        except LeaseLost as lost:
+            log.warning("an attempt had been taken over", job=claimed.id, type=claimed.type, reason=str(lost))
+            return None, True
+        except Unconnected:
+            return Outcome.back(claimed, 1.0), False
+        except BaseException as error:  # noqa: BLE001 - of the handler
+            return failed(attempt, error), False
+        return done, handler.takes_connection
+
+    def _await(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+        """Run a coroutine on the loop of all threads, and wait for it."""
+        attempt.future = asyncio.run_coroutine_threadsafe(self._called(attempt, job, done), self._loop)
+        if attempt.stopping:
+            attempt.future.cancel()
+        attempt.future.result()
+
+    async def _called(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+        async with asyncio.timeout(attempt.handler.timeout):
+            if attempt.handler.takes_connection:
+                await self._connections.call(attempt, job, done)
+            else:
+                await attempt.handler.function(job)

@@ -1,0 +1,149 @@
+"""Connections for handlers that ask for one: they run in the transaction that completes their job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
+
+from compactory.errors import LeaseLost
+from compactory_sql import query
+
+from .attempt import Attempt
+from .job import Job
+from .table import Outcome, executor_of, outcomes_json
+
+__all__ = ["AsyncConnections", "KeptConnection", "Unconnected"]
+
+_KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+_TAKEN = "its executor was taken for dead"
+
+
+class Unconnected(Exception):
+    """There is no connection for the handler now."""
+
+
+class KeptConnection:
+    """The connection that a thread keeps for functions. Owned by that thread."""
+
+    def __init__(self, conninfo: Mapping[str, Any]) -> None:
+        self._conninfo = conninfo
+        self._executor = 0
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def call(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+        """Call a handler in a transaction that completes its job. Raises Unconnected, LeaseLost, and what it raises."""
+        connection = self.connection(executor_of(attempt.job))
+        attempt.reached_by(connection)
+        pid = connection.info.backend_pid
+        try:
+            with connection.transaction():
+                attempt.handler.call(job, connection)
+                _check_open(connection)
+                if connection.execute(query("jobs/finish"), outcomes_json([done])).fetchone() is None:
+                    raise LeaseLost(_TAKEN)
+        finally:
+            attempt.reached_by(None)
+            if not _is_over(connection):
+                attempt.session = pid
+                connection.close()
+
+    def connection(self, executor: int) -> psycopg.Connection[Any]:
+        """One that works, as far as is known, and is named after the executor. Raises Unconnected.
+
+        The sessions of an executor that is taken for dead end once its row is gone. One that begins later sees that, so
+        that what woke up does not run beside what took over.
+        """
+        if self._executor != executor or self._connection is None or self._connection.closed:
+            self.close()
+            try:
+                connection = self._connection = psycopg.connect(_conninfo(self._conninfo, executor))
+                registered = connection.execute(query("jobs/registered"), [executor]).rowcount
+                connection.rollback()
+            except psycopg.Error as error:
+                raise Unconnected from error
+            if not registered:
+                self.close()
+                raise Unconnected
+            self._executor = executor
+        return self._connection
+
+    def close(self) -> None:
+        """Close it."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class AsyncConnections:
+    """The connections of coroutines, kept while none uses them. Owned by the thread of their loop."""
+
+    def __init__(self, conninfo: Mapping[str, Any]) -> None:
+        self._conninfo = conninfo
+        self._idle: list[tuple[int, psycopg.AsyncConnection[Any]]] = []  # by executor
+
+    async def call(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+        """Do what `KeptConnection.call` does."""
+        executor = executor_of(attempt.job)
+        connection = await self.connection(executor)
+        pid = connection.info.backend_pid
+        try:
+            async with connection.transaction():
+                await attempt.handler.function(job, connection)
+                _check_open(connection)
+                cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
+                if await cursor.fetchone() is None:
+                    raise LeaseLost(_TAKEN)
+        finally:
+            if _is_over(connection):
+                self._idle.append((executor, connection))
+            else:
+                attempt.session = pid
+                await connection.close()
+
+    async def close(self) -> None:
+        """Close those that none uses."""
+        while self._idle:
+            await self._idle.pop()[1].close()
+
+    async def connection(self, executor: int) -> psycopg.AsyncConnection[Any]:
+        """Return one as `KeptConnection.connection` does. Raises Unconnected."""
+        while self._idle:
+            owner, connection = self._idle.pop()
+            if owner == executor and not connection.closed:
+                return connection
+            await connection.close()
+        try:
+            connection = await psycopg.AsyncConnection.connect(_conninfo(self._conninfo, executor))
+            registered = (await connection.execute(query("jobs/registered"), [executor])).rowcount
+            await connection.rollback()
+        except psycopg.Error as error:
+            raise Unconnected from error
+        if not registered:
+            await connection.close()
+            raise Unconnected
+        return connection
+
+
+def _check_open(connection: psycopg.BaseConnection[Any]) -> None:
+    """Raise RuntimeError where the handler has ended the transaction, as its writes would not commit with the job."""
+    if _is_over(connection):
+        raise RuntimeError("the handler ended its job's transaction by COMMIT or ROLLBACK: use conn.transaction()")
+
+
+def _is_over(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Whether the transaction has ended, as is known; of a connection that was lost the server may still be at work."""
+    return connection.info.transaction_status is TransactionStatus.IDLE
+
+
+def _conninfo(conninfo: Mapping[str, Any], executor: int) -> str:
+    options = {
+        "connect_timeout": 10,
+        **_KEEPALIVE,
+        **conninfo,
+        "application_name": f"compactory-jobs {executor} handler",
+    }
+    return make_conninfo(**options)
