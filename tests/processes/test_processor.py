@@ -163,26 +163,30 @@ def test_poison_is_set_aside_and_tried_again_by_order(bench: Bench) -> None:
         if event.key == "refused" and event.key not in fixed:
             raise Refused("never")
         size = 3 << 20 if event.key == "large" and event.key not in fixed else 1
-        return [Output(topic=bench.created, key=event.key, value="x" * size)]
+        topic = "__transaction_state" if event.key == "elsewhere" else bench.created
+        return [Output(topic=topic, key=event.key, value="x" * size)]
 
-    bench.topics.produce(bench.pending, ("bad", "{"), ("refused", "{}"), ("large", "{}"), ("good", "{}"))
+    bench.topics.produce(
+        bench.pending, ("bad", "{"), ("refused", "{}"), ("large", "{}"), ("good", "{}"), ("elsewhere", "{}")
+    )
     kafka = Kafka(bench.kafka)
     with ProcessRunner(bench.kafka, check) as runner:
         eventually(lambda: runner.board.located)
-        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 3)
+        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 4)
         assert [key for key, _ in committed(bench.kafka, bench.created)] == ["good"]
         assert runner.alive
         aside = {parked.key: parked for parked in operators.kept_events(kafka, bench.name)}
         assert "DecodeError" in str(aside["bad"].error)
         assert aside["refused"].error == "Refused: never"
+        assert "Topic authorization failed" in str(aside["elsewhere"].error)
         fixed |= {"refused", "large"}
         assert operators.retry(kafka, bench.name, [aside["refused"].id, aside["large"].id]) == 2
         eventually(lambda: {"refused", "large"} <= {key for key, _ in committed(bench.kafka, bench.created)})
-        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 1)
+        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 2)
         with pytest.raises(OrderRefused, match="not set aside: event "):
             operators.drop(kafka, bench.name, ["nobody"])
         assert "which events? give ids or --all" in tell(bench, "drop", bench.name, code=2)
-        assert json.loads(tell(bench, "drop", bench.name, "--all", "--json")) == {"events": 1}
+        assert json.loads(tell(bench, "drop", bench.name, "--all", "--json")) == {"events": 2}
     assert operators.kept_events(kafka, bench.name) == []
     assert Counter(key for key, _ in committed(bench.kafka, bench.created)) == {"good": 1, "refused": 1, "large": 1}
 
