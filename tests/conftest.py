@@ -13,10 +13,8 @@ import gc
 import itertools
 import os
 import random
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -38,7 +36,6 @@ hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default
 hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
-_IN_MEMORY = pytest.StashKey[Path | None]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:6]
@@ -46,7 +43,7 @@ _run = uuid.uuid4().hex[:6]
 
 def pytest_configure(config: pytest.Config) -> None:
     """TEST_POSTGRES=13 has all servers of tests be of that version; TMPDIR=/tmp keeps what they write on disk."""
-    config.stash[_IN_MEMORY] = memory.use_folder()
+    memory.use_folder()
     if version := postgres_versions.chosen():
         found = postgres_versions.binaries(version)
         postgres.embedded_binaries = lambda: found
@@ -67,8 +64,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """The Kafka of all test processes ends after the last of them, however the run ends."""
     if _OF_ALL in config.stash:
         config.stash[_OF_ALL].remove()
-    if folder := config.stash[_IN_MEMORY]:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
