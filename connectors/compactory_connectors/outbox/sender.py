@@ -280,28 +280,26 @@ class Sender:
     def _narrow(self, held: Sequence[Held], error: TopicRefused) -> list[Held]:
         """Find the message that is refused: send each topic by itself, then fewer messages, until it is alone.
 
-        Raises the error if that needs another session.
+        Return the topics to go on with. Raises the error if that needs another session.
         """
         self._apart = not self._publisher.usable
-        if len(held) > 1:
-            if self._apart:
-                raise error
-            for each in sorted(held, key=lambda each: len(each.batch.rows)):
-                each.batch = UNREAD
-                self._drain([each], keep=False)
-            return []
-        only = held[0]
-        self._shrink(held)
+        going = self._blamed(held[0], error) if len(held) == 1 else []
+        if self._apart:
+            raise error
+        for each in sorted(held if len(held) > 1 else [], key=lambda each: len(each.batch.rows)):
+            each.batch = UNREAD
+            self._drain([each], keep=False)
+        return going
+
+    def _blamed(self, only: Held, error: TopicRefused) -> list[Held]:
+        """Leave the topic of a refused batch alone, or its message if there is one; else read fewer messages."""
+        self._shrink([only])
         rows, only.batch = only.batch.rows, UNREAD
         if error.code not in _POISON:
             self._fail(only, str(error))
-            if self._apart:
-                raise error
             return []
         if len(rows) == 1:
             self._set_aside(only.topic, rows[0][0], str(error))
-        if self._apart:
-            raise error
         return [only]
 
     def _shrink(self, held: Sequence[Held]) -> None:

@@ -251,8 +251,11 @@ class Publisher:
                 if transaction and self._transactions:
                     self._began = time.monotonic()
                     self._producer.begin_transaction()
-                with self._reasons():
+                try:
                     yield
+                except KafkaException as error:
+                    self._raise_reason(error)
+                    raise
                 if transaction and self._transactions:
                     self._producer.commit_transaction(self._timeout)
                     self._began = None
@@ -276,15 +279,10 @@ class Publisher:
             raise
         self.usable = True
 
-    @contextmanager
-    def _reasons(self) -> Iterator[None]:
+    def _raise_reason(self, error: KafkaException) -> None:
         """Raise why the transaction has failed in place of the client's word that it has: no record is taken then."""
-        try:
-            yield
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError._STATE:  # noqa: SLF001 - the client's own name
-                self._producer.begin_transaction()  # refused, as one is open; of one that has failed it says why
-            raise
+        if error.args[0].code() == KafkaError._STATE:  # noqa: SLF001 - the client's own name
+            self._producer.begin_transaction()  # refused, as one is open; of one that has failed it says why
 
     def _give_up_what_is_refused(self, error: Exception) -> None:
         """Raise TopicRefused where it was for records or their topic alone; usable if nothing is left of them."""
