@@ -136,7 +136,7 @@ def set_aside(bench: Bench, *records: tuple[str, str]) -> str:
 
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
 def test_a_handler_that_ends_the_transaction_stops_the_sink(bench: Bench, ending: str) -> None:
-    """Guarantee 16: else the offset moves without what was written, or what was written stays without the offset."""
+    """Guarantee 16: otherwise the offset would move without the writes, or the writes would stay without the offset."""
 
     def ends(connection: psycopg.Connection[Any], records: Records) -> None:
         count(connection, records)

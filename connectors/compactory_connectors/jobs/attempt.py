@@ -66,7 +66,7 @@ class Ended(NamedTuple):
 
 
 def job_of(attempt: Attempt) -> Job[Any]:
-    """Return the job as the handler of an attempt gets it. Raises what its payload does that does not fit."""
+    """Return the job as the handler of an attempt gets it. Raises WriteRefused for a payload that does not fit."""
     claimed = attempt.job
     return Job(
         id=claimed.id,

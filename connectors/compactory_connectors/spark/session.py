@@ -123,10 +123,11 @@ def _activate(spark: SparkSession) -> None:
 
 
 def _opening(name: str, options: SparkOptions) -> Future[SparkSession]:
-    """The session that a thread starts; on this machine it starts workers after that, and ends."""
+    """The session that a thread starts. On this machine the thread starts workers after it."""
+    local = _is_local(options)
     thread = ThreadPoolExecutor(1, "compactory-spark-start")
     opened = thread.submit(_open, name, options)
-    if _is_local(options):
+    if local:
         thread.submit(_start_workers, opened)
     thread.shutdown(wait=False)
     return opened

@@ -98,7 +98,7 @@ class Publisher:
     """A producer of one holder of a transactional id. Owned by one thread.
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
-    After TopicRefused, ``usable`` says whether it has to be closed: the client may not get rid of the transaction.
+    After TopicRefused it has to be closed too unless it is ``usable``: the client can't undo some transactions.
     ``longest`` is the number of seconds after which Kafka ends a transaction. Raises what ``lease`` raises, and:
 
     - TopicRefused: the records or their topic are at fault.
@@ -285,7 +285,7 @@ class Publisher:
             self._producer.begin_transaction()  # refused, as one is open; of one that has failed it says why
 
     def _give_up_what_is_refused(self, error: Exception) -> None:
-        """Raise TopicRefused where it was for records or their topic alone; usable if nothing is left of them."""
+        """Raise TopicRefused if only records or their topic are at fault; usable if the client could undo them."""
         cause = error.__cause__
         refused = self._failure or (cause.args[0] if isinstance(cause, KafkaException) and cause.args else None)
         if refused is None or refused.code() not in _REFUSALS:
