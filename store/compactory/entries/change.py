@@ -8,6 +8,8 @@ from functools import cached_property
 from itertools import count, repeat, zip_longest
 from typing import Generic, Literal, TypeVar
 
+import msgspec
+
 from compactory.codec.packed_record import METADATA_SIZE, unpack
 from compactory.entries.change_log import AppliedChange
 from compactory.token import Cursor
@@ -49,8 +51,7 @@ class _Batch(Generic[T]):
         return each
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Change(Generic[T]):
+class Change(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):  # nothing it holds refers back to it
     """A change of one entry, by the record at ``partition`` and ``offset``, with that record's timestamp.
 
     A record that moves an entry from one lookup key to another makes two changes at one offset. Immutable.
