@@ -73,23 +73,24 @@ class Server:
         self._failure: BaseException | None = None
         self._ending = threading.Event()
 
-    def run(self, listening: socket.socket, *, after_load: bool = False) -> None:
-        """Serve on a bound socket until SIGTERM, Ctrl-C or `stop`; close the store.
+    def run(self, *listening: socket.socket, after_load: bool = False) -> None:
+        """Serve on bound sockets, the first at the server's address, until SIGTERM, Ctrl-C or `stop`; close the store.
 
-        ``after_load`` leaves the socket to other processes until the store is ready. Raises what the store's start
+        ``after_load`` leaves the sockets to other processes until the store is ready. Raises what the store's start
         raised (ConfigError, Unreachable, StartTimeout …).
         """
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a line for each malformed request helps only scanners
-        self.app.writes.url = self._advertised or _url_of(listening)
+        self.app.writes.url = self._advertised or _url_of(listening[0])
         loading = threading.Thread(target=self._load, name="compactory-load", daemon=True)
         loading.start()
         try:
             if after_load:
                 loading.join()
             if self._failure is None:
-                self._uvicorn.run([listening])
+                self._uvicorn.run([*listening])
         finally:
-            listening.close()
+            for each in listening:
+                each.close()
             self._close()
         if self._failure is not None:
             raise self._failure

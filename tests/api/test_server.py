@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,6 +24,7 @@ from compactory import ConfigError, StoreFailed, testing
 from compactory_api.listen import Listen
 from compactory_api.protocol.access import Access
 from compactory_api.server import Server
+from compactory_cli.stack.port import free_port
 from tests.api.serving import ask
 from tests.cli.conftest import NOBODY_HOME, Shell
 from tests.store.topics import Topics, eventually
@@ -193,7 +195,8 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
     topics.produce(topic, ("a", '{"v":1}'))
     config = tmp_path / "shared.toml"
     config.write_text('[store]\nbackend = "shared"\npath = "copy"\n', encoding="utf-8")
-    serving = served(topic, "--workers", "2", "--config", str(config))
+    own = _two_free_ports()
+    serving = served(topic, "--workers", "2", "--config", str(config), "--worker-ports", str(own))
 
     def workers() -> set[int]:
         pid = serving.process.pid
@@ -206,9 +209,15 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
         found = [ask(serving.port, f"/v1/directories/{topic}/entries/a") for _ in range(8)]
         return all(answer.status == 200 for answer in found)
 
+    def owns() -> list[str]:
+        """Whether the worker owns the copy, said at its own port: four times that of the first, then of the second."""
+        texts = [ask(own + number // 4, "/metrics").body.decode() for number in range(8)]
+        return [re.findall(r"^compactory_store_backend_owner\{.*\} (.+)", text, re.MULTILINE)[0] for text in texts]
+
     first = workers()
     assert len(first) == 2
     eventually(answers)
+    assert "".join(owns()) in (4 * "1.0" + 4 * "0.0", 4 * "0.0" + 4 * "1.0")
     for _ in range(2):  # the owner is one of them
         os.kill(killed := min(workers() & first), signal.SIGKILL)
         eventually(partial(replaced, killed))
@@ -218,6 +227,7 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
         for _ in range(4):
             assert ask(serving.port, f"/v1/directories/{topic}/entries/a", headers=fresh).json == {"v": 2}
     assert not workers() & first
+    assert len(owns()) == 8, "replacements have the ports of those that died"
     last = workers()
     serving.process.send_signal(signal.SIGTERM)
     assert serving.end() == 0
@@ -226,6 +236,13 @@ def test_workers_share_a_copy_and_dead_ones_are_replaced(
     assert (alone.code, 'backend = "shared"' in alone.err) == (2, True)
     nope = compactory("serve", "nope-x", "--kafka", kafka, "--workers", "2", "--config", str(config))
     assert (nope.code, "does not exist" in nope.err) == (2, True)
+
+
+def _two_free_ports() -> int:
+    """Return the first of two that follow each other."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", (first := free_port()) + 1)):
+            return first
 
 
 def test_one_of_several_processes_takes_requests_once_it_is_ready_and_ends_with_its_store(

@@ -31,13 +31,15 @@ if early:
             os.kill(os.getpid(), signal.SIGTERM)
         return pid
     os.fork = fork_and_get_a_signal
-listening = socket.create_server(("127.0.0.1", 0))
-print("port", listening.getsockname()[1], flush=True)
+listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+print("port", listening[0].getsockname()[1], flush=True)
 try:
-    word, end = ("again", again) if forked_workers.fork_workers(2, listening) else ("first", first)
+    [shared, own], replaces = forked_workers.fork_workers(2, listening)
 except typer.Exit as ended:
     sys.exit(ended.exit_code)
-listening.close()
+assert shared is listening[0] and [each.fileno() for each in listening].count(-1) == 1
+shared.close()
+word, end = ("again", again) if replaces else ("first", first)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 os.write(1, b"%b %d\\n" % (word.encode(), os.getpid()))  # at once, beside those of the others
 sys.exit(int(end)) if end else signal.sigwait([signal.SIGTERM])

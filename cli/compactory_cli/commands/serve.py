@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -50,6 +52,16 @@ def serve(
             max=256,
         ),
     ] = 1,
+    worker_ports: Annotated[
+        int | None,
+        option(
+            "--worker-ports",
+            "FIRST",
+            "Each worker also has a port of its own, from this one on: for its metrics, status and bad records.",
+            min=1,
+            max=65000,
+        ),
+    ] = None,
     start_stale: Annotated[
         bool, flag("--start-stale", "Answer at once from complete directories on disk, and catch up meanwhile.")
     ] = False,
@@ -90,9 +102,11 @@ def serve(
     from ..context.forked_workers import fork_workers
     from ..views.loading_bars import LoadingBar
 
-    with place.bind() as bound:
-        replaces = workers > 1 and fork_workers(workers, bound)
-        url = Listen(place.host, bound.getsockname()[1])
+    own = [replace(place, port=worker_ports + number) for number in range(workers)] if worker_ports is not None else []
+    with ExitStack() as stack:
+        bound = [stack.enter_context(each.bind()) for each in (place, *own)]
+        sockets, replaces = fork_workers(workers, bound) if workers > 1 else (bound, False)
+        url = Listen(place.host, bound[0].getsockname()[1])
         bar = LoadingBar("loading", lines=False)
         options = dict(configuration.store_options)
         options |= {"missing_topic": missing_topic} if missing_topic is not None else {}
@@ -107,7 +121,7 @@ def serve(
             replaced=workers > 1,
         )
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
-        server.run(bound, after_load=replaces)
+        server.run(*sockets, after_load=replaces)
 
 
 def _worker_problems(workers: int, configuration: Configuration, directories: Iterable[Directory[Any]]) -> list[str]:

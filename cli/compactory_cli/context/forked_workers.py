@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
@@ -23,20 +23,21 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _PR_SET_PDEATHSIG = 1
 
 
-def fork_workers(number: int, listening: socket.socket) -> bool:
-    """Return in each of so many forked children; say whether it replaces one, so that others serve already.
+def fork_workers(number: int, listening: Sequence[socket.socket]) -> tuple[Sequence[socket.socket], bool]:
+    """Return in each of so many forked children its sockets, and whether it replaces one, so that others serve already.
 
-    Call it before threads or connections are made. The parent stays here: it passes SIGTERM and Ctrl-C on, closes its
-    copy of the socket then, and replaces children that end. Only if one of the first can't start, all end. Raises
-    typer.Exit in the parent once all have ended, with the first exit code that is not 0.
+    The first socket is for all, each other one for one child. Call it before threads or connections are made. The
+    parent stays here: it passes SIGTERM and Ctrl-C on, closes its copies of the sockets then, and replaces children
+    that end. Only if one of the first can't start, all end. Raises typer.Exit in the parent once all have ended, with
+    the first exit code that is not 0.
     """
-    running: dict[int, bool] = {}  # pid → whether it is one of the first
+    running: dict[int, tuple[int, bool]] = {}  # pid → its place from 1 on, and whether it replaces another
     asked = False
 
     def ask(_sign: int, _frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
-        listening.close()  # else clients would wait for an answer until the last child has ended
+        _close(listening)  # else clients would wait for an answer until the last child has ended
         for pid in running:
             with suppress(ProcessLookupError):  # it has just been waited for
                 os.kill(pid, signal.SIGTERM)
@@ -45,25 +46,33 @@ def fork_workers(number: int, listening: socket.socket) -> bool:
     parent, forked, code = os.getpid(), 0, 0
     while True:
         while len(running) < number and not asked:
+            place, replaces = min({*range(1, number + 1)} - {taken for taken, _ in running.values()}), forked >= number
             with _undisturbed():  # until the child is known, and has its own handlers
                 pid = os.fork()
                 if not pid:
                     _leave(parent, before)
-                    return forked >= number
-                running[pid] = forked < number
+                    own = listening[place : place + 1]
+                    _close({*listening[1:]} - {*own})
+                    return [listening[0], *own], replaces
+                running[pid] = place, replaces
                 forked += 1
         if not running:
             raise typer.Exit(code)
         pid, status = os.wait()
         if pid not in running:  # an orphan: in a container all come to the first process
             continue
-        first, ended = running.pop(pid), os.waitstatus_to_exitcode(status)
-        if first and ended in _OUR_CHOICE and not asked:
+        (_, replaces), ended = running.pop(pid), os.waitstatus_to_exitcode(status)
+        if not replaces and ended in _OUR_CHOICE and not asked:
             ask(0, None)
             code = ended
         elif not asked:
             structlog.get_logger("compactory.workers").warning("a worker died; another one starts", code=ended)
             time.sleep(_REST)
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for each in sockets:
+        each.close()
 
 
 @contextmanager
