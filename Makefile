@@ -8,6 +8,7 @@ UV     := $(BIN)/uv
 JOBS   ?= 5
 PROOF_SECONDS ?= 60
 VERSIONS ?= 13 14 15 16 17
+KAFKAS ?= 3.3.2 3.9.1
 export PROOF_SECONDS
 export UV_NO_PROGRESS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # with it every process that a test starts compiles all that it imports
@@ -52,9 +53,11 @@ layers: $(STAMP)
 proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each), image, spark-submit
 	$(BIN)/pytest -m proof --timeout 3600 -o faulthandler_timeout=0
 
-versions: $(STAMP)  ## Tests of what meets Postgres, on PostgreSQL VERSIONS="13 14 15 16 17"
+versions: $(STAMP)  ## Tests of what meets servers, on PostgreSQL VERSIONS="13 … 17", then on Apache Kafka KAFKAS="3.3.2 3.9.1"
 	for version in $(VERSIONS); do TEST_POSTGRES=$$version $(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile \
 	  tests/sql tests/connect tests/source tests/outbox tests/jobs tests/sink tests/spark/test_to_postgres.py tests/spark/test_verify_table.py || exit 1; done
+	for version in $(KAFKAS); do TEST_KAFKA=$$version $(BIN)/pytest -m "kafka and not proof" -n $(JOBS) --dist loadfile \
+	  tests/store tests/topics tests/api tests/processes tests/outbox tests/jobs tests/sink tests/source || exit 1; done
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
 	$(BIN)/python -m benchmarks $(ARGS) || failed=1; $(BIN)/python -m benchmarks report && exit $${failed:-0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -40,7 +41,10 @@ LONG = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyP
 """Options that Kafka's own start script gives a broker."""
 
 POM = Path(__file__).with_name("pom.xml")
-JARS = Path(__file__).parents[2] / "build" / "kafka" / "libs"
+VERSION = os.environ.get("TEST_KAFKA")
+"""The version that TEST_KAFKA asks for, from 3.3 on; None: that of the pom."""
+
+JARS = Path(__file__).parents[2] / "build" / "kafka" / (VERSION or "libs")
 CHECKPOINT = JARS / "bootstrap.checkpoint"
 CLASSES = JARS / "classes.jsa"
 
@@ -59,7 +63,8 @@ def jars() -> Path:
     with alone(JARS.parent):
         if not mark.exists() or mark.read_bytes() != POM.read_bytes():
             shutil.rmtree(JARS, ignore_errors=True)
-            fetch("Apache Kafka", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={JARS}")
+            chosen = [f"-Dkafka={VERSION}"] if VERSION else []
+            fetch("Apache Kafka", "-f", str(POM), *chosen, "dependency:copy-dependencies", f"-DoutputDirectory={JARS}")
             mark.write_bytes(POM.read_bytes())
         if not CHECKPOINT.exists():
             _keep_checkpoint()

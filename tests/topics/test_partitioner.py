@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from compactory.kafka.client import Kafka
 from compactory_connectors.topics.partitioner import murmur2, partition_of
 from compactory_connectors.topics.topic_reader import read
-from tests.stack.apache_kafka import jars
+from tests.stack.apache_kafka import VERSION, jars
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,8 @@ def test_librdkafka_and_java_agree(kafka: str, unique: Callable[[str], str], see
 
 
 def _produce_with_java(kafka: str, topic: str, keys: list[str]) -> None:
-    command = ["java", "-Dfile.encoding=UTF-8", "-cp", f"{jars()}{os.sep}*", "org.apache.kafka.tools.ConsoleProducer"]
+    package = "kafka.tools" if VERSION and VERSION < "4" else "org.apache.kafka.tools"
+    command = ["java", "-Dfile.encoding=UTF-8", "-cp", f"{jars()}{os.sep}*", f"{package}.ConsoleProducer"]
     command += ["--bootstrap-server", kafka, "--topic", topic, "--property", "parse.key=true"]
     lines = "".join(f"{key}\t1\n" for key in keys)
     done = subprocess.run(command, input=lines.encode(), capture_output=True, timeout=60, check=False)
