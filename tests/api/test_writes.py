@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachable, WriteRules
 from compactory.mastered.writer import start_writers
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
+from compactory_api.routes.forwarding import OwnerUnreached
 from tests.api.serving import Answer, Serving
 from tests.store.topics import Topics, eventually
 
@@ -254,3 +256,29 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     assert (again.status, again.headers["etag"], again.body) == (201, first.headers["etag"], first.body)
     assert write(two, "PUT", "t3", {"email": "b@x"}).status == 409
     assert other.owns
+
+
+def test_servers_that_missed_each_other_once_forward_again(
+    serve: Serve, tenants: Directory[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each would take over from the other again and again, for good."""
+
+    async def unreached(*_: object) -> None:
+        raise OwnerUnreached("for a moment")
+
+    def learned(serving: Serving, owner: Serving) -> bool:
+        known = writers[serving].owner
+        return known is not None and known.url == owner.server.app.writes.url
+
+    one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
+    writers = {each: each.server.app.writes._turns["tenants"].writer for each in (one, two)}
+    assert write(one, "PUT", "t1", {"email": "a@x"}).status == 201
+    for there, here in ((one, two), (two, one)):
+        eventually(partial(learned, here, there))
+        with monkeypatch.context() as patched:
+            patched.setattr(here.server.app.writes._forwarding, "send", unreached)
+            assert write(here, "PUT", "t1", {"email": "a@x"}).status == 200
+        assert writers[here].owns
+    eventually(partial(learned, two, one))
+    assert write(two, "PUT", "t1", {"email": "b@x"}).status == 200
+    assert (writers[one].owns, writers[two].owns) == (True, False)

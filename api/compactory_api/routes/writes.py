@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
 from compactory.mastered.batch import failure
 from compactory.mastered.operation import Kind, Operation, Written
-from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
+from compactory.mastered.writer import MasteredWriter, Owner, check_topics, start_writers
 from compactory.store import GlobalStore
 
 from .. import limits
@@ -59,7 +59,7 @@ class Writes:
         self.started = False
         self._store = store
         self._turns: dict[str, Turn] = {}
-        self._gone: dict[str, str | None] = {}  # directory → address of an owner that does not answer
+        self._gone: dict[str, Owner] = {}  # directory → an owner that does not answer, until it takes over anew
         self._forwarding = Forwarding()
 
     def check(self) -> None:
@@ -155,24 +155,25 @@ class Writes:
         deadline = loop.time() + _PATIENCE
         while True:
             owner = None if writer.owns else writer.owner
-            try:
-                if owner in (None, self.url) or self._gone.get(name) == owner:
+            if owner is None or owner.url == self.url or self._gone.get(name) == owner:
+                try:
                     return await local(True)
-                assert owner is not None
-                path = raw_path(scope).decode()
-                answer = await self._forwarding.send(owner, scope["method"], path, headers, body)
-                if answer[0] != 503 or b":not-owner" not in answer[2]:
-                    return answer
-                self._gone[name] = owner
-            except LeaseLost:
-                if loop.time() > deadline:
-                    raise
-            except OwnerUnreached:
-                self._gone[name] = owner
-            except OwnerSilent as error:
-                self._gone[name] = owner
-                if not repeatable:
-                    raise failure(writer.directory.topic, "", error, unknown=True) from error
+                except LeaseLost:
+                    if loop.time() > deadline:
+                        raise
+            else:
+                try:
+                    path = raw_path(scope).decode()
+                    answer = await self._forwarding.send(owner.url, scope["method"], path, headers, body)
+                    if answer[0] != 503 or b":not-owner" not in answer[2]:
+                        return answer
+                    self._gone[name] = owner
+                except OwnerUnreached:
+                    self._gone[name] = owner
+                except OwnerSilent as error:
+                    self._gone[name] = owner
+                    if not repeatable:
+                        raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain, islice, repeat
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -29,7 +29,7 @@ from compactory.records import StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
 
-__all__ = ["MasteredWriter", "check_topics", "start_writers"]
+__all__ = ["MasteredWriter", "Owner", "check_topics", "start_writers"]
 
 log = logging.getLogger("compactory.writer")
 
@@ -41,6 +41,13 @@ _QUICK = 3.0  # seconds for the look at topics before a load
 _RECORD_BYTES = 1_000_000  # the client's own limit
 _OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
 _OWNER = "owner"  # key of the record that names the owner
+
+
+class Owner(NamedTuple):
+    """A process that writes a directory: the address where it takes requests, and the offset of its announcement."""
+
+    url: str
+    offset: int
 
 
 class MasteredWriter:
@@ -105,11 +112,12 @@ class MasteredWriter:
         return self._owned is not None
 
     @property
-    def owner(self) -> str | None:
-        """The address of the owner as far as known here; None if there was none yet, or it has no address."""
-        with suppress(CompactoryError):
-            found: dict[str, Any] = self._notes["notes"].get(_OWNER) or {}
-            return found.get("url")
+    def owner(self) -> Owner | None:
+        """The owner as far as known here; None if there was none yet, or it has no address."""
+        with suppress(CompactoryError, KeyError):
+            entry = self._notes["notes"].entry(_OWNER)
+            url = orjson.loads(entry.value)["url"]
+            return None if url is None else Owner(url, entry.offset)
         return None
 
     def problems(self, *, loading: bool = False) -> list[str]:
