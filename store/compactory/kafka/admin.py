@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from threading import Event, local
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
@@ -211,13 +211,16 @@ class Admin:
 
 def _answer(future: Future[Any]) -> Any:
     try:
-        return future.result()
+        found = future.result()
     except KafkaException as error:
         if code_of(error) in ABSENT:
             return None
         if code_of(error) in FORBIDDEN:
             return _NO_RIGHT
         raise
+    if getattr(found, "offset", 0) == OFFSET_INVALID:  # of list_offsets: other brokers answered, this leader did not
+        raise KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION, "a partition's leader does not answer"))
+    return found
 
 
 def _topic_of(asked: Any) -> str:
