@@ -24,6 +24,7 @@ from compactory_cli.stack.port import free_port
 from tests.api.linearizability import Event, linearizable
 from tests.api.serving import Answer, ask
 from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.kafka_cluster import KafkaCluster
 from tests.store.mastered.conftest import placed_log_of
 from tests.store.topics import Topics, eventually
 
@@ -216,9 +217,18 @@ def violations(cluster: Cluster, writers: Writers) -> list[str]:
 
 
 def history(
-    cluster: Cluster, servers: int, threads: int, seconds: float, seed: int, least: int = 0, broker: Any = None
+    cluster: Cluster,
+    servers: int,
+    threads: int,
+    seconds: float,
+    seed: int,
+    least: int = 0,
+    brokers: Callable[[], object] | None = None,
 ) -> list[str]:
-    """Write and disturb for so long, and until so many writes are acknowledged; return what is wrong then."""
+    """Write and disturb for so long, and until so many writes are acknowledged; return what is wrong then.
+
+    ``brokers`` disturbs Kafka.
+    """
     cluster.start(servers)
     writers, dice = Writers(cluster, seed), random.Random(seed)
     running = writers.run(threads)
@@ -227,9 +237,8 @@ def history(
         while (passed := time.monotonic() - began) < seconds or len(writers.acknowledged) < least:
             assert passed < seconds + 60
             time.sleep(dice.uniform(0.2, 1.0))  # of undisturbed writing
-            if broker is not None and dice.random() < 0.4:
-                broker.stop()
-                broker.start()
+            if brokers is not None and dice.random() < 0.4:
+                brokers()
             else:
                 cluster.disturb(dice)
     finally:
@@ -258,7 +267,30 @@ def test_long_histories_are_linearizable(cluster: Cluster, seed: int, reader: st
 @pytest.mark.proof
 def test_histories_are_linearizable_while_the_broker_is_restarted(own_kafka: ApacheKafka, cluster: Cluster) -> None:
     """Guarantee 18 and Guarantee 17: the broker is away for some seconds, again and again; servers are killed too."""
-    assert not history(cluster, servers=3, threads=32, seconds=SECONDS, seed=7, least=50, broker=own_kafka)
+
+    def restart() -> None:
+        own_kafka.stop()
+        own_kafka.start()
+
+    assert not history(cluster, servers=3, threads=32, seconds=SECONDS, seed=7, least=50, brokers=restart)
+
+
+@pytest.mark.proof
+def test_histories_are_linearizable_while_one_broker_of_three_is_away(unique: Callable[[str], str]) -> None:
+    """Guarantee 18 and Guarantee 17: another broker leads, again and again; servers are killed too."""
+    kafka, dice = KafkaCluster(3), random.Random(5)
+    try:
+        kafka.start()
+        cluster = Cluster(kafka.address, Topics(kafka.address, unique).create(replicas=3))
+        try:
+            found = history(
+                cluster, servers=3, threads=32, seconds=SECONDS, seed=5, least=50, brokers=lambda: kafka.disturb(dice)
+            )
+        finally:
+            cluster.stop()
+    finally:
+        kafka.remove()
+    assert not found
 
 
 @pytest.mark.proof

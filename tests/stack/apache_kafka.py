@@ -24,7 +24,7 @@ from compactory_cli.stack.process import Process, Server
 from tests.stack.freezing import freeze
 from tests.stack.maven import alone, fetch
 
-__all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "missing"]
+__all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "identity", "missing"]
 
 ADMIN = "admin"
 
@@ -106,14 +106,14 @@ def _keep_classes() -> None:
         CLASSES.touch()
 
 
-def _identity() -> str:
+def identity() -> str:
     """A new id as Kafka writes them; with "C" it begins with no dash, which a tool would take for an option's."""
     return "C" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 
 def _format(config: Path, *accounts: str) -> None:
     """Have Kafka's own tool format the storage of a broker."""
-    command = ["java", QUICK, "-cp", f"{JARS}/*", "kafka.tools.StorageTool", "format", "-t", _identity()]
+    command = ["java", QUICK, "-cp", f"{JARS}/*", "kafka.tools.StorageTool", "format", "-t", identity()]
     subprocess.run([*command, "-c", str(config), *accounts], check=True, capture_output=True)
 
 
@@ -287,8 +287,8 @@ class ApacheKafka(Server):
         else:  # the same without a JVM
             storage.mkdir(exist_ok=True)
             shutil.copy(CHECKPOINT, storage)
-            identity = {"version": 1, "node.id": 1, "cluster.id": _identity(), "directory.id": _identity()}
-            (storage / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in identity.items()))
+            known = {"version": 1, "node.id": 1, "cluster.id": identity(), "directory.id": identity()}
+            (storage / "meta.properties").write_text("".join(f"{key}={value}\n" for key, value in known.items()))
 
     def _listening(self) -> dict[str, str]:
         own = "SASL_PLAINTEXT" if self._users else "PLAINTEXT"

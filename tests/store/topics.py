@@ -35,10 +35,10 @@ class Topics:
         self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
         self._producer: Producer | None = None
 
-    def create(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
+    def create(self, partitions: int = 1, name: str | None = None, replicas: int = 1, **config: str) -> str:
         name = name or self.unique("store")
         settings = {"cleanup.policy": "compact", **{key.replace("_", "."): value for key, value in config.items()}}
-        self.admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result()
+        self.admin.create_topics([NewTopic(name, partitions, replicas, config=settings)])[name].result()
         eventually(lambda: self._is_known(name, partitions))
         return name
 
