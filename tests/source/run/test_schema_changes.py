@@ -73,6 +73,20 @@ def test_a_locked_table_keeps_no_other_waiting_and_is_seen(shop: Shop) -> None:
     assert shop.keys("t") == [b"1"]
 
 
+def test_a_prepared_transaction_that_locks_a_table_is_named(shop: Shop) -> None:
+    """Postgres shows its locks under the number of the session that it was prepared in, as long as it is not restarted."""
+    follow(shop)
+    gid = f"migration-{shop.prefix}"
+    shop.sql.execute(f"BEGIN; LOCK TABLE t; PREPARE TRANSACTION '{gid}'")
+    try:
+        shop.add("other", 2)
+        detail = wait_for_state(shop, SourceState.WAITING)
+        assert f"locked by prepared transaction '{gid}' of user postgres, since " in detail
+    finally:
+        shop.sql.execute(f"ROLLBACK PREPARED '{gid}'")
+    wait_for_state(shop, SourceState.RUNNING)
+
+
 def test_a_locked_partition_keeps_no_other_waiting(shop: Shop) -> None:
     """Also where it was found locked when its plan was made."""
     shop.sql.execute("CREATE TABLE whole (LIKE t INCLUDING DEFAULTS) PARTITION BY RANGE (id);"
