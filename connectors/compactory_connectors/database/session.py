@@ -91,7 +91,8 @@ def pooled_by_transaction(connection: Connection, backend: int) -> bool:
     parameters: dict[str, Any] = {**information.get_parameters(), "password": information.password or None}
     try:
         with psycopg.connect(**parameters, autocommit=True) as other:
-            theirs, ours = (each.cursor(row_factory=scalar_row).execute(_PID).fetchone() for each in (other, connection))
-            return theirs == backend or ours != backend
+            cursors = [each.cursor(row_factory=scalar_row) for each in (other, connection)]
+            theirs, ours = [cursor.execute(_PID).fetchone() for cursor in cursors]
+            return bool(theirs == backend or ours != backend)
     except psycopg.OperationalError:
         return False  # a pool of one client connection: nothing can be told

@@ -74,7 +74,7 @@ def test_a_locked_table_keeps_no_other_waiting_and_is_seen(shop: Shop) -> None:
 
 
 def test_a_prepared_transaction_that_locks_a_table_is_named(shop: Shop) -> None:
-    """Postgres shows its locks under the number of the session that it was prepared in, as long as it is not restarted."""
+    """Until it is restarted, Postgres shows the locks under the number of the session that prepared them."""
     follow(shop)
     gid = f"migration-{shop.prefix}"
     shop.sql.execute(f"BEGIN; LOCK TABLE t; PREPARE TRANSACTION '{gid}'")
