@@ -449,6 +449,19 @@ def test_an_executor_that_was_taken_for_dead_gets_no_session(bench: Bench) -> No
     wait_until(lambda: bench.count(sessions) == 0, what="the server to end what the client closed")
 
 
+def test_an_executor_whose_id_a_restored_backup_gave_to_another_begins_anew(bench: Bench) -> None:
+    """Guarantee 15: two of one id would end each other's sessions, and hand back jobs that the other one runs."""
+    ran: list[int] = []
+    bench.jobs.handler("a")(lambda job: ran.append(job.id))
+    bench.executor()
+    wait_until(lambda: bench.count("compactory.job_executors") == 1, what="the executor")
+    bench.sql.execute("UPDATE compactory.job_executors SET name = 'elsewhere:1'")
+    bench.sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '%% keeper'")
+    wait_until(lambda: bench.count("compactory.job_executors") == 2, what="an executor of another id")
+    job = bench.enqueue("a", {})
+    wait_until(lambda: ran == [job], what="the job")
+
+
 def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> None:
     """Guarantee 15: a process that was frozen with jobs in hand wakes up before its keeper has looked, or after."""
     called: list[int] = []

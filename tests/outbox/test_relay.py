@@ -50,6 +50,19 @@ def test_what_is_committed_is_sent_and_nothing_else(bench: Bench) -> None:
     assert bench.left() == 0
 
 
+def test_ids_that_begin_anew_are_sent_as_well(bench: Bench) -> None:
+    """Logical replication copies no sequence: the database that it filled gives ids that were sent before."""
+    topic = bench.topic()
+    for value in (b"1", b"2", b"3"):
+        bench.publish(topic, value)
+    bench.drain()
+    bench.sql.execute("ALTER SEQUENCE compactory.kafka_messages_id_seq RESTART")
+    bench.publish(topic, b"4")
+    bench.relay()
+    bench.wait_for(topic, "1", "2", "3", "4")
+    wait_until(lambda: bench.info(topic, "reached") == 1 and bench.left() == 0, what="the deletion")
+
+
 HEADERS = {"text": "é", "bytes": b"\xff", "zero": b"\0", "none": None}
 
 

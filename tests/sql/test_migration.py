@@ -22,6 +22,13 @@ def test_migrations_applied_twice_change_nothing(database: str, db: psycopg.Conn
     assert (dump(database), db.execute("SELECT * FROM compactory.migrations").fetchall()) == before
 
 
+def test_a_date_style_of_the_role_is_no_obstacle(db: psycopg.Connection):
+    install(db)
+    db.execute("SET DateStyle = 'German, DMY'")
+    assert install(db) == []
+    assert all(migration.applied_at for migration in status(db).migrations)
+
+
 def test_the_schema_file_equals_the_sum_of_the_migrations(new_database: Callable[[], str]):
     migrated, created = new_database(), new_database()
     install(migrated)

@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from itertools import cycle
 
 import psycopg
 import pytest
@@ -42,13 +43,14 @@ def test_a_standby_is_refused(standby: str):
 
 
 class TransactionPooler:
-    """Serves every client by one and the same backend, like a pooler in transaction mode with one server connection.
+    """Serves every client by the next one of its backends, like a pooler in transaction mode.
 
     Enough of it for clients that take turns: what they send goes on as it is, answers go to who asked last.
     """
 
-    def __init__(self, port: int) -> None:
-        self._backend = socket.create_connection(("127.0.0.1", port))
+    def __init__(self, port: int, backends: int) -> None:
+        self._backends = [socket.create_connection(("127.0.0.1", port)) for _ in range(backends)]
+        self._next = cycle(self._backends)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._greeting = b""
         self._asking: socket.socket | None = None
@@ -58,12 +60,13 @@ class TransactionPooler:
 
     def close(self) -> None:
         """Call it when every client has left."""
-        for end in (self._listener, self._backend):
+        ends = (self._listener, *self._backends)
+        for end in ends:
             end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
-        self._listener.close()
-        self._backend.close()
+        for end in ends:
+            end.close()
 
     def _start(self, work: Callable[..., None], *arguments: object) -> None:
         self._threads.append(threading.Thread(target=work, args=arguments, daemon=True))
@@ -77,18 +80,18 @@ class TransactionPooler:
                 return
             length = struct.unpack("!I", client.recv(4))[0]
             startup = client.recv(length - 4)
-            if not self._greeting:
-                self._backend.sendall(struct.pack("!I", length) + startup)
-                self._greeting = self._greet()
-                self._start(self._answer)
+            for backend in [] if self._greeting else self._backends:
+                backend.sendall(struct.pack("!I", length) + startup)
+                self._greeting = self._greet(backend)
+                self._start(self._answer, backend)
             client.sendall(self._greeting)
             self._start(self._ask, client)
 
-    def _greet(self) -> bytes:
+    def _greet(self, backend: socket.socket) -> bytes:
         """What the backend says at first, with another process id: a pooler makes up its own cancel keys."""
         said = b""
         while not said.endswith(b"Z\0\0\0\x05I"):
-            said += self._backend.recv(65536)
+            said += backend.recv(65536)
         key = said.index(b"K\0\0\0\x0c")
         return said[: key + 5] + struct.pack("!I", 4242) + said[key + 9 :]
 
@@ -97,16 +100,17 @@ class TransactionPooler:
             while data := client.recv(65536):
                 if not data.startswith(b"X"):  # one client's farewell ends no backend
                     self._asking = client
-                    self._backend.sendall(data)
+                    next(self._next).sendall(data)
 
-    def _answer(self) -> None:
-        while data := self._backend.recv(65536):
+    def _answer(self, backend: socket.socket) -> None:
+        while data := backend.recv(65536):
             assert self._asking is not None
             self._asking.sendall(data)
 
 
-def test_a_source_behind_a_pooler_in_transaction_mode_is_refused(database: str, db: psycopg.Connection):
-    pooler = TransactionPooler(db.info.port)
+@pytest.mark.parametrize("backends", [1, 3])
+def test_a_source_behind_a_pooler_in_transaction_mode_is_refused(database: str, db: psycopg.Connection, backends: int):
+    pooler = TransactionPooler(db.info.port, backends)
     place = {"conninfo": database, "port": pooler.port, "sslmode": "disable", "gssencmode": "disable"}
     try:
         with pytest.raises(ConfigError, match="pooler in transaction mode"):
@@ -120,7 +124,7 @@ def test_a_source_behind_a_pooler_in_transaction_mode_is_refused(database: str, 
 
 
 def test_a_pooler_in_transaction_mode_is_refused(database: str, db: psycopg.Connection):
-    pooler = TransactionPooler(db.info.port)
+    pooler = TransactionPooler(db.info.port, 1)
     pooled = psycopg.conninfo.make_conninfo(database, port=pooler.port, sslmode="disable", gssencmode="disable")
     try:
         with pytest.raises(ConfigError, match="pooler in transaction mode"):

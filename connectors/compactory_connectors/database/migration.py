@@ -64,7 +64,7 @@ def _rows(connection: Connection) -> list[dict[str, Any]]:
     with connection.cursor(row_factory=scalar_row) as cursor:
         if cursor.execute(query("database/installed")).fetchone() is None:
             return []
-    with connection.cursor(row_factory=dict_row) as cursor:
+    with connection.cursor(row_factory=dict_row, binary=True) as cursor:  # whatever the DateStyle is
         try:
             return cursor.execute(query("database/migrations")).fetchall()
         except psycopg.errors.InsufficientPrivilege as error:

@@ -18,6 +18,7 @@ __all__ = ["Connection", "autocommit", "check_server", "opened", "pooled_by_tran
 Connection = psycopg.Connection[Any]
 
 _OLDEST = 13
+_PID = "SELECT pg_backend_pid()"
 
 _POOLED = (
     "the connection goes through a pooler in transaction mode, which breaks advisory locks, settings of the session and"
@@ -76,13 +77,13 @@ def refuse_pooling(connection: Connection) -> None:
 
     A pooler makes its backends' pids up, so that nothing more than the pid is asked where there is none.
     """
-    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    row = connection.execute(_PID).fetchone()
     if row is not None and row[0] != connection.info.backend_pid and pooled_by_transaction(connection, row[0]):
         raise ConfigError(_POOLED)
 
 
 def pooled_by_transaction(connection: Connection, backend: int) -> bool:
-    """Whether another connection of the same kind is served by this idle connection's backend.
+    """Whether another connection of the same kind gets this idle connection's backend, or this one another after it.
 
     In session mode a backend belongs to one client as long as it is connected.
     """
@@ -90,6 +91,8 @@ def pooled_by_transaction(connection: Connection, backend: int) -> bool:
     parameters: dict[str, Any] = {**information.get_parameters(), "password": information.password or None}
     try:
         with psycopg.connect(**parameters, autocommit=True) as other:
-            return other.cursor(row_factory=scalar_row).execute("SELECT pg_backend_pid()").fetchone() == backend
+            cursors = [each.cursor(row_factory=scalar_row) for each in (other, connection)]
+            theirs, ours = [cursor.execute(_PID).fetchone() for cursor in cursors]
+            return bool(theirs == backend or ours != backend)
     except psycopg.OperationalError:
         return False  # a pool of one client connection: nothing can be told

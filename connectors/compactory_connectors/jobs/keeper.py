@@ -135,17 +135,17 @@ class Keeper:
 
     def _table(self, connection: WatchedConnection) -> JobTable:
         """Register, or go on as the executor that it was."""
-        types = sorted(self._jobs.handlers)
+        name, types = f"{socket.gethostname()}:{os.getpid()}", sorted(self._jobs.handlers)
         if self._executor is not None:
             _name(connection, f"{self._executor} keeper")
-            table = JobTable(connection, self._executor, types)
+            table = JobTable(connection, self._executor, name, types)
             if table.beat(self._membership.pool).registered:
                 if not table.resume(f"compactory-jobs {self._executor} keeper", self._claims.ids):
                     raise Unreachable("Postgres", "an earlier session of this executor has not ended yet")
                 self._look_again(table)
                 return table
             self._void()
-        table = JobTable.register(connection, f"{socket.gethostname()}:{os.getpid()}", self._membership.pool, types)
+        table = JobTable.register(connection, name, self._membership.pool, types)
         self._executor = table.executor
         _name(connection, f"{table.executor} keeper")
         self._look_again(table)

@@ -146,8 +146,9 @@ class Executors:
 class JobTable:
     """Statements of one executor. Owned by one thread. Raises psycopg.Error."""
 
-    def __init__(self, connection: WatchedConnection, executor: int, types: Sequence[str]) -> None:
+    def __init__(self, connection: WatchedConnection, executor: int, name: str, types: Sequence[str]) -> None:
         self.executor = executor
+        self._name = name
         self.until = 0.0
         """time.monotonic() until when no other executor takes this one for dead."""
         self._connection = connection
@@ -215,14 +216,14 @@ class JobTable:
         began = time.monotonic()
         row = connection.execute(query("jobs/register"), {"name": name, "pool": pool, "types": list(types)}).fetchone()
         assert row is not None
-        table = cls(connection, row[0], types)
+        table = cls(connection, row[0], name, types)
         table.until = began + TTL
         return table
 
     def beat(self, pool: str) -> Executors:
         """Renew the heartbeat and look at all executors."""
         began = time.monotonic()
-        given = {"executor": self.executor, "ttl": timedelta(seconds=TTL)}
+        given = {"executor": self.executor, "name": self._name, "ttl": timedelta(seconds=TTL)}
         rows = self._connection.execute(query("jobs/beat"), given).fetchall()
         registered = any(row[2] for row in rows)
         self.until = began + TTL if registered else 0.0

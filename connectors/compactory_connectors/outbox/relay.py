@@ -224,7 +224,7 @@ class OutboxRelay:
         rows = connection.execute(query("outbox/pending"), asked).fetchall()
         rows = [row for row in rows if not self._only or row[0] in self._only]
         found = handed = False
-        for topic, _first, _age, lapsed, free, alone in sorted(rows, key=lambda row: -row[2]):
+        for topic, first, _age, lapsed, free, alone in sorted(rows, key=lambda row: -row[2]):
             with self._lock:
                 given = self._given.get(topic)
                 if given is not None:
@@ -232,7 +232,7 @@ class OutboxRelay:
                     given.seen.set()
                 if not free or given is not None or self._stop.is_set():
                     continue
-                self._given[topic] = pending = Pending(topic, lapsed, alone=alone)
+                self._given[topic] = pending = Pending(topic, lapsed, alone=alone, first=first if whole else None)
             self._work.put(pending)
             handed = True
         if handed:

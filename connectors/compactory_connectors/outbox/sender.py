@@ -46,7 +46,6 @@ _OF_TOPIC = 30_000  # messages in a batch of one topic: more gain it little, and
 _TOGETHER = 64  # topics in a transaction
 _SLICE = 500  # messages after which the next batch is received as far as it is there
 _BYTES = 16 << 20  # of payloads in a batch; a larger message is a batch of its own
-_LARGEST = 100_000_000  # bytes of a message; the broker has limits of its own
 _SHARE = 1.0  # seconds that a topic may be sent while others wait
 _QUICK = 2.0  # seconds that a transaction may take before batches that were made smaller grow again
 _KEEP = 0.5  # seconds that a lock is kept for more messages
@@ -341,8 +340,7 @@ class Sender:
 
     def _producer(self, holder: str) -> Publisher:
         # a commit does not wait for the linger time; until then only full batches leave, one or few for each topic
-        own = {"message.max.bytes": _LARGEST, "linger.ms": 1000}
-        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides=own)
+        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides={"linger.ms": 1000})
 
     def _place(self, held: Held) -> Callable[[str], int]:
         """The partition of a partition key: where the producer would put a key of that name."""

@@ -45,7 +45,8 @@ Row: TypeAlias = tuple[int, bytes | None, bytes | None, More | None]
 class Pending:
     """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process.
 
-    ``alone``: it had an error, and is sent by itself, so that no other topic waits for the next one.
+    ``alone``: it had an error, and is sent by itself, so that no other topic waits for the next one. ``first``: the
+    lowest id that a look at everything found; ids may begin anew.
     ``seen`` is set when messages were seen again, for a sender that waits for them with the lock.
     """
 
@@ -53,6 +54,7 @@ class Pending:
     lapsed: str | None = None
     own: bool = False
     alone: bool = False
+    first: int | None = None
     seen: threading.Event = field(default_factory=threading.Event, compare=False)
 
 
@@ -129,8 +131,12 @@ class OutboxTable:
         The lapsed holder must be fenced by then. Its ``last`` messages are deleted in the same transaction: nobody
         looks for them under its name again.
         """
-        topics = sorted(each.topic for each in pending)
-        given = self._given | {"topics": topics, "lapsed": pending[0].lapsed, "own": pending[0].own}
+        given = self._given | {
+            "topics": [each.topic for each in pending],
+            "firsts": [each.first for each in pending],
+            "lapsed": pending[0].lapsed,
+            "own": pending[0].own,
+        }
         with self._connection.transaction():
             rows = self._connection.execute(query("outbox/claim"), given).fetchall()
             for topic, *_ in rows:

@@ -41,8 +41,9 @@ Outcome = Sequence[Failed]
 
 _RAISED = (Exception, SystemExit, KeyboardInterrupt)  # by a handler: sys.exit would end this thread alone, in silence
 
-# Cardinality, data, integrity, WITH CHECK OPTION, PL/pgSQL's RAISE, and a failed statement that the handler hid.
-_OF_RECORD = ("21", "22", "23", "44", "P0", "25P02")
+# Cardinality, data, integrity, WITH CHECK OPTION, limits (of an index row, a tsvector), PL/pgSQL's RAISE, and a failed
+# statement that the handler hid.
+_OF_RECORD = ("21", "22", "23", "44", "54", "P0", "25P02")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,11 +222,9 @@ def _take(names: set[str], name: str) -> bool:
 
 def _is_of_record(error: BaseException) -> bool:
     """Whether other records may do better: not so where a server is away or something is set wrongly."""
-    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError | Moved):
-        return False
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate.startswith(_OF_RECORD)
-    return True
+    return not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError | Moved)
 
 
 def _reason_of(error: BaseException) -> str:

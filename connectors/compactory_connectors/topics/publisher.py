@@ -39,8 +39,8 @@ _FENCED = {
 _SLOW = {KafkaError._TIMED_OUT, KafkaError._QUEUE_FULL}  # noqa: SLF001 - the client's own names
 
 _REFUSALS = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic and max.request.size of a connector, or make"
-    " the row or message smaller",
+    KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, and max.request.size where a connector sets"
+    " it, or make the row or message smaller",
     KafkaError.RECORD_LIST_TOO_LARGE: "raise max.message.bytes and segment.bytes of the topic",
     KafkaError.POLICY_VIOLATION: "a policy of the broker's refuses it",
     KafkaError.INVALID_RECORD: "the broker refuses it; a compacted topic takes no record without a key",
@@ -59,6 +59,7 @@ _DEFAULTS: dict[str, Any] = {
     "linger.ms": 0,
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
+    "message.max.bytes": 100_000_000,  # the topic has a limit of its own
     "message.timeout.ms": 8_000,  # less than a commit may take: else nobody would know which topic it was
 }
 

@@ -47,8 +47,10 @@ DELETE FROM compactory.job_executors WHERE id = %(executor)s;
 
 -- name: jobs/beat
 -- Renew the heartbeat; every executor, the one that asks first, and whether its heartbeat is too old. One that has just
--- been without the server is given time (a time that lies ahead was written before the server's clock was set back).
-WITH mine AS (UPDATE compactory.job_executors SET beat_at = clock_timestamp() WHERE id = %(executor)s RETURNING id)
+-- been without the server is given time (a time that lies ahead was written before the server's clock was set back). After
+-- a backup was restored, an id may be another executor's.
+WITH mine AS (UPDATE compactory.job_executors SET beat_at = clock_timestamp()
+               WHERE id = %(executor)s AND name = %(name)s RETURNING id)
 SELECT e.id, e.pool, e.id IN (SELECT id FROM mine) AS mine,
        e.id NOT IN (SELECT id FROM mine)
        AND e.beat_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s

@@ -71,10 +71,13 @@ SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.kafk
 
 -- name: outbox/claim
 -- Take the locks of topics that are free, or held by one whose transactional id was taken away. All statements lock
--- topics in the order of their names, so that relays do not block one another.
+-- topics in the order of their names, so that relays do not block one another. Messages may have come below "reached":
+-- logical replication does not copy a sequence, so that ids begin anew on the server that it fills.
 INSERT INTO compactory.kafka_topic_info AS t (topic, locked_by, locked_at)
 SELECT topic, %(holder)s, clock_timestamp() FROM unnest(%(topics)s::text[]) AS u (topic) ORDER BY topic COLLATE "C"
-ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = excluded.locked_at, error = false
+ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = excluded.locked_at, error = false,
+       reached = least(t.reached, (SELECT u.first - 1 FROM unnest(%(topics)s::text[], %(firsts)s::int8[]) AS u (topic, first)
+                                    WHERE u.topic = t.topic))
  WHERE (t.locked_by IS NULL AND (NOT t.error OR t.error_at < clock_timestamp() - %(pause)s))
     OR (t.locked_by = %(lapsed)s
         AND (%(own)s OR t.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s))

@@ -265,9 +265,13 @@ SELECT format('pid %s (user %s, application %s, %s)%s', a.pid, a.usename,
         (SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}::oid))
  GROUP BY a.pid, a.usename, a.application_name, a.state, a.xact_start
 UNION ALL
-SELECT format('prepared transaction %L of user %s, since %s', p.gid, p.owner, date_trunc('second', p.prepared))
-  FROM pg_prepared_xacts AS p JOIN pg_locks AS l ON l.virtualtransaction = '-1/' || p.transaction::text
- WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.relation = {oid}::oid;
+SELECT DISTINCT format('prepared transaction %L of user %s, since %s', p.gid, p.owner, date_trunc('second', p.prepared))
+  FROM pg_locks AS l
+  JOIN pg_locks AS i ON i.virtualtransaction = l.virtualtransaction AND i.pid IS NULL AND i.locktype = 'transactionid'
+  JOIN pg_prepared_xacts AS p ON p.transaction = i.transactionid AND p.database = current_database()
+ WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid IS NULL
+   AND (l.relation = {oid}::oid OR l.relation IN
+        (SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}::oid));
 
 -- name: source/count
 -- Rows for people: the planner's estimate where a table is large, counted where not.

@@ -122,7 +122,7 @@ def test_a_topic_that_refused_a_row_is_swept_by_what_was_sent_since(bench: Bench
     bench.sql.execute(HALF_INACTIVE)
     running = bench.start(soft_delete=True)
     bench.wait_for_records(50)
-    bench.add("too large" * 200_000)
+    bench.add("".join(map(str, range(400_000))))
     wait_for(running, SourceState.FAILED)
     bench.sql.execute("UPDATE terminal_acquirer SET terminal_id = 'short' WHERE id = 101")
     wait_until(lambda: 101 in living(bench), 90, "the row")

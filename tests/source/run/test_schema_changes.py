@@ -73,6 +73,20 @@ def test_a_locked_table_keeps_no_other_waiting_and_is_seen(shop: Shop) -> None:
     assert shop.keys("t") == [b"1"]
 
 
+def test_a_prepared_transaction_that_locks_a_table_is_named(shop: Shop) -> None:
+    """Until it is restarted, Postgres shows the locks under the number of the session that prepared them."""
+    follow(shop)
+    gid = f"migration-{shop.prefix}"
+    shop.sql.execute(f"BEGIN; LOCK TABLE t; PREPARE TRANSACTION '{gid}'")
+    try:
+        shop.add("other", 2)
+        detail = wait_for_state(shop, SourceState.WAITING)
+        assert f"locked by prepared transaction '{gid}' of user postgres, since " in detail
+    finally:
+        shop.sql.execute(f"ROLLBACK PREPARED '{gid}'")
+    wait_for_state(shop, SourceState.RUNNING)
+
+
 def test_a_locked_partition_keeps_no_other_waiting(shop: Shop) -> None:
     """Also where it was found locked when its plan was made."""
     shop.sql.execute("CREATE TABLE whole (LIKE t INCLUDING DEFAULTS) PARTITION BY RANGE (id);"
@@ -252,7 +266,8 @@ def test_a_record_that_kafka_refuses_stops_its_table_alone(
 ) -> None:
     """Guarantee 12: too large for the topic; the transaction is given up, and the other tables go on."""
     shop.sql.execute("ALTER TABLE t ADD COLUMN note text")
-    follow(shop, compactory__transactions=transactions)
+    limit = {"producer__override__max__request__size": "1000000"} if where == "client" else {}
+    follow(shop, compactory__transactions=transactions, **limit)
     if where == "broker":
         alter(shop, "max.message.bytes", "1000")
     letters = "string_agg(md5(n::text), '')"
@@ -267,6 +282,17 @@ def test_a_record_that_kafka_refuses_stops_its_table_alone(
     shop.sql.execute("UPDATE t SET note = 'short' WHERE id = 2")
     shop.wait_for("t", b"1", b"2")
     wait_for_state(shop, SourceState.RUNNING)
+
+
+def test_the_topic_alone_says_how_large_a_record_may_be(shop: Shop) -> None:
+    """Kafka's own limits are 1,048,576 bytes of a producer and 1,048,588 of a topic; librdkafka's is 1,000,000."""
+    shop.sql.execute("ALTER TABLE t ADD COLUMN note text")
+    follow(shop)
+    letters = "string_agg(md5(n::text), '')"
+    for number, size in (2, 32_000), (3, 100_000):
+        shop.sql.execute(f"INSERT INTO t (id, note) SELECT {number}, {letters} FROM generate_series(1, {size}) n")
+        shop.wait_for("t", *(b"%d" % n for n in range(1, number + 1)))
+        alter(shop, "max.message.bytes", "10000000")
 
 
 def alter(shop: Shop, name: str, value: str) -> None:
