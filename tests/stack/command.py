@@ -12,10 +12,16 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-import compactory_cli.commands
+import typer.main
+
 from compactory_cli.entry import run
+from compactory_cli.main import app
 
 __all__ = ["run_command"]
+
+# Making typer's tree of all commands takes longer than most commands: each process has it from the one it comes from.
+typer.main.get_command = cache(typer.main.get_command)
+typer.main.get_command(app)
 
 
 def run_command(
@@ -39,9 +45,7 @@ def run_command(
 @cache
 def _context() -> ForkServerContext:
     context = get_context("forkserver")
-    commands = Path(compactory_cli.commands.__file__).parent.glob("[!_]*.py")
-    names = [f"compactory_cli.commands.{path.stem}" for path in commands]
-    context.set_forkserver_preload([__name__, "compactory_api.server", "compactory_connectors.source", *names])
+    context.set_forkserver_preload([__name__, "compactory_api.server", "compactory_connectors.source"])
     return context
 
 
