@@ -120,4 +120,6 @@ def refused(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port)).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:  # it was accepted by a port that closes
+        return False
     return False
