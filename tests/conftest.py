@@ -15,6 +15,7 @@ import os
 import random
 import uuid
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import hypothesis
@@ -30,6 +31,7 @@ from compactory_connectors.database import install
 from tests.stack import apache_kafka, memory, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka
 from tests.stack.postgres_copies import new_server
+from tests.store.pausing import resume
 
 # Another process may have the core for long. With CI=true Hypothesis still chooses the same examples each time.
 hypothesis.settings.register_profile("tests", parent=hypothesis.settings.default, deadline=None)
@@ -37,6 +39,15 @@ hypothesis.settings.load_profile("tests")
 
 _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
+_WITH_OWN_KAFKA = (  # and so is a Kafka to be harmed
+    "tests/source/run/test_between_parts.py",
+    "tests/store/ingest/test_interruptions.py",
+    "tests/store/ingest/test_start_stale.py",
+    "tests/store/ingest/test_waiting.py",
+    "tests/store/test_async_store.py",
+    "tests/store/test_figures.py",
+    "tests/store/writing/test_writer_failures.py",
+)
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:6]
 
@@ -68,7 +79,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Markers follow from the fixtures that a test asks for. What takes longest begins first."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_TOGETHER))
+    items.sort(key=lambda item: not item.nodeid.startswith((*_TOGETHER, *_WITH_OWN_KAFKA)))
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if not fixtures.isdisjoint({"kafka", "own_kafka", "own_kafka_server", "secured_kafka"}):
@@ -92,6 +103,8 @@ class _ByFile(LoadFileScheduling):
     """Files go to test processes whole; those that share a server that takes long to start all go to one."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_WITH_OWN_KAFKA):
+            return "own_kafka"
         return next((folder for folder in _TOGETHER if nodeid.startswith(folder)), super()._split_scope(nodeid))
 
 
@@ -143,9 +156,9 @@ def kafka(request: pytest.FixtureRequest) -> str:
     return request.getfixturevalue(server).address
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def own_kafka_server() -> Iterator[ApacheKafka]:
-    """The Apache Kafka that tests of a module may harm, one after the other: an idle one costs a start each minute."""
+    """The Apache Kafka that tests of a process may harm, one after the other."""
     needs_apache_kafka()
     server = ApacheKafka(heap="320m")
     try:
@@ -155,10 +168,14 @@ def own_kafka_server() -> Iterator[ApacheKafka]:
 
 
 @pytest.fixture
-def own_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
-    """A running Apache Kafka that a test may pause, stop and change: no other test uses it meanwhile."""
-    own_kafka_server.start()
-    return own_kafka_server
+def own_kafka(own_kafka_server: ApacheKafka) -> Iterator[ApacheKafka]:
+    """A running Apache Kafka that a test may pause, stop and change: no other test uses it meanwhile.
+
+    It stands still between two tests, for an idle one costs as much as a start each minute.
+    """
+    resume(own_kafka_server)
+    yield own_kafka_server
+    own_kafka_server.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -167,13 +184,14 @@ def postgres_server() -> Iterator[PostgresServer]:
     server = new_server(settings={"fsync": "off", "max_prepared_transactions": "10"})
     try:
         server.start()
+        psycopg.connect(server.url("template1")).close()  # leaves a file there that makes first connections cheap
         yield server
     finally:
         server.remove()
 
 
 @contextlib.contextmanager
-def _new_database(server: PostgresServer, name: str, template: str = "template1") -> Iterator[str]:
+def copied(server: PostgresServer, name: str, template: str = "template1") -> Iterator[str]:
     name = name.replace("-", "_")
     with psycopg.connect(server.url(), autocommit=True) as connection:
         # Copying pages through the log, as is the default since Postgres 15, takes twice the CPU of copying files.
@@ -188,23 +206,23 @@ def _new_database(server: PostgresServer, name: str, template: str = "template1"
 @pytest.fixture
 def database(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
     """URL of a fresh, empty database, dropped afterwards."""
-    with _new_database(postgres_server, unique("db")) as url:
+    with copied(postgres_server, unique("db")) as url:
         yield url
 
 
-@pytest.fixture(scope="session")
-def installed_template(postgres_server: PostgresServer) -> str:
+@cache
+def installed_template(server: PostgresServer) -> str:
     """A database with Compactory's tables and functions, to be copied."""
-    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+    with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE installed")
-    install(postgres_server.url("installed"))
+    install(server.url("installed"))
     return "installed"
 
 
 @pytest.fixture
-def migrated(postgres_server: PostgresServer, installed_template: str, unique: Callable[[str], str]) -> Iterator[str]:
+def migrated(postgres_server: PostgresServer, unique: Callable[[str], str]) -> Iterator[str]:
     """URL of a fresh database with Compactory's tables and functions, dropped afterwards."""
-    with _new_database(postgres_server, unique("db"), installed_template) as url:
+    with copied(postgres_server, unique("db"), installed_template(postgres_server)) as url:
         yield url
 
 

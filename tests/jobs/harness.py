@@ -49,7 +49,7 @@ class Bench:
 
     def executor_of(self, mortal: Mortal) -> int | None:
         """The id of a process that is registered."""
-        found = self.column("SELECT id FROM compactory.job_executors WHERE name LIKE %s", f"%:{mortal.process.pid}")
+        found = self.column("SELECT id FROM compactory.job_executors WHERE name LIKE %s", f"%:{mortal.pid}")
         return found[-1] if found else None
 
     def state(self, job: int) -> str:

@@ -133,7 +133,8 @@ class Fleet:
 
     def _end(self, slot: _Slot, _wait: Callable[[float], object]) -> None:
         slot.mortal.send(signal.SIGTERM)
-        slot.mortal.process.wait(20)
+        slot.mortal.process.join(20)
+        assert slot.mortal.ended()
 
     def _lose(self, slot: _Slot, wait: Callable[[float], object]) -> None:
         """A first attempt's end is committed and the answer lost, while the job's partition and its second one move."""

@@ -100,7 +100,7 @@ class Bench:
 
     def holds(self, relay: Mortal) -> bool:
         """Whether it has the lock of a topic."""
-        name = f"%-{relay.process.pid}-%"
+        name = f"%-{relay.pid}-%"
         statement = "SELECT FROM compactory.kafka_topic_info WHERE locked_by LIKE %s"
         return bool(self.sql.execute(statement, [name]).rowcount)
 

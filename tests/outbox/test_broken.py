@@ -47,7 +47,7 @@ def test_without_the_ids_of_the_last_transaction_it_is_sent_again(
     monkeypatch.setattr(SentMarks, "last", lambda *_: {})
     topic = published(bench)
     mortal = bench.mortal("after commit")
-    wait_until(lambda: mortal.process.poll() is not None, what="the signal")
+    wait_until(mortal.ended, what="the signal")
     bench.relay(batch=BATCH)
     wait_until(lambda: bench.left() == 0, what="the take-over")
     assert len(bench.sent(topic)) == BATCH * 4

@@ -430,7 +430,7 @@ def test_a_take_over_that_fails_half_way_repeats_nothing(
             bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for n in range(BATCH * 3)]
         )
     mortal = bench.mortal("after commit")
-    wait_until(lambda: mortal.process.poll() is not None, what="the signal")
+    wait_until(mortal.ended, what="the signal")
     delete, calls = table.OutboxTable._delete_sent, []
 
     def failing(self: table.OutboxTable, *given: Any) -> None:

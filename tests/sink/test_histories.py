@@ -83,11 +83,11 @@ def history(
         while not over.is_set():
             number = seeded.randrange(len(mortals))
             if seeded.random() < 0.6:
-                note(f"kill process {number}, {mortals[number].process.pid}")
+                note(f"kill process {number}, {mortals[number].pid}")
                 mortals[number].end()
                 over.wait(seeded.random())
                 mortals[number] = start(topic)
-                note(f"started process {number}, {mortals[number].process.pid}")
+                note(f"started process {number}, {mortals[number].pid}")
             else:
                 note(f"freeze process {number}")
                 mortals[number].freeze()

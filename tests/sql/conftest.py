@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -11,7 +13,8 @@ import pytest
 
 import compactory_sql
 from compactory_cli.stack.postgres import PostgresServer, embedded_binaries
-from compactory_connectors.database import Adoption, adopt
+from compactory_connectors.database import Adoption, adopt, inspect
+from tests.conftest import copied, installed_template
 from tests.stack.postgres_copies import new_server
 
 _OLD = Path("/usr/lib/postgresql/15/bin")
@@ -37,26 +40,24 @@ def server(request: pytest.FixtureRequest, postgres_server: PostgresServer) -> P
 
 
 @pytest.fixture
-def new_database(server: PostgresServer, unique: Callable[[str], str]) -> Iterator[Callable[[], str]]:
-    """Makes empty databases."""
-    names: list[str] = []
-
-    def make() -> str:
-        names.append(unique("sql").replace("-", "_"))
-        with psycopg.connect(server.url(), autocommit=True) as connection:
-            connection.execute(f'CREATE DATABASE "{names[-1]}"')
-        return server.url(names[-1])
-
-    yield make
-    with psycopg.connect(server.url(), autocommit=True) as connection:
-        for name in names:
-            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+def new_database(server: PostgresServer, unique: Callable[[str], str]) -> Iterator[Callable[..., str]]:
+    """Makes databases: empty ones, or copies of a template."""
+    with ExitStack() as made:
+        yield lambda template="template1": made.enter_context(copied(server, unique("sql"), template))
 
 
 @pytest.fixture
-def database(new_database: Callable[[], str]) -> str:
-    """URL of a fresh database."""
-    return new_database()
+def database(request: pytest.FixtureRequest, server: PostgresServer, new_database: Callable[..., str]) -> str:
+    """URL of a fresh database: empty for ``bare``, adopted for ``adopted``, else with Compactory's tables alone."""
+    if "bare" in request.fixturenames:
+        return new_database()
+    made = [_adopted(server, name) for name in _ADOPTED if name in request.fixturenames]
+    return new_database(*made or [installed_template(server)])
+
+
+@pytest.fixture
+def bare() -> None:
+    """Has ``database`` be empty."""
 
 
 @pytest.fixture
@@ -98,23 +99,12 @@ def role(db: psycopg.Connection, unique: Callable[[str], str]) -> Iterator[Calla
 TERMINALS = Adoption(table="terminal_acquirer", key=("terminal_id",), active="is_active")
 
 
-@pytest.fixture
-def terminals(db: psycopg.Connection) -> psycopg.Connection:
-    """The article's table as it is shipped, ten rows in it."""
-    db.execute(compactory_sql.read("templates/terminal_acquirer.sql"))
-    db.execute(
-        "INSERT INTO terminal_acquirer (terminal_id, acquirer_id) SELECT 'T' || i, 'A' FROM generate_series(1, 10) i"
-    )
-    return db
+TERMINALS = Adoption(table="terminal_acquirer", key=("terminal_id",), active="is_active")
 
-
-@pytest.fixture
-def adopted(terminals: psycopg.Connection) -> psycopg.Connection:
-    """The article's table without its own triggers, adopted."""
-    terminals.execute("DROP FUNCTION fun_terminal_acquirer_update, fun_terminal_acquirer_delete CASCADE")
-    adopt(terminals, TERMINALS)
-    return terminals
-
+TERMINALS_TABLE = f"""
+    {compactory_sql.read("templates/terminal_acquirer.sql")}
+    INSERT INTO terminal_acquirer (terminal_id, acquirer_id) SELECT 'T' || i, 'A' FROM generate_series(1, 10) i;
+"""
 
 REGIONS = Adoption(table="terminal_region", key=("terminal_id",), active="is_active")
 
@@ -129,11 +119,46 @@ REGIONS_TABLE = """
     INSERT INTO terminal_region (terminal_id, region) VALUES ('T1', 'a'), ('T2', 'a'), ('T3', 'b');
 """
 
+_UNTRIGGERED = "DROP FUNCTION fun_terminal_acquirer_update, fun_terminal_acquirer_delete CASCADE"
+_ADOPTED = {"adopted": (TERMINALS_TABLE + _UNTRIGGERED, TERMINALS), "adopted_regions": (REGIONS_TABLE, REGIONS)}
+
+
+@cache
+def _adopted(server: PostgresServer, name: str) -> str:
+    """A database with an adopted table, to be copied."""
+    table, adoption = _ADOPTED[name]
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {installed_template(server)}")
+    with psycopg.connect(server.url(name), autocommit=True) as connection:
+        connection.execute(table.encode())
+        adopt(connection, adoption)
+        assert inspect(connection, adoption.table).problems == ()
+    return name
+
+
+@pytest.fixture
+def terminals(db: psycopg.Connection) -> psycopg.Connection:
+    """The article's table as it is shipped, ten rows in it."""
+    db.execute(TERMINALS_TABLE.encode())
+    return db
+
+
+@pytest.fixture
+def adopted(db: psycopg.Connection) -> psycopg.Connection:
+    """The article's table without its own triggers, adopted."""
+    return db
+
 
 @pytest.fixture
 def regions(db: psycopg.Connection) -> psycopg.Connection:
     """A table partitioned on two levels by a column that is not of the key, so that rows can move."""
     db.execute(REGIONS_TABLE)
+    return db
+
+
+@pytest.fixture
+def adopted_regions(db: psycopg.Connection) -> psycopg.Connection:
+    """The same, adopted."""
     return db
 
 

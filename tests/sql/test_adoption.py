@@ -31,6 +31,7 @@ def problems(connection: psycopg.Connection, adoption: Adoption) -> str:
     return str(caught.value)
 
 
+@pytest.mark.usefixtures("bare")
 def test_a_second_run_says_so_and_changes_nothing(database: str, terminals: psycopg.Connection):
     told: list[str] = []
     done = adopt(terminals, TERMINALS, told.append)
@@ -149,6 +150,7 @@ def test_the_printed_plan_runs_in_psql_and_leaves_the_same(new_database: Callabl
         assert adopt(connection, WEIRD_ADOPTION) == []
 
 
+@pytest.mark.usefixtures("bare")
 def test_everything_wrong_is_told_at_once_with_the_remedy(terminals: psycopg.Connection):
     told = problems(
         terminals,
@@ -246,6 +248,7 @@ def test_no_rights_no_adoption(
     assert "may not use schema compactory" in told
 
 
+@pytest.mark.usefixtures("bare")
 def test_the_owner_of_table_and_schema_adopts_without_being_superuser(
     terminals: psycopg.Connection, role: Callable[[], str], connect: Callable[..., psycopg.Connection], database: str
 ):

@@ -12,7 +12,9 @@ import pytest
 
 import compactory_sql
 from compactory.errors import ConfigError, Unreachable
+from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import Adoption, Patience, adopt, inspect, plan
+from tests.conftest import installed_template
 
 from .conftest import REGIONS, REGIONS_TABLE, TERMINALS, column, dump, one
 
@@ -130,9 +132,11 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("adoption", [TERMINALS, REGIONS], ids=["plain", "partitioned"])
-def test_a_run_that_was_cut_off_anywhere_is_finished_by_the_next(new_database: Callable[[], str], adoption: Adoption):
-    def prepared() -> str:
-        url = new_database()
+def test_a_run_that_was_cut_off_anywhere_is_finished_by_the_next(
+    server: PostgresServer, new_database: Callable[..., str], adoption: Adoption
+):
+    def prepared(template: str = "template1") -> str:
+        url = new_database(template)
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute(compactory_sql.read("templates/terminal_acquirer.sql"))
             connection.execute("DROP INDEX terminal_acquirer_unique_idx")
@@ -142,8 +146,9 @@ def test_a_run_that_was_cut_off_anywhere_is_finished_by_the_next(new_database: C
     whole = prepared()
     with psycopg.connect(whole, autocommit=True) as connection:
         steps = len(adopt(connection, adoption))
+    wanted = dump(whole)
     for number in range(0, steps, 3):
-        url, told = prepared(), []
+        url, told = prepared(*[installed_template(server)] if number else []), []
 
         def cut(line: str, told: list[str] = told, number: int = number) -> None:
             told.append(line)
@@ -156,7 +161,7 @@ def test_a_run_that_was_cut_off_anywhere_is_finished_by_the_next(new_database: C
             connection.execute(f"UPDATE {adoption.table} SET is_active = is_active")  # usable all the same
             adopt(connection, adoption)
             assert inspect(connection, adoption.table).problems == ()
-        assert dump(url) == dump(whole)
+        assert dump(url) == wanted
 
 
 def test_an_index_whose_build_was_killed_is_built_anew(terminals: psycopg.Connection, connect: Connect):
@@ -203,6 +208,7 @@ def test_a_duplicate_that_comes_while_the_index_is_built_leaves_no_index(termina
     assert len(adopt(terminals, TERMINALS)) == 1
 
 
+@pytest.mark.usefixtures("bare")
 def test_two_adopters_at_once(terminals: psycopg.Connection, connect: Connect):
     other = connect()
     held = {

@@ -14,6 +14,8 @@ from compactory_connectors.database import adopt, install, status
 
 from .conftest import TERMINALS, column, dump, one, psql
 
+pytestmark = pytest.mark.usefixtures("bare")
+
 
 def test_migrations_applied_twice_change_nothing(database: str, db: psycopg.Connection):
     assert [m.version for m in install(database)] == [m.version for m in compactory_sql.migrations()]

@@ -11,13 +11,6 @@ from compactory_connectors.database import Adoption, adopt, inspect, plan, statu
 from .conftest import REGIONS, column, dump, one
 
 
-@pytest.fixture
-def adopted_regions(regions: psycopg.Connection) -> psycopg.Connection:
-    adopt(regions, REGIONS)
-    assert inspect(regions, "terminal_region").problems == ()
-    return regions
-
-
 def deleted(connection: psycopg.Connection) -> list[tuple[object, ...]]:
     log = """SELECT "table"::text, "row" ->> 'terminal_id' FROM compactory.deleted_rows ORDER BY id"""
     return connection.execute(log).fetchall()

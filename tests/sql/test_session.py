@@ -20,6 +20,8 @@ from tests.stack.postgres_copies import new_server
 
 from .conftest import one
 
+pytestmark = pytest.mark.usefixtures("bare")
+
 
 @pytest.fixture(scope="module")
 def standby() -> Iterator[str]:

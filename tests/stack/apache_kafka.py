@@ -278,6 +278,7 @@ class ApacheKafka(Server):
             "log.cleaner.backoff.ms": "200",
             "auto.create.topics.enable": "false",
             "metadata.max.idle.interval.ms": "0",  # else two records a second into the metadata of an idle broker
+            **({"num.network.threads": "1", "num.io.threads": "2"} if self._java is None else {}),
             **self._settings,
         }
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

@@ -12,10 +12,16 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
-import compactory_cli.commands
-from compactory_cli.entry import run
+import typer.main
 
-__all__ = ["run_command"]
+from compactory_cli.entry import run
+from compactory_cli.main import app
+
+__all__ = ["fork_server", "run_command"]
+
+# Making typer's tree of all commands takes longer than most commands: each process has it from the one it comes from.
+typer.main.get_command = cache(typer.main.get_command)
+typer.main.get_command(app)
 
 
 def run_command(
@@ -25,7 +31,7 @@ def run_command(
     texts = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as written:
         files = [Path(written, name) for name in ("out", "err")]
-        process = _context().Process(target=_command, args=(texts, folder, dict(environment), files))
+        process = fork_server().Process(target=_command, args=(texts, folder, dict(environment), files))
         process.start()
         process.join(timeout)
         if process.exitcode is None:
@@ -37,11 +43,11 @@ def run_command(
 
 
 @cache
-def _context() -> ForkServerContext:
+def fork_server() -> ForkServerContext:
+    """Makes processes that have imported what most of them need."""
     context = get_context("forkserver")
-    commands = Path(compactory_cli.commands.__file__).parent.glob("[!_]*.py")
-    names = [f"compactory_cli.commands.{path.stem}" for path in commands]
-    context.set_forkserver_preload([__name__, "compactory_api.server", "compactory_connectors.source", *names])
+    parts = [f"compactory_connectors.{part}" for part in ("jobs", "outbox", "sink", "source")]
+    context.set_forkserver_preload([__name__, "compactory_api.server", *parts])
     return context
 
 

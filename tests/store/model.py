@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from compactory import Directory
@@ -20,6 +21,15 @@ class Row:
     @property
     def newer(self) -> tuple[int, int, int]:
         return (self.timestamp, self.partition, self.offset)
+
+
+@lru_cache(1000)
+def _document(value: bytes) -> Any:
+    """The JSON document, or None; it is asked for anew after each record that follows."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return None
 
 
 class Model:
@@ -44,9 +54,10 @@ class Model:
                 bad.add(key)
         return bad
 
-    def find(self, field: str, wanted: Any) -> list[str]:
+    @staticmethod
+    def find(entries: dict[str, bytes], field: str, wanted: Any) -> list[str]:
         """Lookup keys whose answering entry has the value."""
-        return sorted(name for name, value in self.entries().items() if json.loads(value).get(field) == wanted)
+        return sorted(name for name, value in entries.items() if _document(value).get(field) == wanted)
 
     def _newest_good(self) -> dict[bytes, Row]:
         """Topic key → its newest record, where that is a live value; bad records are passed over."""
@@ -69,10 +80,7 @@ class Model:
     def _is_bad(self, row: Row) -> bool:
         if row.value is None:
             return False
-        try:
-            doc = json.loads(row.value)
-        except ValueError:
-            return True
+        doc = _document(row.value)
         if not isinstance(doc, dict):
             return True
         if self.directory.active and doc.get(self.directory.active) is False:
@@ -82,8 +90,8 @@ class Model:
 
     def _is_deletion(self, row: Row) -> bool:
         active = self.directory.active
-        return row.value is None or bool(active and json.loads(row.value).get(active) is False)
+        return row.value is None or bool(active and _document(row.value).get(active) is False)
 
     def _name(self, row: Row) -> str:
         field = self.directory.key
-        return row.key.decode() if field is None else str(json.loads(row.value or b"")[field])
+        return row.key.decode() if field is None else str(_document(row.value or b"")[field])

@@ -24,6 +24,14 @@ def paused(server: ApacheKafka) -> Iterator[None]:
     try:
         yield
     finally:
+        resume(server)
+
+
+def resume(server: ApacheKafka) -> None:
+    """Have it go on where it was frozen, and start it where it does not run."""
+    if server.pid is None:
+        server.start()
+    else:
         os.kill(server.pid, signal.SIGCONT)
         eventually(lambda: _is_whole(server.address), 60)
 

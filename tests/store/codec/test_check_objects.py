@@ -19,7 +19,9 @@ def test_a_value_that_is_checked_without_being_read_can_be_read(data: st.DataObj
     """Damaged objects: the check refuses no less than the reader; numbers beyond a double's range are left out."""
     texts = st.text() | st.sampled_from(["\\ud800", "€", "\x01"])
     numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    documents = st.dictionaries(texts, st.recursive(st.none() | st.booleans() | numbers | texts, st.lists))
+    documents = st.dictionaries(
+        texts, st.recursive(st.none() | st.booleans() | numbers | texts, st.lists, max_leaves=8)
+    )
     value = bytearray(json.dumps(data.draw(documents), ensure_ascii=data.draw(st.booleans())).encode(errors="replace"))
     at = data.draw(st.integers(0, len(value) - 1))
     value[at : at + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=2))

@@ -26,6 +26,7 @@ from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.storage.memory_backend import Memory
 from tests.stack.apache_kafka import ApacheKafka
 from tests.store.ingest.test_rebuild import recreate, values
+from tests.store.pausing import resume
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
@@ -42,7 +43,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 @pytest.fixture
 def other_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
     """A second cluster, whose disk a test may change."""
-    own_kafka_server.start()
+    resume(own_kafka_server)
     return own_kafka_server
 
 
