@@ -72,7 +72,8 @@ def test_python_workers_find_no_pandas(spark: SparkSession) -> None:
 
 CHILD = """
 from pyspark.sql import SparkSession
-from compactory_connectors.spark.session import starting
+from compactory.errors import ConfigError
+from compactory_connectors.spark.session import copied, starting
 from tests.spark.conftest import OPTIONS
 
 try:
@@ -83,6 +84,11 @@ except LookupError:
 with starting("child", OPTIONS) as started:
     spark = started()
     print(SparkSession.getActiveSession() is not None, started() is spark, spark.range(3).count())
+try:
+    with copied(spark):
+        print("copied")
+except ConfigError as error:
+    print(error)
 """
 
 
@@ -90,7 +96,9 @@ with starting("child", OPTIONS) as started:
 def test_a_start_that_nobody_waits_for_is_ended_and_the_next_is_active_here() -> None:
     needs_spark()
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    assert done.stdout == "True True 3\n"
+    [lives, stopped] = done.stdout.splitlines()
+    assert lives == "True True 3"
+    assert stopped.startswith("this Spark session has been stopped: make a new one")
 
 
 def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:

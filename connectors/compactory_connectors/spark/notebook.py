@@ -6,11 +6,11 @@ tables in a notebook.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,14 +32,13 @@ from .rules.limit import Limit
 from .rules.rules import Reference, Rules
 from .rules.rules_file import read_rules
 from .servers import servers
+from .session import copied
 from .target import Mode
 from .verification.export_side import compare_export
 from .verification.side import SideOutcome
 from .verification.topic_states import TopicStates
 
 __all__ = ["export", "load", "verify"]
-
-_ZONE: Final = "spark.sql.session.timeZone"
 
 
 def load(
@@ -68,7 +67,6 @@ def load(
 
     Raises ConfigError for wrong arguments, Unreachable, CompactoryError; nothing was written then.
     """
-    _check_zone(spark)
     found = read_rules(Path(rules)) if rules is not None else Rules()
     known = references or {}
     lacking = {rule.reference.directory for rule in found.columns.values() if rule.reference} - known.keys()
@@ -98,8 +96,8 @@ def load(
     )
     if max_deactivate is not None:
         plan = replace(plan, max_deactivate=Limit.parse(max_deactivate, "max_deactivate"))
-    with spark_failures(), closing(target):
-        Load(spark, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
+    with _working(spark) as copy, closing(target):
+        Load(copy, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
     return report
 
 
@@ -118,12 +116,11 @@ def export(
 
     Raises ConfigError, Unreachable, TopicChanged; then there is no export.
     """
-    _check_zone(spark)
     names = [*ExportOptions.__dataclass_fields__]
     if unknown := [name for name in options if name not in names]:
         raise ConfigError(f"there is no option {name!r}{nearest(name, names)}" for name in unknown)
-    with closing(Kafka(servers(kafka, "export"))) as client, spark_failures():
-        return run_export(spark, client, _directory(directory), path, ExportOptions(**options))
+    with closing(Kafka(servers(kafka, "export"))) as client, _working(spark) as copy:
+        return run_export(copy, client, _directory(directory), path, ExportOptions(**options))
 
 
 def verify(
@@ -138,12 +135,18 @@ def verify(
 
     Raises ConfigError, Unreachable; an export that can't be compared is in the outcome.
     """
-    _check_zone(spark)
     with (
         closing(Kafka(servers(kafka, "verify"))) as client,
-        TopicStates(spark, client, _directory(directory).topic) as topic,
+        _working(spark) as copy,
+        TopicStates(copy, client, _directory(directory).topic) as topic,
     ):
         return compare_export(topic, client, path, most=limit)
+
+
+@contextmanager
+def _working(spark: SparkSession) -> Iterator[SparkSession]:
+    with spark_failures(), copied(spark) as copy:
+        yield copy
 
 
 def _directory(directory: str | Directory[Any]) -> Directory[Any]:
@@ -156,9 +159,3 @@ def _allowed(frame: DataFrame, reference: Reference) -> DataFrame:
     if name not in frame.columns:
         raise ConfigError(f"references: the DataFrame of {reference.directory} has no column {name}")
     return frame.select(frame[name].cast("string").alias("value")).where("value IS NOT NULL").distinct()
-
-
-def _check_zone(spark: SparkSession) -> None:
-    zone = spark.conf.get(_ZONE, None)
-    if zone != "UTC":
-        raise ConfigError(f"times are in UTC, and this session is in {zone}: spark.conf.set('{_ZONE}', 'UTC')")
