@@ -387,6 +387,8 @@ def test_sources_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
         list_files(spark, [str(tmp_path / "*.csv"), "none/x.csv"])
     assert len(raised.value.problems) == 2
     assert raised.value.problems[1].startswith("/"), "whose folder a notebook may have left since"
+    with pytest.raises(ConfigError, match="no file to load is named"):
+        list_files(spark, [])
     (tmp_path / "_b.csv").write_text("k\n1\n")
     with pytest.raises(ConfigError, match="names that begin with _ or"):
         list_files(spark, [str(tmp_path / "_b.csv")])

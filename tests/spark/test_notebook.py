@@ -56,13 +56,13 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
     rules.write_text(RULES)
     known = spark.createDataFrame([("x", 1), ("y", 3)], "name string, id int")
     given = {"rules": rules, "references": {"acquirers": known}}
-    refused = load(spark, str(source), "tariffs", tariffs, **given)
+    refused = load(spark, str(source), "tariffs", tariffs, key="code", max_rejects=0, **given)
     assert refused.outcome is Outcome.REFUSED
     assert "1 of 3 rows are rejected" in str(refused.why)
     assert "<b>table public.tariffs: refused</b>" in refused._repr_html_()
-    report = load(spark, str(source), "tariffs", tariffs, rejects=str(tmp_path / "rejects"), load_id="night", **given)
+    report = load(spark, source, "tariffs", tariffs, rejects=tmp_path / "rejects", load_id="night", **given)
     assert (report.outcome, report.changes[Change.INSERT]) == (Outcome.DONE, 2)
-    again = load(spark, str(source), "tariffs", tariffs, rejects=str(tmp_path / "again"), load_id="night", **given)
+    again = load(spark, [source], "tariffs", tariffs, rejects=tmp_path / "again", load_id="night", **given)
     assert again.outcome is Outcome.REPEATED
     with psycopg.connect(tariffs) as sql:
         assert sql.execute("SELECT code, acquirer FROM tariffs ORDER BY code").fetchall() == [("a", "1"), ("c", "3")]
@@ -71,7 +71,7 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
 def test_an_export_is_verified(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     name = topics.create()
     topics.produce(name, *((f"k{n}", json.dumps({"n": n})) for n in range(20)))
-    folder = str(tmp_path / "export")
+    folder = tmp_path / "export"
     manifest = export(spark, name, folder, kafka=topics.address, format="json")
     assert manifest.counts.rows == 20
     assert "<td>20</td>" in manifest._repr_html_()
@@ -86,6 +86,8 @@ def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path, monkeypat
     rules.write_text(RULES)
     with pytest.raises(ConfigError, match="the rules refer to acquirers: give references"):
         load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", rules=rules)
+    with pytest.raises(ConfigError, match="the load id is empty"):
+        load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", load_id="")
     with pytest.raises(ConfigError, match="mode must be upsert or replace, not 'repalce'; did you mean replace"):
         load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", mode="repalce")
     with pytest.raises(ConfigError, match=r"which Kafka\? give export"):

@@ -43,19 +43,19 @@ __all__ = ["export", "load", "verify"]
 
 def load(
     spark: SparkSession,
-    sources: str | Sequence[str],
+    sources: str | Path | Sequence[str | Path],
     table: str,
     postgres: str,
     *,
     rules: str | Path | None = None,
     references: Mapping[str, DataFrame] | None = None,
-    key: Sequence[str] | None = None,
+    key: str | Sequence[str] | None = None,
     active: str | None = None,
     mode: str = "upsert",
     dry_run: bool = False,
-    rejects: str | None = None,
-    max_rejects: str | None = None,
-    max_deactivate: str | None = None,
+    rejects: str | Path | None = None,
+    max_rejects: str | int | None = None,
+    max_deactivate: str | int | None = None,
     load_id: str | None = None,
 ) -> LoadReport:
     """Load files into a table; the report says what was done, or why a limit refused it.
@@ -75,14 +75,18 @@ def load(
     if mode not in {each.value for each in Mode}:
         raise ConfigError(f"mode must be upsert or replace, not {mode!r}{nearest(mode, [*Mode])}")
     report = LoadReport(
-        load_id=load_id or str(uuid4()),
+        load_id=str(uuid4()) if load_id is None else load_id,
         directory=table,
         target=f"table {table}",
         mode=Mode(mode),
-        source=[sources] if isinstance(sources, str) else [*sources],
+        source=[str(sources)] if isinstance(sources, str | Path) else [*map(str, sources)],
     )
     target = PostgresTarget(
-        connection=checked_url(postgres), table=table, key=key, active=active, load_id=report.load_id
+        connection=checked_url(postgres),
+        table=table,
+        key=[key] if isinstance(key, str) else key,
+        active=active,
+        load_id=report.load_id,
     )
     plan = Plan(
         sources=report.source,
@@ -91,11 +95,11 @@ def load(
         repeated=None if dry_run else target.repeated,
         mode=report.mode,
         dry_run=dry_run,
-        rejects=rejects,
-        max_rejects=Limit.parse(max_rejects, "max_rejects") if max_rejects is not None else None,
+        rejects=None if rejects is None else str(rejects),
+        max_rejects=Limit.parse(str(max_rejects), "max_rejects") if max_rejects is not None else None,
     )
     if max_deactivate is not None:
-        plan = replace(plan, max_deactivate=Limit.parse(max_deactivate, "max_deactivate"))
+        plan = replace(plan, max_deactivate=Limit.parse(str(max_deactivate), "max_deactivate"))
     with _working(spark) as copy, closing(target):
         Load(copy, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
     return report
@@ -104,7 +108,7 @@ def load(
 def export(
     spark: SparkSession,
     directory: str | Directory[Any],
-    path: str,
+    path: str | Path,
     *,
     kafka: str | Mapping[str, str] | None = None,
     **options: Any,
@@ -120,13 +124,13 @@ def export(
     if unknown := [name for name in options if name not in names]:
         raise ConfigError(f"there is no option {name!r}{nearest(name, names)}" for name in unknown)
     with closing(Kafka(servers(kafka, "export"))) as client, _working(spark) as copy:
-        return run_export(copy, client, _directory(directory), path, ExportOptions(**options))
+        return run_export(copy, client, _directory(directory), str(path), ExportOptions(**options))
 
 
 def verify(
     spark: SparkSession,
     directory: str | Directory[Any],
-    path: str,
+    path: str | Path,
     *,
     kafka: str | Mapping[str, str] | None = None,
     limit: int = 20,
@@ -140,7 +144,7 @@ def verify(
         _working(spark) as copy,
         TopicStates(copy, client, _directory(directory).topic) as topic,
     ):
-        return compare_export(topic, client, path, most=limit)
+        return compare_export(topic, client, str(path), most=limit)
 
 
 @contextmanager

@@ -78,8 +78,8 @@ def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
             place = shown(qualified(spark, source))
             problems.append(f"{place}: there is no such file, and nothing that it matches{rest}")
         found |= {file.path: file for file in files}
-    if problems:
-        raise ConfigError(problems)
+    if problems or not found:
+        raise ConfigError(problems or "no file to load is named")
     return sorted(found.values(), key=lambda file: file.path)
 
 
