@@ -124,15 +124,17 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
 def copied(spark: SparkSession) -> Iterator[SparkSession]:
     """A copy of somebody's session, with our settings, its views and functions; its jobs end where it is interrupted.
 
-    Neither session sees settings of the other. Raises ConfigError for a session that has been stopped.
+    Neither session sees settings of the other. Raises ConfigError for one of Spark Connect, or that has been stopped.
     """
-    java: Any = spark._jsparkSession  # noqa: SLF001  # PySpark's newSession has none of the views and functions
+    java: Any = getattr(spark, "_jsparkSession", None)  # PySpark's newSession has none of the views and functions
+    if java is None:
+        raise ConfigError("a classic Spark session is needed: Spark Connect is not supported")
     if java.sparkContext().isStopped():
         raise ConfigError("this Spark session has been stopped: make a new one, SparkSession.builder.getOrCreate()")
     copy = SparkSession(spark.sparkContext, java.cloneSession())
     for name, value in _OF_SQL.items():
         copy.conf.set(name, value)
-    if spark.sparkContext.master.startswith("local") and spark.conf.get(_SHUFFLED, None) is None:
+    if str(spark.sparkContext.master).startswith("local") and spark.conf.get(_SHUFFLED, None) is None:
         copy.conf.set(_SHUFFLED, _few())
     try:
         yield copy
