@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
-from threading import Thread, main_thread
 from types import MethodType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-__all__ = ["apart", "in_forked_children", "keep_forever"]
+__all__ = ["apart", "in_forked_children", "keep_forever", "wait_for_dropped_stores"]
 
 
-def apart(name: str, function: Callable[..., object], *arguments: Any) -> Thread | None:
+def apart(name: str, function: Callable[..., object], *arguments: Any) -> threading.Thread | None:
     """Call a function in a thread of its own, and return the thread; at once where the interpreter ends."""
-    if not main_thread().is_alive():  # no thread can be started any more
+    if not threading.main_thread().is_alive():  # no thread can be started any more
         function(*arguments)
         return None
-    thread = Thread(target=function, args=arguments, name=f"compactory-{name}", daemon=True)
+    thread = threading.Thread(target=function, args=arguments, name=f"compactory-{name}", daemon=True)
     thread.start()
     return thread
+
+
+def wait_for_dropped_stores(timeout: float) -> None:
+    """Wait until each store that is being closed because nothing refers to it has ended, at most so many seconds."""
+    for thread in threading.enumerate():
+        if thread.name == "compactory-close":
+            thread.join(timeout)
 
 
 def keep_forever(handle: object) -> None:

@@ -371,6 +371,10 @@ def test_a_folder_is_never_taken_from_anybody(
     (mine / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match="is neither empty nor an export of ours"):
         exported(name, path="mine", overwrite=True)
+    with pytest.raises(ConfigError, match=r"thesis\.txt is a file: name a folder"):
+        exported(name, path="mine/thesis.txt", overwrite=True)
+    with pytest.raises(ConfigError, match="the path of an export is empty"):
+        ExportFolder(spark, "")
     exported(name)
     (mine / "thesis.txt").rename(tmp_path / "full" / "thesis.txt")
     with pytest.raises(ConfigError, match=r"nor an export of ours alone \(it has thesis\.txt\)"):
@@ -455,6 +459,8 @@ def test_fields_whose_names_are_data_or_the_records_own(topics: Topics, exported
         exported(name)
     with pytest.raises(ConfigError, match=r"--columns: _key, ID: names that begin with _"):
         exported(name, columns="id bigint, _key int, ID string")
+    with pytest.raises(ConfigError, match="--columns is empty"):
+        exported(name, columns="")
     assert not (tmp_path / "full").exists()
 
 

@@ -30,6 +30,11 @@ def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
             ConfigError,
             r"com.mysql.cj.jdbc.Driver.*--jars",
         ),
+        (
+            thrown("ClassNotFoundException", "Class org.apache.S3A not found"),
+            ConfigError,
+            "lacks the Java class org.apache.S3A: name",
+        ),
         (thrown("PSQLException", "refused", state="08001"), Unreachable, "refused"),
         (thrown("ConnectException", "refused"), Unreachable, "ConnectException: refused"),
         (thrown("SparkException", "job", thrown("OutOfMemoryError", "heap")), CompactoryError, "ran out of memory"),
@@ -44,7 +49,7 @@ def thrown(kind: str, said: str, cause: Any = None, state: str = "") -> Any:
             "failed: x is none",
         ),
     ],
-    ids=["driver", "postgres", "server", "memory", "disk", "other"],
+    ids=["driver", "file system", "postgres", "server", "memory", "disk", "other"],
 )
 def test_the_innermost_exception_is_told(error: Any, kind: type[Exception], told: str) -> None:
     found = _of_java(error)

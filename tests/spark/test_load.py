@@ -84,6 +84,8 @@ CASES: list[tuple[str, str, str | None, dict[str, str]]] = [
     ("timestamp", "2024-01-02T03:04", "2024-01-02 03:04:00", {}),
     ("timestamp", "2024-01-02T03:04:05Z", "!has an offset, and the column has no time zone", {}),
     ("timestamp", "2024-01-02 25:00:00", "!is not a time like YYYY-MM-DD HH:MM:SS", {}),
+    ("timestamp", "2024-01-02 03:04:05.1234565", "2024-01-02 03:04:05.123457", {}),
+    ("timestamptz", "2024-12-31 23:59:59.999999999Z", "2025-01-01 00:00:00", {}),
     ("timestamp(3)", "2024-01-02 03:04:05.6789", "2024-01-02 03:04:05.679", {}),
     ("timestamp(0)", "2024-12-31 23:59:59.5", "2025-01-01 00:00:00", {}),
     ("timestamptz", "2024-01-02 03:04:05+02", "2024-01-02 01:04:05", {}),
@@ -382,8 +384,11 @@ def test_rules_that_spark_refuses(spark: SparkSession, tmp_path: Path, rules: st
 
 def test_sources_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file") as raised:
-        list_files(spark, [str(tmp_path / "*.csv"), str(tmp_path / "x.csv")])
+        list_files(spark, [str(tmp_path / "*.csv"), "none/x.csv"])
     assert len(raised.value.problems) == 2
+    assert raised.value.problems[1].startswith("/"), "whose folder a notebook may have left since"
+    with pytest.raises(ConfigError, match="no file to load is named"):
+        list_files(spark, [])
     (tmp_path / "_b.csv").write_text("k\n1\n")
     with pytest.raises(ConfigError, match="names that begin with _ or"):
         list_files(spark, [str(tmp_path / "_b.csv")])

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from compactory.errors import ConfigError
@@ -15,7 +19,7 @@ from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.spark.notebook import export, load, verify
 from compactory_connectors.spark.report import Outcome
 from compactory_connectors.spark.target import Change
-from tests.store.topics import Topics
+from tests.store.topics import Topics, eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,13 +56,13 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
     rules.write_text(RULES)
     known = spark.createDataFrame([("x", 1), ("y", 3)], "name string, id int")
     given = {"rules": rules, "references": {"acquirers": known}}
-    refused = load(spark, str(source), "tariffs", tariffs, **given)
+    refused = load(spark, str(source), "tariffs", tariffs, key="code", max_rejects=0, **given)
     assert refused.outcome is Outcome.REFUSED
     assert "1 of 3 rows are rejected" in str(refused.why)
     assert "<b>table public.tariffs: refused</b>" in refused._repr_html_()
-    report = load(spark, str(source), "tariffs", tariffs, rejects=str(tmp_path / "rejects"), load_id="night", **given)
+    report = load(spark, source, "tariffs", tariffs, rejects=tmp_path / "rejects", load_id="night", **given)
     assert (report.outcome, report.changes[Change.INSERT]) == (Outcome.DONE, 2)
-    again = load(spark, str(source), "tariffs", tariffs, rejects=str(tmp_path / "again"), load_id="night", **given)
+    again = load(spark, [source], "tariffs", tariffs, rejects=tmp_path / "again", load_id="night", **given)
     assert again.outcome is Outcome.REPEATED
     with psycopg.connect(tariffs) as sql:
         assert sql.execute("SELECT code, acquirer FROM tariffs ORDER BY code").fetchall() == [("a", "1"), ("c", "3")]
@@ -67,7 +71,7 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
 def test_an_export_is_verified(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     name = topics.create()
     topics.produce(name, *((f"k{n}", json.dumps({"n": n})) for n in range(20)))
-    folder = str(tmp_path / "export")
+    folder = tmp_path / "export"
     manifest = export(spark, name, folder, kafka=topics.address, format="json")
     assert manifest.counts.rows == 20
     assert "<td>20</td>" in manifest._repr_html_()
@@ -82,15 +86,64 @@ def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path, monkeypat
     rules.write_text(RULES)
     with pytest.raises(ConfigError, match="the rules refer to acquirers: give references"):
         load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", rules=rules)
+    with pytest.raises(ConfigError, match="the load id is empty"):
+        load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", load_id="")
     with pytest.raises(ConfigError, match="mode must be upsert or replace, not 'repalce'; did you mean replace"):
         load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", mode="repalce")
     with pytest.raises(ConfigError, match=r"which Kafka\? give export"):
         export(spark, "tariffs", str(tmp_path))
     with pytest.raises(ConfigError, match="there is no option 'formt'; did you mean format"):
         export(spark, "tariffs", str(tmp_path), kafka="127.0.0.1:1", formt="csv")
-    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+
+
+ZONE = "spark.sql.session.timeZone"
+HELD = "spark.sql.files.maxPartitionBytes"
+
+
+def test_settings_of_the_session_do_not_matter_and_stay(spark: SparkSession, tariffs: str, tmp_path: Path) -> None:
+    rules, source = tmp_path / "rules.yaml", tmp_path / "tariffs.parquet"
+    rules.write_text("columns:\n  acquirer: {expression: 'string(at)'}\n")
+    known = spark.createDataFrame([("a", datetime(2026, 7, 1, 12, tzinfo=UTC))], "code string, at timestamp")
+    known.coalesce(1).write.parquet(str(source))
+    lines = tmp_path / "tariffs.csv"
+    lines.write_text('code,acquirer\nb,"two\nlines"\n')
+    before = spark.conf.get(HELD)
+    spark.conf.set(ZONE, "Europe/Berlin")
     try:
-        with pytest.raises(ConfigError, match="times are in UTC, and this session is in Europe/Berlin"):
-            verify(spark, "tariffs", str(tmp_path), kafka="127.0.0.1:1")
+        for given in (source, rules), (lines, None):
+            assert load(spark, str(given[0]), "tariffs", tariffs, rules=given[1]).outcome is Outcome.DONE
+        assert (spark.conf.get(ZONE), spark.conf.get(HELD)) == ("Europe/Berlin", before)
     finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set(ZONE, "UTC")
+    with psycopg.connect(tariffs) as sql:
+        found = sql.execute("SELECT code, acquirer FROM tariffs ORDER BY code").fetchall()
+    assert found == [("a", "2026-07-01 12:00:00"), ("b", "two\nlines")]
+
+
+def test_a_cell_that_is_interrupted_ends_its_jobs(spark: SparkSession, tariffs: str, tmp_path: Path) -> None:
+    source, rules = tmp_path / "tariffs.csv", tmp_path / "rules.yaml"
+    source.write_text("code,acquirer\na,1\n")
+    rules.write_text(RULES)
+    endless = spark.range(1).mapInArrow(_never, "id bigint")
+    tracker = spark.sparkContext.statusTracker()
+
+    def interrupt() -> None:
+        eventually(tracker.getActiveJobsIds)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # as a kernel does before each cell
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            load(spark, str(source), "tariffs", tariffs, rules=rules, references={"acquirers": endless})
+    finally:
+        interrupting.join()
+        signal.signal(signal.SIGINT, former)
+    eventually(lambda: not tracker.getActiveJobsIds())
+
+
+def _never(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows that never come."""
+    threading.Event().wait()
+    yield from batches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.spark.jars import JARS_VARIABLE
 from compactory_connectors.spark.record_batch import Batches
-from compactory_connectors.spark.session import SparkOptions, _properties, session, starting
+from compactory_connectors.spark.session import SparkOptions, _properties, copied, session, starting
 from compactory_connectors.spark.sources.source_files import are_small
 from tests.spark.conftest import needs_spark
 
@@ -72,7 +73,8 @@ def test_python_workers_find_no_pandas(spark: SparkSession) -> None:
 
 CHILD = """
 from pyspark.sql import SparkSession
-from compactory_connectors.spark.session import starting
+from compactory.errors import ConfigError
+from compactory_connectors.spark.session import copied, starting
 from tests.spark.conftest import OPTIONS
 
 try:
@@ -83,6 +85,11 @@ except LookupError:
 with starting("child", OPTIONS) as started:
     spark = started()
     print(SparkSession.getActiveSession() is not None, started() is spark, spark.range(3).count())
+try:
+    with copied(spark):
+        print("copied")
+except ConfigError as error:
+    print(error)
 """
 
 
@@ -90,7 +97,15 @@ with starting("child", OPTIONS) as started:
 def test_a_start_that_nobody_waits_for_is_ended_and_the_next_is_active_here() -> None:
     needs_spark()
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    assert done.stdout == "True True 3\n"
+    [lives, stopped] = done.stdout.splitlines()
+    assert lives == "True True 3"
+    assert stopped.startswith("this Spark session has been stopped: make a new one")
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    connected: Any = object()
+    with pytest.raises(ConfigError, match="a classic Spark session is needed"), copied(connected):
+        pass
 
 
 def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:

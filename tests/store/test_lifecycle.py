@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from compactory import (
+    BackendLocked,
     CompactoryError,
     ConfigError,
     Directory,
@@ -154,6 +155,17 @@ def test_a_store_that_is_dropped_lets_go_of_its_folder(topics: Topics, kafka: st
     eventually(lambda: not our_threads())
     with GlobalStore(kafka, [name], backend=RocksDB(tmp_path)):
         pass
+
+
+def test_a_store_that_replaces_a_dropped_one_waits_for_its_folder(topics: Topics, kafka: str, tmp_path: Path) -> None:
+    """As a cell of a notebook does that is run again."""
+    name = topics.create()
+    for _ in range(3):
+        store = GlobalStore(kafka, [name], backend=RocksDB(tmp_path))
+        store.start()
+    with pytest.raises(BackendLocked, match="another store of this process"):
+        GlobalStore(kafka, [name], backend=RocksDB(tmp_path)).start()
+    store.close()
 
 
 def test_ends_are_asked_for_while_the_store_runs(topics: Topics, kafka: str) -> None:

@@ -105,7 +105,8 @@ def _of_java(thrown: Any) -> CompactoryError:
     if kind == "PSQLException":
         return _SparkFailed(said.partition("\n")[0].removeprefix("ERROR: "))
     if kind == "ClassNotFoundException":
-        return ConfigError(f"Spark lacks the Java class {said}: name a folder with its jar by --jars")
+        name = said.removeprefix("Class ").removesuffix(" not found")  # Hadoop says it so
+        return ConfigError(f"Spark lacks the Java class {name}: name a folder with its jar by --jars")
     if kind in _AWAY:
         return Unreachable("a server that Spark asks", f"Spark reaches no server: {kind}: {said.partition(chr(10))[0]}")
     if kind in _NO_PATH:

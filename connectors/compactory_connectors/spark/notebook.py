@@ -6,11 +6,11 @@ tables in a notebook.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,7 @@ from .rules.limit import Limit
 from .rules.rules import Reference, Rules
 from .rules.rules_file import read_rules
 from .servers import servers
+from .session import copied
 from .target import Mode
 from .verification.export_side import compare_export
 from .verification.side import SideOutcome
@@ -39,24 +40,22 @@ from .verification.topic_states import TopicStates
 
 __all__ = ["export", "load", "verify"]
 
-_ZONE: Final = "spark.sql.session.timeZone"
-
 
 def load(
     spark: SparkSession,
-    sources: str | Sequence[str],
+    sources: str | Path | Sequence[str | Path],
     table: str,
     postgres: str,
     *,
     rules: str | Path | None = None,
     references: Mapping[str, DataFrame] | None = None,
-    key: Sequence[str] | None = None,
+    key: str | Sequence[str] | None = None,
     active: str | None = None,
     mode: str = "upsert",
     dry_run: bool = False,
-    rejects: str | None = None,
-    max_rejects: str | None = None,
-    max_deactivate: str | None = None,
+    rejects: str | Path | None = None,
+    max_rejects: str | int | None = None,
+    max_deactivate: str | int | None = None,
     load_id: str | None = None,
 ) -> LoadReport:
     """Load files into a table; the report says what was done, or why a limit refused it.
@@ -68,7 +67,6 @@ def load(
 
     Raises ConfigError for wrong arguments, Unreachable, CompactoryError; nothing was written then.
     """
-    _check_zone(spark)
     found = read_rules(Path(rules)) if rules is not None else Rules()
     known = references or {}
     lacking = {rule.reference.directory for rule in found.columns.values() if rule.reference} - known.keys()
@@ -77,14 +75,18 @@ def load(
     if mode not in {each.value for each in Mode}:
         raise ConfigError(f"mode must be upsert or replace, not {mode!r}{nearest(mode, [*Mode])}")
     report = LoadReport(
-        load_id=load_id or str(uuid4()),
+        load_id=str(uuid4()) if load_id is None else load_id,
         directory=table,
         target=f"table {table}",
         mode=Mode(mode),
-        source=[sources] if isinstance(sources, str) else [*sources],
+        source=[str(sources)] if isinstance(sources, str | Path) else [*map(str, sources)],
     )
     target = PostgresTarget(
-        connection=checked_url(postgres), table=table, key=key, active=active, load_id=report.load_id
+        connection=checked_url(postgres),
+        table=table,
+        key=[key] if isinstance(key, str) else key,
+        active=active,
+        load_id=report.load_id,
     )
     plan = Plan(
         sources=report.source,
@@ -93,20 +95,20 @@ def load(
         repeated=None if dry_run else target.repeated,
         mode=report.mode,
         dry_run=dry_run,
-        rejects=rejects,
-        max_rejects=Limit.parse(max_rejects, "max_rejects") if max_rejects is not None else None,
+        rejects=None if rejects is None else str(rejects),
+        max_rejects=Limit.parse(str(max_rejects), "max_rejects") if max_rejects is not None else None,
     )
     if max_deactivate is not None:
-        plan = replace(plan, max_deactivate=Limit.parse(max_deactivate, "max_deactivate"))
-    with spark_failures(), closing(target):
-        Load(spark, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
+        plan = replace(plan, max_deactivate=Limit.parse(str(max_deactivate), "max_deactivate"))
+    with _working(spark) as copy, closing(target):
+        Load(copy, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
     return report
 
 
 def export(
     spark: SparkSession,
     directory: str | Directory[Any],
-    path: str,
+    path: str | Path,
     *,
     kafka: str | Mapping[str, str] | None = None,
     **options: Any,
@@ -118,18 +120,17 @@ def export(
 
     Raises ConfigError, Unreachable, TopicChanged; then there is no export.
     """
-    _check_zone(spark)
     names = [*ExportOptions.__dataclass_fields__]
     if unknown := [name for name in options if name not in names]:
         raise ConfigError(f"there is no option {name!r}{nearest(name, names)}" for name in unknown)
-    with closing(Kafka(servers(kafka, "export"))) as client, spark_failures():
-        return run_export(spark, client, _directory(directory), path, ExportOptions(**options))
+    with closing(Kafka(servers(kafka, "export"))) as client, _working(spark) as copy:
+        return run_export(copy, client, _directory(directory), str(path), ExportOptions(**options))
 
 
 def verify(
     spark: SparkSession,
     directory: str | Directory[Any],
-    path: str,
+    path: str | Path,
     *,
     kafka: str | Mapping[str, str] | None = None,
     limit: int = 20,
@@ -138,12 +139,18 @@ def verify(
 
     Raises ConfigError, Unreachable; an export that can't be compared is in the outcome.
     """
-    _check_zone(spark)
     with (
         closing(Kafka(servers(kafka, "verify"))) as client,
-        TopicStates(spark, client, _directory(directory).topic) as topic,
+        _working(spark) as copy,
+        TopicStates(copy, client, _directory(directory).topic) as topic,
     ):
-        return compare_export(topic, client, path, most=limit)
+        return compare_export(topic, client, str(path), most=limit)
+
+
+@contextmanager
+def _working(spark: SparkSession) -> Iterator[SparkSession]:
+    with spark_failures(), copied(spark) as copy:
+        yield copy
 
 
 def _directory(directory: str | Directory[Any]) -> Directory[Any]:
@@ -156,9 +163,3 @@ def _allowed(frame: DataFrame, reference: Reference) -> DataFrame:
     if name not in frame.columns:
         raise ConfigError(f"references: the DataFrame of {reference.directory} has no column {name}")
     return frame.select(frame[name].cast("string").alias("value")).where("value IS NOT NULL").distinct()
-
-
-def _check_zone(spark: SparkSession) -> None:
-    zone = spark.conf.get(_ZONE, None)
-    if zone != "UTC":
-        raise ConfigError(f"times are in UTC, and this session is in {zone}: spark.conf.set('{_ZONE}', 'UTC')")

@@ -43,11 +43,11 @@ class LoadReport:
     """Rows that gave way to another of their key, or were equal to it."""
     accepted: int = 0
     reasons: Mapping[Reason, int] = field(default_factory=dict)
-    rejects: Sequence[Rejected] = ()
+    rejects: Sequence[Rejected] = field(default=(), repr=False)
     rejects_folder: str | None = None
     present: int = 0
     changes: Mapping[Change, int] = field(default_factory=dict)
-    samples: Mapping[Change, Sequence[Sample]] = field(default_factory=dict)
+    samples: Mapping[Change, Sequence[Sample]] = field(default_factory=dict, repr=False)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     outcome: Outcome = Outcome.FAILED

@@ -23,7 +23,7 @@ from . import python_workers
 from .class_archive import archive_for, java_options, keep
 from .jars import DRIVER, find_jars
 
-__all__ = ["SparkOptions", "session", "starting"]
+__all__ = ["SparkOptions", "copied", "session", "starting"]
 
 _JAVA: Final = 17
 """The oldest Java that Spark 4 runs on."""
@@ -33,6 +33,7 @@ _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _ZONE: Final = "spark.sql.session.timeZone"
+_SHUFFLED: Final = "spark.sql.shuffle.partitions"
 _ARCHIVE: Final = "spark.compactory.classes"
 """Property of a session: where the archive of its classes is, or is to be."""
 _HERE: Final = "local[*]"
@@ -51,6 +52,8 @@ _LOCAL: Final = {
 }
 _DEFAULTS: Final = {
     _ZONE: "UTC",
+    "spark.sql.ansi.enabled": "true",  # else an expression that fails is null
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",  # LEGACY takes 1.2.24xx for a dd.MM.yyyy
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
@@ -59,6 +62,8 @@ _DEFAULTS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
 }
+_OF_SQL: Final = {name: value for name, value in _DEFAULTS.items() if name.startswith("spark.sql.")}
+"""Settings of a session; the others are those of its JVM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +120,29 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
             opened[0].result().stop()
 
 
+@contextmanager
+def copied(spark: SparkSession) -> Iterator[SparkSession]:
+    """A copy of somebody's session, with our settings, its views and functions; its jobs end where it is interrupted.
+
+    Neither session sees settings of the other. Raises ConfigError for one of Spark Connect, or that has been stopped.
+    """
+    java: Any = getattr(spark, "_jsparkSession", None)  # PySpark's newSession has none of the views and functions
+    if java is None:
+        raise ConfigError("a classic Spark session is needed: Spark Connect is not supported")
+    if java.sparkContext().isStopped():
+        raise ConfigError("this Spark session has been stopped: make a new one, SparkSession.builder.getOrCreate()")
+    copy = SparkSession(spark.sparkContext, java.cloneSession())
+    for name, value in _OF_SQL.items():
+        copy.conf.set(name, value)
+    if str(spark.sparkContext.master).startswith("local") and spark.conf.get(_SHUFFLED, None) is None:
+        copy.conf.set(_SHUFFLED, _few())
+    try:
+        yield copy
+    except KeyboardInterrupt:
+        copy.interruptAll()
+        raise
+
+
 def _activate(spark: SparkSession) -> None:
     """Make the session, which is active in the thread that made it, active here: by that Spark finds data sources."""
     java: Any = spark._jvm  # noqa: SLF001  # PySpark has no other way to it
@@ -168,13 +196,12 @@ def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[st
     A job that is submitted runs where, and with the memory that, its submitter has said.
     """
     if submitted and options.master is None:
-        names = [name for name in _DEFAULTS if name.startswith("spark.sql.")]
-        return {name: _DEFAULTS[name] for name in names} | dict(options.conf)
+        return _OF_SQL | dict(options.conf)
     master = options.master or _HERE
     found = {"spark.master": master, **_DEFAULTS, **_jars(options)}
     if master.startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        found["spark.sql.shuffle.partitions"] = str(max(8, 4 * (os.cpu_count() or 1)))
+        found[_SHUFFLED] = _few()
         java_flags = f"-Dlog4j2.configurationFile=file:{_LOGGING}"
         if (archive := archive_for(java)) is not None:
             found[_ARCHIVE] = str(archive)
@@ -182,6 +209,11 @@ def _properties(options: SparkOptions, java: str, *, submitted: bool) -> dict[st
         java_flags += f" {_FIRST_COMPILER if options.brief else _LATE_OPTIMIZER}"
         found |= _LOCAL | {"spark.driver.defaultJavaOptions": java_flags}
     return found | dict(options.conf)
+
+
+def _few() -> str:
+    """How many partitions this machine has after a join or a grouping."""
+    return str(max(8, 4 * (os.cpu_count() or 1)))
 
 
 def _jars(options: SparkOptions) -> dict[str, str]:

@@ -56,7 +56,7 @@ class LoadCommand(LoadArguments):
         assert aim is not None
         assert references is not None
         report = LoadReport(
-            load_id=self.load_id or _new_id(),
+            load_id=_new_id() if self.load_id is None else self.load_id,
             directory=self.directory,
             target=aim.label,
             mode=Mode(self.mode),

@@ -25,7 +25,7 @@ _NUMBER: Final = r"r'\A[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\z'"
 _PLAIN: Final = r"r'\A[+-]?(\d+\.?\d*|\.\d+)\z'"
 _WHOLE: Final = r"r'\A[+-]?\d+\z'"
 _DATE: Final = r"\d{4}-\d{2}-\d{2}"
-_TIME: Final = r"([ T]\d{2}:\d{2}(:\d{2}(\.\d{1,6}0*)?)?)?"
+_TIME: Final = r"([ T]\d{2}:\d{2}(:\d{2}(\.\d+)?)?)?"
 _OFFSET: Final = r" ?(Z|[+-]\d{2}(:?\d{2})?)\z"
 _UUID: Final = r"r'\A[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\z'"
 _TRUE: Final = "('true', 't', 'yes', 'y', 'on', '1')"
@@ -218,7 +218,7 @@ def _timestamp(text: str, kind: ColumnType, spelling: Spelling) -> Cast:
         value = f"if({offset}, {moment}, {there})"
     elif not spelling.format:
         problems = [Problem("has an offset, and the column has no time zone", offset)]
-    value = _rounded(value, kind.fraction or 0)
+    value = _rounded(value, kind.fraction or 0, text)
     value = f"CAST(if({value} >= TIMESTAMP'0001-01-01', {value}, NULL) AS {kind.spark})"
     other = " AND ".join([f"{value} IS NULL", *(f"NOT ({problem.condition})" for problem in problems)])
     return Cast(value, [Problem(f"is not a time {_how(spelling, 'YYYY-MM-DD HH:MM:SS')}", other), *problems])
@@ -246,9 +246,10 @@ def _in_zone(local: str, zone: str, offset: str) -> tuple[str, list[Problem]]:
     return f"if({skipped}, NULL, {value})", [problem]
 
 
-def _rounded(value: str, fraction: int) -> str:
+def _rounded(value: str, fraction: int, text: str) -> str:
+    """The time with this many digits of a second; Spark has cut off those after the sixth."""
     if fraction >= 6:
-        return value
+        return rf"timestamp_micros(unix_micros({value}) + if({text} RLIKE r'\.\d{{6}}[5-9]', 1, 0))"
     scale = 10 ** (6 - fraction)
     return f"timestamp_micros(bigint(floor((unix_micros({value}) + {scale // 2}) / {scale})) * {scale})"
 

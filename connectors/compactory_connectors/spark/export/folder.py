@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
@@ -25,8 +26,10 @@ class ExportFolder:
     and whose the folder is, where a second export begins in it before the first one has ended.
     """
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
-        self.path = path.rstrip("/") or "/"
+    def __init__(self, spark: SparkSession, path: str | Path) -> None:
+        if not str(path):
+            raise ConfigError("the path of an export is empty: name a folder")
+        self.path = str(path).rstrip("/") or "/"
         self._spark = spark
         self._files, self._folder = file_system(spark, self.path)
         self._run = uuid4().hex
@@ -42,6 +45,8 @@ class ExportFolder:
         Raises ConfigError where there is an export already (unless ``overwrite``), or anything that is not ours.
         """
         present = names_in(self._spark, self.path)
+        if present and self._files.getFileStatus(self._folder).isFile():
+            raise ConfigError(f"{self.path} is a file: name a folder")
         if MANIFEST in present and not overwrite:
             raise ConfigError(f"{self.path} is an export already: give --overwrite, or another path for each export")
         others = sorted(name for name in present if not _ours(name))

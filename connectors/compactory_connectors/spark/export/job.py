@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ class ExportOptions:
     """
 
     format: Literal["parquet", "orc", "csv", "json"] = "parquet"
-    since: str | None = None
+    since: str | Path | None = None
     history: bool = False
     columns: str | None = None
     overwrite: bool = False
@@ -72,14 +73,14 @@ def export(
     captured = time.time()
     extent = capture(kafka, directory.topic, wait=options.wait)
     if before is not None:
-        extent = begins(before, extent, kafka, directory, path=options.since or "")
+        extent = begins(before, extent, kafka, directory, path=str(options.since))
     shape = _shape(directory, extent, kafka, options, before)
     folder.begin(overwrite=options.overwrite)
     job = _Job(spark=spark, kafka=kafka, extent=extent, folder=folder, options=options, stages=stages or Stages())
     shape, left_out, tally = job.run(shape)
     extent.check(kafka)
     if before is not None:  # tombstones may have been forgotten while they were read
-        begins(before, extent, kafka, directory, path=options.since or "")
+        begins(before, extent, kafka, directory, path=str(options.since))
     manifest = Manifest(
         export=shape.export,
         directory=directory.name,

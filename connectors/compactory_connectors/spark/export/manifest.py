@@ -96,7 +96,7 @@ class Manifest:
     """Fields that have no column: their names differ from another's in case alone, or are a record's column's."""
     counts: Counts
     bad_records: tuple[Place, ...] = ()
-    digest: DirectoryDigest = field(default_factory=DirectoryDigest)
+    digest: DirectoryDigest = field(default_factory=DirectoryDigest, repr=False)
     files: tuple[ExportFile, ...] = ()
 
     def to_json(self) -> bytes:

@@ -60,6 +60,8 @@ class PostgresTarget:
         wait: float = 30.0,
         lock_timeout: float = 30.0,
     ) -> None:
+        if load_id == "":  # a variable of a scheduler that is not set
+            raise ConfigError("the load id is empty: give each load one of its own, or none")
         self._place = connection
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())

@@ -50,6 +50,8 @@ def read_files(
     for file in files:
         named = kind.value.upper() if kind is FileFormat.ORC else kind.value.title()
         remedy = f"is it whole, and {named}, with types that Spark has?"
+        if kind is FileFormat.PARQUET:
+            remedy += " For nanoseconds: pandas' to_parquet(coerce_timestamps='us', allow_truncated_timestamps=True)"
         with misfits(shown(file.path), remedy):
             schema = _reader(spark, kind).load(file.path).schema
         groups.setdefault(schema.json(), (schema, []))[1].append(file)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from compactory.errors import ConfigError
 
 from ..failures import misfits
-from ..file_system import configuration, file_system, java, read_bytes
+from ..file_system import configuration, file_system, java, qualified, read_bytes
 from ..rules.rules import FileFormat
 
 __all__ = ["SourceFile", "are_small", "beginning", "format_of", "list_files", "shown"]
@@ -75,10 +75,11 @@ def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
         files = _named(spark, source)
         if not files:
             rest = "; names that begin with _ or . are left out" if PurePosixPath(source).name[:1] in _LEFT_OUT else ""
-            problems.append(f"{source}: there is no such file, and nothing that it matches{rest}")
+            place = shown(qualified(spark, source))
+            problems.append(f"{place}: there is no such file, and nothing that it matches{rest}")
         found |= {file.path: file for file in files}
-    if problems:
-        raise ConfigError(problems)
+    if problems or not found:
+        raise ConfigError(problems or "no file to load is named")
     return sorted(found.values(), key=lambda file: file.path)
 
 

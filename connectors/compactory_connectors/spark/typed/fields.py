@@ -30,6 +30,8 @@ _AVRO: Final = b"\0"  # Confluent's wire format begins with it, a JSON object ne
 
 def given(text: str) -> t.StructType:
     """The columns of ``--columns``. Raises ConfigError."""
+    if not text.strip():
+        raise ConfigError("--columns is empty: name columns, or leave it out")
     try:
         return columns_in(text)
     except PySparkException as error:

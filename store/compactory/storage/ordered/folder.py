@@ -25,6 +25,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from compactory.cleanup import wait_for_dropped_stores
 from compactory.errors import BackendFailed, BackendLocked
 
 __all__ = ["Lock", "TopicFolder", "disk_failure", "remove"]
@@ -52,6 +53,8 @@ class Lock:
         with _told(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not _lock(file):
+            wait_for_dropped_stores(10)  # a cell of a notebook that is run again drops the store that has the folder
         if not _lock(file):
             holder = os.read(file, 200).decode(errors="replace").split()
             os.close(file)
