@@ -66,7 +66,7 @@ class KafkaCluster:
         else:
             dice.choice([broker.kill, broker.stop])()
             time.sleep(away)
-            broker.launch()
+            broker.start()  # until it answers: the others may think that it was never away
         self.wait_whole()
 
     def remove(self) -> None:

@@ -45,7 +45,10 @@ PASSING = OLD_LEADER | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, Kaf
                         KafkaError._RESOLVE, KafkaError._TIMED_OUT_QUEUE, KafkaError.REQUEST_TIMED_OUT,
                         KafkaError._NOENT, KafkaError._DESTROY_BROKER, KafkaError._WAIT_CACHE, KafkaError._QUEUE_FULL,
                         KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_CONTROLLER, KafkaError.NETWORK_EXCEPTION,
-                        KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.BROKER_NOT_AVAILABLE,
+                        KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                        KafkaError.NOT_COORDINATOR, KafkaError.CONCURRENT_TRANSACTIONS,
+                        KafkaError.BROKER_NOT_AVAILABLE, KafkaError.NOT_ENOUGH_REPLICAS,
+                        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND, KafkaError.KAFKA_STORAGE_ERROR,
                         KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip
 # _NOENT: list_offsets while a broker comes back, "Failed to query partition leaders: No leaders found".
 # _DESTROY_BROKER: the client forgot the broker that it had asked, as the cluster names it otherwise or no more.
