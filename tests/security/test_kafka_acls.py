@@ -35,11 +35,14 @@ from compactory import (
     GlobalStore,
     MasteredWriter,
     StoreState,
+    Unreachable,
     WriteFailed,
     WriteRules,
 )
 from compactory.kafka.client import Kafka
 from compactory.mastered.writer import start_writers
+from compactory.records import Partition
+from compactory_connectors.consumer.group import Group
 from compactory_connectors.database import install
 from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.processes import Event, Output, Processor, ProcessRunner, Refused, operators
@@ -591,3 +594,21 @@ def test_the_script_explains_itself() -> None:
     assert done.returncode == 2
     assert "TOPICS" in done.stderr
     assert "set -euo" not in done.stderr
+
+
+def test_offsets_that_may_not_be_read_are_not_taken_for_none(house: House) -> None:
+    """Else a processor or sink would begin anew, or leave records out."""
+    topics = [house.topic, f"{house.topic}-more"]
+    for topic in topics:
+        house.create(topic)
+    common = (ResourcePatternType.LITERAL, f"User:{STORE}", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    rights = [(ResourceType.GROUP, house.prefix), (ResourceType.TOPIC, topics[0])]
+    for future in house.admin.create_acls([AclBinding(*right, *common) for right in rights]).values():
+        future.result(10)
+    wait_until(lambda: len(house.acls(STORE)) == len(rights), what="the ACLs")
+    group = Group(Kafka(house.server.client(STORE)), topics, house.prefix, {})
+    try:
+        with pytest.raises(Unreachable, match="offsets could not be read"):
+            group.stored([Partition(topic, 0) for topic in topics])
+    finally:
+        group.close()

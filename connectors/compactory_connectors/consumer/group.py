@@ -163,6 +163,9 @@ class Group:
             answers = self._consumer.committed(_listed(partitions), timeout=_SECONDS)
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group's offsets could not be read: {error.args[0].str()}") from error
+        refused = next((item.error for item in answers if item.error is not None), None)
+        if refused is not None:
+            raise Unreachable("Kafka", f"the group's offsets could not be read: {refused.str()}")
         return {Partition(item.topic, item.partition): (item.offset, item.metadata)
                 for item in answers if item.offset >= 0}  # fmt: skip
 
