@@ -267,8 +267,7 @@ def test_servers_that_missed_each_other_once_forward_again(
         raise OwnerUnreached("for a moment")
 
     def learned(serving: Serving, owner: Serving) -> bool:
-        known = writers[serving].owner
-        return known is not None and known.url == owner.server.app.writes.url
+        return bool(writers[serving].owner == owner.server.app.writes.url)
 
     one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
     writers = {each: each.server.app.writes._turns["tenants"].writer for each in (one, two)}

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Request, Response
 from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
 from compactory.mastered.batch import failure
 from compactory.mastered.operation import Kind, Operation, Written
-from compactory.mastered.writer import MasteredWriter, Owner, check_topics, start_writers
+from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
 from compactory.store import GlobalStore
 
 from .. import limits
@@ -59,7 +59,7 @@ class Writes:
         self.started = False
         self._store = store
         self._turns: dict[str, Turn] = {}
-        self._gone: dict[str, Owner] = {}  # directory → an owner that does not answer, until it takes over anew
+        self._gone: dict[str, tuple[str, int]] = {}  # directory → announcement of an owner that does not answer
         self._forwarding = Forwarding()
 
     def check(self) -> None:
@@ -154,8 +154,8 @@ class Writes:
         loop, name = asyncio.get_running_loop(), writer.directory.name
         deadline = loop.time() + _PATIENCE
         while True:
-            owner = None if writer.owns else writer.owner
-            if owner is None or owner.url == self.url or self._gone.get(name) == owner:
+            announced = None if writer.owns else writer.announcement
+            if announced is None or announced[0] == self.url or self._gone.get(name) == announced:
                 try:
                     return await local(True)
                 except LeaseLost:
@@ -164,14 +164,14 @@ class Writes:
             else:
                 try:
                     path = raw_path(scope).decode()
-                    answer = await self._forwarding.send(owner.url, scope["method"], path, headers, body)
+                    answer = await self._forwarding.send(announced[0], scope["method"], path, headers, body)
                     if answer[0] != 503 or b":not-owner" not in answer[2]:
                         return answer
-                    self._gone[name] = owner
+                    self._gone[name] = announced
                 except OwnerUnreached:
-                    self._gone[name] = owner
+                    self._gone[name] = announced
                 except OwnerSilent as error:
-                    self._gone[name] = owner
+                    self._gone[name] = announced
                     if not repeatable:
                         raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)

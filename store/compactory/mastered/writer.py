@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain, islice, repeat
 from threading import Lock
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import orjson
 
@@ -29,7 +29,7 @@ from compactory.records import StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
 
-__all__ = ["MasteredWriter", "Owner", "check_topics", "start_writers"]
+__all__ = ["MasteredWriter", "check_topics", "start_writers"]
 
 log = logging.getLogger("compactory.writer")
 
@@ -41,13 +41,6 @@ _QUICK = 3.0  # seconds for the look at topics before a load
 _RECORD_BYTES = 1_000_000  # the client's own limit
 _OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
 _OWNER = "owner"  # key of the record that names the owner
-
-
-class Owner(NamedTuple):
-    """A process that writes a directory: the address where it takes requests, and the offset of its announcement."""
-
-    url: str
-    offset: int
 
 
 class MasteredWriter:
@@ -112,12 +105,18 @@ class MasteredWriter:
         return self._owned is not None
 
     @property
-    def owner(self) -> Owner | None:
-        """The owner as far as known here; None if there was none yet, or it has no address."""
+    def owner(self) -> str | None:
+        """The address of the owner as far as known here; None if there was none yet, or it has no address."""
+        found = self.announcement
+        return None if found is None else found[0]
+
+    @property
+    def announcement(self) -> tuple[str, int] | None:
+        """The owner's address, and the offset at which it said that it is the owner; None as for ``owner``."""
         with suppress(CompactoryError, KeyError):
             entry = self._notes["notes"].entry(_OWNER)
             url = orjson.loads(entry.value)["url"]
-            return None if url is None else Owner(url, entry.offset)
+            return None if url is None else (url, entry.offset)
         return None
 
     def problems(self, *, loading: bool = False) -> list[str]:
