@@ -295,7 +295,13 @@ def test_histories_are_linearizable_while_one_broker_of_three_is_away(unique: Ca
 
 @pytest.mark.proof
 @pytest.mark.parametrize("breakage", ["fence", "reading", "answers"])
-def test_the_histories_show_what_is_broken_on_purpose(cluster: Cluster, breakage: str) -> None:
-    cluster.breakage = breakage
-    found = history(cluster, servers=2, threads=8, seconds=25, seed=4)
-    assert found
+def test_the_histories_show_what_is_broken_on_purpose(kafka: str, unique: Callable[[str], str], breakage: str) -> None:
+    """Most histories show each mistake; one of five does for certain."""
+    for seed in range(4, 9):
+        cluster = Cluster(kafka, Topics(kafka, unique).create(), breakage)
+        try:
+            if history(cluster, servers=2, threads=8, seconds=25, seed=seed):
+                return
+        finally:
+            cluster.stop()
+    pytest.fail("no history shows it")
