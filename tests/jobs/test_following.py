@@ -20,6 +20,7 @@ from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.topics.partitioner import partition_of
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
+from tests.stack.apache_kafka import needs
 
 PARTITIONS = 10
 
@@ -30,6 +31,13 @@ def topic(kafka: str, unique: Callable[[str], str]) -> str:
     Kafka(kafka).create_topic(name, partitions=PARTITIONS)
     wait_until(lambda: Kafka(kafka).topics([name]), what="the topic")
     return name
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def protocol(request: pytest.FixtureRequest) -> str:
+    if request.param == "consumer":
+        needs(4)
+    return str(request.param)
 
 
 @contextmanager
@@ -108,7 +116,6 @@ def test_jobs_run_where_their_origins_messages_are_read(
             bench.wait_for_all()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callable[[str], str], protocol: str) -> None:
     bench.jobs.handler("a")(lambda job: None)
     client = {"bootstrap.servers": kafka, "group.protocol": protocol}
@@ -124,7 +131,6 @@ def test_a_group_of_its_own(bench: Bench, kafka: str, topic: str, unique: Callab
     wait_until(lambda: len(mine(two)) == PARTITIONS, what="all partitions")
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_topic_that_is_given_partitions_leaves_no_job_behind(
     bench: Bench, kafka: str, topic: str, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

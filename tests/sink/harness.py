@@ -142,16 +142,30 @@ class Bench:
 
     def compare(self, produced: Counter[str]) -> None:
         """Every record was applied once, and those of a key in their order."""
-        assert self.applied() == produced, self._story()
+        applied = self.applied()
+        differing = {key: f"{applied.get(key, 0)} of {number}" for key, number in produced.items()}
+        assert applied == produced, f"applied: {differing}\n{self._story()}"
         assert self.rows('SELECT topic, partition, "offset" FROM effects GROUP BY 1, 2, 3 HAVING count(*) > 1') == []
         assert self.rows(f'SELECT key, "offset" FROM ({BEFORE}) AS e WHERE before > number') == []
 
     def _story(self) -> str:
         """What tells why records are missing or twice: those beside gaps and repetitions, with time and session."""
         partitions = self.rows("SELECT * FROM compactory.kafka_partitions")
+        ends = self.kafka.high_watermarks([Partition(topic, partition) for _, topic, partition, *_ in partitions])
         parts = self.rows("SELECT * FROM compactory.kafka_partition_parts")
         return "\n".join(
-            map(str, ["offsets:", *partitions, *parts, "beside gaps and repetitions:", *self.rows(AROUND)])
+            map(
+                str,
+                [
+                    "ends:",
+                    *ends.items(),
+                    "offsets:",
+                    *partitions,
+                    *parts,
+                    "beside gaps and repetitions:",
+                    *self.rows(AROUND),
+                ],
+            )
         )
 
     def close(self) -> None:

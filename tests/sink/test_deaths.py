@@ -11,6 +11,7 @@ from compactory_connectors.sink.offsets import Moved, Offsets
 from tests.sink.harness import Bench
 from tests.sink.mortal import BETWEEN, STEPS
 from tests.source.workload import wait_until
+from tests.stack.apache_kafka import needs
 
 
 def produced(bench: Bench, topic: str) -> Counter[str]:
@@ -59,6 +60,7 @@ def test_a_process_frozen_past_its_session_writes_nothing_when_it_wakes(bench: B
 
 def test_the_protocol_in_which_the_broker_assigns(bench: Bench) -> None:
     """Guarantee 16 with KIP-848, which refuses properties of the classic protocol."""
+    needs(4)
     topic = bench.topic()
     keys = produced(bench, topic)
     for _ in range(2):

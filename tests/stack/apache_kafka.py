@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -24,7 +25,7 @@ from compactory_cli.stack.process import Process, Server
 from tests.stack.freezing import freeze
 from tests.stack.maven import alone, fetch
 
-__all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "identity", "missing"]
+__all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "identity", "missing", "needs"]
 
 ADMIN = "admin"
 
@@ -55,6 +56,12 @@ def missing() -> str | None:
     if absent == ["mvn"] and (JARS / ".complete").exists():
         return None
     return f"{' and '.join(absent)} not on PATH" if absent else None
+
+
+def needs(major: int) -> None:
+    """Skip what Apache Kafka can do since a major version, where TEST_KAFKA asks for an older one."""
+    if VERSION and int(VERSION.partition(".")[0]) < major:
+        pytest.skip(f"Apache Kafka {major} is needed")
 
 
 def jars() -> Path:
