@@ -153,20 +153,8 @@ class Bench:
         partitions = self.rows("SELECT * FROM compactory.kafka_partitions")
         ends = self.kafka.high_watermarks([Partition(topic, partition) for _, topic, partition, *_ in partitions])
         parts = self.rows("SELECT * FROM compactory.kafka_partition_parts")
-        return "\n".join(
-            map(
-                str,
-                [
-                    "ends:",
-                    *ends.items(),
-                    "offsets:",
-                    *partitions,
-                    *parts,
-                    "beside gaps and repetitions:",
-                    *self.rows(AROUND),
-                ],
-            )
-        )
+        told = ["ends:", *ends.items(), "offsets:", *partitions, *parts, "beside gaps and repetitions:"]
+        return "\n".join(map(str, [*told, *self.rows(AROUND)]))
 
     def close(self) -> None:
         for mortal in self._mortals:
