@@ -225,9 +225,9 @@ def history(
     least: int = 0,
     brokers: Callable[[], object] | None = None,
 ) -> list[str]:
-    """Write and disturb for so long, and until so many writes are acknowledged; return what is wrong then.
+    """Write and disturb; return the violations.
 
-    ``brokers`` disturbs Kafka.
+    It ends after ``seconds``, but not before ``least`` writes are acknowledged. ``brokers`` disturbs Kafka.
     """
     cluster.start(servers)
     writers, dice = Writers(cluster, seed), random.Random(seed)

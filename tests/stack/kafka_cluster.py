@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from compactory_cli.stack.port import free_port
 from tests.stack.apache_kafka import ApacheKafka, identity
+from tests.store.topics import eventually
 
 __all__ = ["KafkaCluster"]
 
@@ -49,24 +50,17 @@ class KafkaCluster:
             broker.launch()
         self.wait_whole()
 
-    def wait_whole(self, timeout: float = 120.0) -> None:
+    def wait_whole(self) -> None:
         """Return when every replica is in sync."""
-        deadline = time.monotonic() + timeout
-        while not self._is_whole():
-            assert time.monotonic() < deadline, "replicas are not in sync"
-            time.sleep(0.1)
+        eventually(self._is_whole, 120)
 
     def disturb(self, dice: random.Random) -> None:
         """Kill, stop or freeze a broker; have it back, and the cluster whole."""
-        broker, away = dice.choice(self.brokers), dice.uniform(0.5, 8.0)
-        if dice.random() < 0.4:
-            broker.freeze()
-            time.sleep(away)  # how long it is away is the experiment
-            broker.thaw()
-        else:
-            dice.choice([broker.kill, broker.stop])()
-            time.sleep(away)
-            broker.start()  # until it answers: the others may think that it was never away
+        broker = dice.choice(self.brokers)
+        dice.choice([broker.kill, broker.stop, broker.freeze])()
+        time.sleep(dice.uniform(0.5, 8.0))  # how long it is away is the experiment
+        broker.thaw()
+        broker.start()  # until it answers: the others may think that it was never away
         self.wait_whole()
 
     def remove(self) -> None:

@@ -122,9 +122,10 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
 
 @contextmanager
 def copied(spark: SparkSession) -> Iterator[SparkSession]:
-    """A copy of somebody's session, with our settings, its views and functions; its jobs end where it is interrupted.
+    """A copy of a user's session, with our settings and the user's views and functions.
 
-    Neither session sees settings of the other. Raises ConfigError for one of Spark Connect, or that has been stopped.
+    An interrupt (KeyboardInterrupt) ends the jobs of the copy. Neither session sees settings of the other. Raises
+    ConfigError for one of Spark Connect, or that has been stopped.
     """
     java: Any = getattr(spark, "_jsparkSession", None)  # PySpark's newSession has none of the views and functions
     if java is None:
