@@ -63,7 +63,7 @@ def test_a_leader_that_does_not_answer(pair: KafkaCluster) -> None:
     partitions = [Partition("halves", 0), Partition("halves", 1)]
     pair.brokers[1].freeze()
     try:
-        with pytest.raises(Unreachable, match="leader does not answer"):
+        with pytest.raises(Unreachable, match="leader"):
             Kafka(pair.brokers[0].address).high_watermarks(partitions, 3)
         with pytest.raises((StartTimeout, Unreachable)), GlobalStore(pair.address, ["halves"], start_timeout=5.0):
             pytest.fail("it is ready without a partition")
