@@ -35,9 +35,8 @@ class Connection(HttpToolsProtocol):
         self._asked_since: float | None = None  # when the next request was first waited for, or began; None: it is here
         self._begun = False  # whether its first byte is here
         self._in_body = False
-        self._head = 0  # bytes of the head that the parser has reported
-        self._unreported = 0  # bytes since it last reported any
-        self._received = 0  # bytes of the request
+        self._arrived = 0  # bytes that came last
+        self._received = 0  # bytes of the request; of one that followed another at once without those beside it
         self._unread_since: float | None = None  # since when the client has not read its answer
 
     def expire(self, now: float) -> None:
@@ -79,52 +78,40 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes, within the limits."""
-        self._unreported += len(data)
-        self._received += len(data)
+        self._arrived = len(data)
+        self._received += self._arrived
         super().data_received(data)
-        if self._unreported > limits.HEAD_BYTES:
+        in_head = self._begun and not self._in_body
+        if (in_head and self._received > limits.HEAD_BYTES) or (self._begun and self._has_too_many_headers()):
             self._refuse(_head_too_large())
         elif self._received > limits.REQUEST_BYTES:
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
 
     def on_message_begin(self) -> None:
-        """Count anew."""
+        """Begin to wait for the rest of a request."""
         super().on_message_begin()
         self._begun = True
         self._asked_since = self.loop.time()
-        self._head = self._unreported = self._received = 0
-
-    def on_url(self, url: bytes) -> None:
-        """Take a part of the URL."""
-        self._report(len(url))
-        super().on_url(url)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or a trailer after the body."""
-        self._report(len(name) + len(value))
-        super().on_header(name, value)
-
-    def _report(self, size: int) -> None:
-        self._unreported = 0
-        self._head += size
-        if self._head > limits.HEAD_BYTES or len(self.headers) >= limits.HEADERS:
-            self._refusal = _head_too_large()
-            raise self._refusal
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Begin to answer, unless the head is too large."""
+        most = self._received + self._arrived  # of earlier requests, too, if they came together
+        if self._has_too_many_headers() or (most > limits.HEAD_BYTES and self._head_bytes() > limits.HEAD_BYTES):
+            self._refusal = _head_too_large()
+            raise self._refusal
         self._in_body = True
         super().on_headers_complete()
 
-    def on_body(self, body: bytes) -> None:
-        """Take a part of the body."""
-        self._unreported = 0
-        super().on_body(body)
+    def _has_too_many_headers(self) -> bool:
+        return len(self.headers) > limits.HEADERS  # trailers after a body are among them
+
+    def _head_bytes(self) -> int:
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
         self._in_body = self._begun = False
-        self._unreported = self._received = 0
+        self._received = 0
         self._asked_since = None
         super().on_message_complete()
 

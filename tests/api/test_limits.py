@@ -145,15 +145,34 @@ def test_a_connection_that_says_nothing_is_closed(
         assert rest(silent) == b""
 
 
-@pytest.mark.parametrize("extension", [b"", b";x="], ids=["chunks", "chunk extension"])
-def test_a_body_without_end_is_not_read_to_it(serve: Callable[..., Serving], topics: Topics, extension: bytes) -> None:
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [
+        (b"", b"10000\r\n" + b"x" * 65536 + b"\r\n"),
+        (b"1;x=", b"x" * 65536),
+        (b"0\r\n", b"T: 1\r\n" * 10_000),
+    ],
+    ids=["chunks", "chunk extension", "trailers"],
+)
+def test_a_body_without_end_is_not_read_to_it(
+    serve: Callable[..., Serving], topics: Topics, begin: bytes, part: bytes
+) -> None:
     serving = serve(topics.create(), ready=False)
-    part = b"x" * 65536 if extension else b"10000\r\n" + b"x" * 65536 + b"\r\n"
     with connected(serving.port) as connection:
-        assert sent(connection, endless(CHUNKED + b"1" * bool(extension) + extension, part)) < 40 << 20
+        assert sent(connection, endless(CHUNKED + begin, part)) < 40 << 20
         answer = rest(connection)
         assert answer.count(b"HTTP/1.1 ") <= 1, "a second answer to one request"
     assert serving.ask("/livez").status == 200
+
+
+def test_requests_that_come_together_are_counted_one_by_one(serve: Callable[..., Serving], topics: Topics) -> None:
+    port = serve(topics.create(), ready=False).port
+    large = HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n"
+    with connected(port) as many, connected(port) as one:
+        many.sendall((HEAD + b"\r\n") * 1999 + HEAD + b"Connection: close\r\n\r\n")
+        assert rest(many).count(b"HTTP/1.1 200") == 2000
+        one.sendall(HEAD + b"\r\n" + large)
+        assert b"HTTP/1.1 200" not in rest(one).partition(b"HTTP/1.1 200")[2]
 
 
 def test_a_body_that_drips_while_it_is_waited_for_is_ended(
