@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -460,6 +461,24 @@ def test_an_executor_whose_id_a_restored_backup_gave_to_another_begins_anew(benc
     wait_until(lambda: bench.count("compactory.job_executors") == 2, what="an executor of another id")
     job = bench.enqueue("a", {})
     wait_until(lambda: ran == [job], what="the job")
+
+
+def test_a_session_that_was_ended_while_it_was_idle_costs_no_attempt(bench: Bench) -> None:
+    """By an idle_session_timeout of its role, a restart or a firewall: the handler was never called."""
+    once = Retry(max_attempts=1)
+    bench.jobs.handler("plain", retry=once)(lambda job, conn: conn.execute("INSERT INTO effects (job) VALUES (1)"))
+
+    @bench.jobs.handler("async", retry=once)
+    async def insert(job: Job, conn: Any) -> None:
+        await conn.execute("INSERT INTO effects (job) VALUES (2)")
+
+    bench.executor(concurrency=1)
+    sessions = "pg_stat_activity WHERE application_name ~ 'handler$' AND datname = current_database()"
+    for _ in range(2):
+        for job in [bench.enqueue("plain", None), bench.enqueue("async", None)]:
+            bench.wait_for(job, "succeeded")
+        bench.column(f"SELECT pg_terminate_backend(pid) FROM {sessions}")
+        wait_until(lambda: bench.count(sessions) == 0, what="the end of the handlers' sessions")
 
 
 def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> None:
