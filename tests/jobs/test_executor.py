@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
 from compactory_connectors.jobs.attempts import Attempts
@@ -461,6 +462,20 @@ def test_an_executor_whose_id_a_restored_backup_gave_to_another_begins_anew(benc
     wait_until(lambda: bench.count("compactory.job_executors") == 2, what="an executor of another id")
     job = bench.enqueue("a", {})
     wait_until(lambda: ran == [job], what="the job")
+
+
+def test_claims_that_fail_are_tried_with_growing_pauses(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk, say: the executor filled its log with the reason, ten times a second."""
+    pause, pauses = Backoff.pause, [0.0]
+    monkeypatch.setattr(Backoff, "pause", lambda backoff: pauses.append(pause(backoff)) or pauses[-1])
+    bench.sql.execute(
+        """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+           CREATE TRIGGER refuse BEFORE UPDATE ON compactory.jobs_live FOR EACH ROW EXECUTE FUNCTION refuse()"""
+    )
+    bench.jobs.handler("a")(lambda job: None)
+    bench.enqueue("a", None)
+    bench.executor()
+    wait_until(lambda: max(pauses) > 0.5, 10, "pauses that grow")
 
 
 def test_a_session_that_was_ended_while_it_was_idle_costs_no_attempt(bench: Bench) -> None:
