@@ -16,11 +16,12 @@ from pydantic import BaseModel
 from compactory.errors import ConfigError
 from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.table import Claimed, JobTable, Outcome, open_jobs
+from compactory_connectors.jobs.table import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 
@@ -201,6 +202,15 @@ def test_a_job_waits_for_its_time(bench: Bench) -> None:
     assert at[0] - began < 0.6 <= at[1] - began
     assert bench.state(later) == "scheduled"
     assert cancel(bench.sql, [later]) == 1
+
+
+def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> None:
+    bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.1))
+    with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
+        table = JobTable.register(connection, "one", "test", ["a"])
+        table._whole_at = table.clock() + timedelta(hours=1)  # that was the time when it last looked
+        request, all_of_them = Request(limit=1), Assigned((0,), 1)
+        wait_until(lambda: table.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
 
 
 def test_a_job_that_commits_late_is_found(bench: Bench) -> None:
