@@ -21,7 +21,10 @@ _READ_ONLY = "25006"  # by default_transaction_read_only, as around a failover
 _DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote the text around them
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
-_REFUSED = re.compile(r'FATAL: (role ".*" (does not exist|is not permitted to log in)|no pg_hba.conf entry)')
+_REFUSED = re.compile(
+    r'FATAL: (role ".*" (does not exist|is not permitted to log in)|no pg_hba.conf entry|.*authentication failed)'
+    r"|no password supplied"
+)
 """Of a login; libpq does not tell the SQLSTATE of a connection that failed."""
 
 
@@ -37,9 +40,6 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
     except psycopg.Error as error:
         place = f"Postgres at {connection.server}"
         reason = refusal(error)
-        if "password authentication failed" in reason or "no password supplied" in reason:
-            message = f"{place} refused the login: check user and password"
-            raise ConfigError(message) from error
         if error.sqlstate is None and _REFUSED.search(reason):
             raise ConfigError(f"{place} refused the login: {reason}") from error
         if error.sqlstate == "42501" or "permission denied" in reason:
