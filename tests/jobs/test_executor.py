@@ -7,18 +7,21 @@ import threading
 import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
 from pydantic import BaseModel
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.table import Claimed, JobTable, Outcome, open_jobs
+from compactory_connectors.jobs.table import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 
@@ -199,6 +202,15 @@ def test_a_job_waits_for_its_time(bench: Bench) -> None:
     assert at[0] - began < 0.6 <= at[1] - began
     assert bench.state(later) == "scheduled"
     assert cancel(bench.sql, [later]) == 1
+
+
+def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> None:
+    bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.1))
+    with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
+        table = JobTable.register(connection, "one", "test", ["a"])
+        table._whole_at = table.clock() + timedelta(hours=1)  # that was the time when it last looked
+        request, all_of_them = Request(limit=1), Assigned((0,), 1)
+        wait_until(lambda: table.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
 
 
 def test_a_job_that_commits_late_is_found(bench: Bench) -> None:
@@ -460,6 +472,38 @@ def test_an_executor_whose_id_a_restored_backup_gave_to_another_begins_anew(benc
     wait_until(lambda: bench.count("compactory.job_executors") == 2, what="an executor of another id")
     job = bench.enqueue("a", {})
     wait_until(lambda: ran == [job], what="the job")
+
+
+def test_claims_that_fail_are_tried_with_growing_pauses(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk, say: the executor filled its log with the reason, ten times a second."""
+    pause, pauses = Backoff.pause, [0.0]
+    monkeypatch.setattr(Backoff, "pause", lambda backoff: pauses.append(pause(backoff)) or pauses[-1])
+    bench.sql.execute(
+        """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+           CREATE TRIGGER refuse BEFORE UPDATE ON compactory.jobs_live FOR EACH ROW EXECUTE FUNCTION refuse()"""
+    )
+    bench.jobs.handler("a")(lambda job: None)
+    bench.enqueue("a", None)
+    bench.executor()
+    wait_until(lambda: max(pauses) > 0.5, 10, "pauses that grow")
+
+
+def test_a_session_that_was_ended_while_it_was_idle_costs_no_attempt(bench: Bench) -> None:
+    """By an idle_session_timeout of its role, a restart or a firewall: the handler was never called."""
+    once = Retry(max_attempts=1)
+    bench.jobs.handler("plain", retry=once)(lambda job, conn: conn.execute("INSERT INTO effects (job) VALUES (1)"))
+
+    @bench.jobs.handler("async", retry=once)
+    async def insert(job: Job, conn: Any) -> None:
+        await conn.execute("INSERT INTO effects (job) VALUES (2)")
+
+    bench.executor(concurrency=1)
+    sessions = "pg_stat_activity WHERE application_name ~ 'handler$' AND datname = current_database()"
+    for _ in range(2):
+        for job in [bench.enqueue("plain", None), bench.enqueue("async", None)]:
+            bench.wait_for(job, "succeeded")
+        bench.column(f"SELECT pg_terminate_backend(pid) FROM {sessions}")
+        wait_until(lambda: bench.count(sessions) == 0, what="the end of the handlers' sessions")
 
 
 def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> None:

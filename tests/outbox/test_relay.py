@@ -478,6 +478,26 @@ def test_a_kafka_that_is_slow_gets_smaller_batches(bench: Bench, monkeypatch: py
     bench.wait_for(topic, *map(str, range(1, 61)))
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "ALTER DATABASE {} SET default_transaction_read_only = on",
+        """CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+           CREATE TRIGGER refuse BEFORE INSERT ON compactory.kafka_topic_info EXECUTE FUNCTION refuse()""",
+    ],
+)
+def test_a_database_that_takes_no_writes_is_tried_with_growing_pauses(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, refusal: str
+) -> None:
+    """Read-only, or its disk is full: the relay filled its log with the reason, ten times a second."""
+    pause, pauses = Backoff.pause, [0.0]
+    monkeypatch.setattr(Backoff, "pause", lambda backoff: pauses.append(pause(backoff)) or pauses[-1])
+    bench.sql.execute(refusal.replace("{}", bench.sql.info.dbname))
+    bench.publish(bench.topic(), "1")
+    bench.relay(threads=1)
+    wait_until(lambda: max(pauses) > 0.5, 10, "pauses that grow")
+
+
 def test_a_number_of_waiting_messages_that_was_not_counted_to_its_end_is_told_so(bench: Bench) -> None:
     topic = "b1"
     bench.sql.execute(

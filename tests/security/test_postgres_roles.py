@@ -183,15 +183,17 @@ def test_a_hardened_server_names_the_function(tenancy: Tenancy) -> None:
     assert planned(tenancy) == []
 
 
-def test_row_level_security_is_a_warning(tenancy: Tenancy) -> None:
+def test_row_level_security_is_refused_unless_the_url_asks_for_it(tenancy: Tenancy) -> None:
     tenancy.run(f"ALTER TABLE {TABLE} ENABLE ROW LEVEL SECURITY")
+    [problem] = planned(tenancy)
+    assert f'ALTER ROLE "{tenancy.roles.source}" BYPASSRLS' in problem
     config = connector(tenancy)
-    server = Server.open(config.connection.conninfo)
+    server = Server.open({**config.connection.conninfo, "options": "-c row_security=on"})
     try:
         [plan] = plan_tables(server, config)
     finally:
         server.close()
-    assert any("row-level security applies to" in warning for warning in plan.warnings)
+    assert any("rows that a policy hides are left out" in warning for warning in plan.warnings)
 
 
 def test_grants_may_be_printed_and_run_again(tenancy: Tenancy) -> None:

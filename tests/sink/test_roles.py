@@ -50,6 +50,43 @@ def test_one_right_less_and_it_is_named(bench: Bench, role: str) -> None:
         bench.url = own
 
 
+@pytest.mark.parametrize(
+    ("change", "back", "told"),
+    [
+        ("NOLOGIN", "LOGIN", "not permitted to log in"),
+        ("SET default_transaction_read_only = on", "RESET ALL", "read-only transaction"),
+    ],
+)
+def test_a_refusal_while_it_runs_is_waited_for(bench: Bench, role: str, change: str, back: str, told: str) -> None:
+    """Guarantee 12: as relays and executors wait, for a new password or a failover."""
+    topic, name = bench.topic(), urlsplit(role).username
+    own, bench.url = bench.url, role
+    sink = bench.sink(topic)
+    bench.url = own
+    bench.produce(topic, [("k", "1")])
+    bench.wait_for_values("1")
+    bench.sql.execute(f'ALTER ROLE "{name}" {change}')
+    bench.sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
+    bench.produce(topic, [("k", "2")])
+    wait_until(lambda: told in (sink.board.error or ""), what="the reason")
+    assert sink.alive
+    bench.sql.execute(f'ALTER ROLE "{name}" {back}')
+    bench.wait_for_values("1", "2")
+    assert sink.stop()
+
+
+def test_a_table_with_a_policy_for_its_role_is_written(bench: Bench, role: str) -> None:
+    topic = bench.topic()
+    for table in ("counters", "effects"):
+        bench.sql.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON {table} USING (true)")
+    bench.produce(topic, [("k", "1")])
+    own, bench.url = bench.url, role
+    sink = bench.sink(topic)
+    bench.url = own
+    bench.wait_for_values("1")
+    assert sink.stop()
+
+
 def test_a_batch_that_hangs_or_a_poll_that_does_not_come_is_not_live() -> None:
     board = Board()
     assert board.live(polling_ttl=300, consuming_ttl=60)

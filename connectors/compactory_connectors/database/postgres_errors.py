@@ -16,10 +16,15 @@ __all__ = ["postgres_errors", "refusal"]
 
 _LOST = ("08", "57P", "25P03", "25P04")  # connection exceptions, and ends by the server, an administrator or a time-out
 
+_READ_ONLY = "25006"  # by default_transaction_read_only, as around a failover
+
 _DATA = ("22", "42601")  # data exceptions, and syntax errors, which quote the text around them
 _QUOTED = re.compile(r'"[^"]*"|\'[^\']*\'')
 
-_REFUSED = re.compile(r'FATAL: (role ".*" (does not exist|is not permitted to log in)|no pg_hba.conf entry)')
+_REFUSED = re.compile(
+    r'FATAL: (role ".*" (does not exist|is not permitted to log in)|no pg_hba.conf entry|.*authentication failed)'
+    r"|no password supplied"
+)
 """Of a login; libpq does not tell the SQLSTATE of a connection that failed."""
 
 
@@ -35,18 +40,16 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
     except psycopg.Error as error:
         place = f"Postgres at {connection.server}"
         reason = refusal(error)
-        if "password authentication failed" in reason or "no password supplied" in reason:
-            message = f"{place} refused the login: check user and password"
-            raise ConfigError(message) from error
         if error.sqlstate is None and _REFUSED.search(reason):
             raise ConfigError(f"{place} refused the login: {reason}") from error
-        if "permission denied" in reason:
+        if error.sqlstate == "42501" or "permission denied" in reason:
             remedy = "compactory sql roles gives each component its rights"
             raise ConfigError(f"{place} refused: {reason}; {remedy}") from error
         if "database" in reason and "does not exist" in reason:
             raise ConfigError(f"{place}: {reason}; check its name in the URL") from error
         ended = (error.sqlstate or "").startswith(_LOST)
-        if ended or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        away = ended or error.sqlstate == _READ_ONLY
+        if away or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             lost = ended or not error.sqlstate
             raise Unreachable(
                 "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"

@@ -36,6 +36,7 @@ LIMITS = {
     "idle_in_transaction_session_timeout": "0",  # a page is published within its snapshot; that has a limit of its own
     "transaction_timeout": "0",
     "idle_session_timeout": "0",  # a source that sleeps is idle
+    "row_security": "off",  # an error, as changes that a policy hides would be taken for seen, and rows for removed
     "tcp_keepalives_idle": "10",  # the server lets go of the snapshot and locks of a source whose host is gone
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",

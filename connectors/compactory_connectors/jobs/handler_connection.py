@@ -38,13 +38,18 @@ class KeptConnection:
         """Call a handler in a transaction that completes its job. Raises Unconnected, LeaseLost, and what it raises."""
         connection = self.connection(executor_of(attempt.job))
         attempt.reached_by(connection)
-        pid = connection.info.backend_pid
+        pid, begun = connection.info.backend_pid, False
         try:
             with connection.transaction():
+                begun = True
                 attempt.handler.call(job, connection)
                 _check_open(connection)
                 if connection.execute(query("jobs/finish"), outcomes_json([done])).fetchone() is None:
                     raise LeaseLost(_TAKEN)
+        except psycopg.Error as error:
+            if begun:
+                raise
+            raise Unconnected from error  # the server had ended the session, while it was idle say
         finally:
             attempt.reached_by(None)
             if not _is_over(connection):
@@ -89,14 +94,19 @@ class AsyncConnections:
         """Do what `KeptConnection.call` does."""
         executor = executor_of(attempt.job)
         connection = await self.connection(executor)
-        pid = connection.info.backend_pid
+        pid, begun = connection.info.backend_pid, False
         try:
             async with connection.transaction():
+                begun = True
                 await attempt.handler.function(job, connection)
                 _check_open(connection)
                 cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
                 if await cursor.fetchone() is None:
                     raise LeaseLost(_TAKEN)
+        except psycopg.Error as error:
+            if begun:
+                raise
+            raise Unconnected from error
         finally:
             if _is_over(connection):
                 self._idle.append((executor, connection))

@@ -119,9 +119,9 @@ class Keeper:
                         self._wakeup = wakeup
                         table = self._table(connection)
                         self._attempts.lease = (table.executor, table.until)
-                        backoff.reset()
                         while not self._finished.is_set():
                             self._round(table, connection, wakeup)
+                            backoff.reset()
             except CompactoryError as error:
                 self._board.note(detail=str(error))
                 log.warning("jobs are not looked for", error=" ".join(str(error).split()))

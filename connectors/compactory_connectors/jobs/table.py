@@ -297,7 +297,7 @@ class JobTable:
     def _read(self, batch: Batch, facts: dict[str, Any], jobs: list[Claimed]) -> Batch:
         """Add the result of a claim."""
         clock = datetime.fromisoformat(facts["clock"])
-        if self._whole_at is None or clock - self._whole_at > _LATE:
+        if self._whole_at is None or abs(clock - self._whole_at) > _LATE:
             self._whole_at = clock if self._whole_at is None else None
         position = batch.position
         if not facts["skipped"]:

@@ -184,8 +184,7 @@ class OutboxRelay:
                     keeper = Wakeup(connection, OUTBOX_CHANNEL, (OUTBOX_LOCK_CLASS, 0))
                     with closing(keeper):
                         self._wakeup = keeper
-                        backoff.reset()
-                        self._rounds(connection, keeper)
+                        self._rounds(connection, keeper, backoff)
             except CompactoryError as error:
                 self.board.failed(str(error))
                 log.warning("topics with messages are not looked for", error=" ".join(str(error).split()))
@@ -193,7 +192,7 @@ class OutboxRelay:
             finally:
                 self._wakeup = None
 
-    def _rounds(self, connection: WatchedConnection, wakeup: Wakeup) -> None:
+    def _rounds(self, connection: WatchedConnection, wakeup: Wakeup, backoff: Backoff) -> None:
         beat = sample = whole = 0.0
         pause = _SHORTEST
         while not self._finished.is_set():
@@ -205,6 +204,7 @@ class OutboxRelay:
                 self.board.sampled(topic_statuses(connection))
                 sample = now + _SAMPLE
             found = self._hand_out(connection, whole=now >= whole)
+            backoff.reset()
             whole = now + _WHOLE if now >= whole else whole
             with self._lock:
                 large, self._large = self._large, False

@@ -87,20 +87,19 @@ class Sender:
         self._taken: set[str] = set()  # topics that the keeper gives to nobody else
         self._lost: dict[str, Pending] = {}  # topics whose lock is held: to be taken over from this name after an error
         self._apart = False  # those are sent one by one, as one of them is at fault
+        self._backoff = Backoff()
         self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
 
     def run(self) -> None:
         """Work until the relay stops; an outage is waited for."""
-        backoff = Backoff()
         while not self._shared.stop.is_set():
             try:
                 with self._session():
-                    backoff.reset()
                     self._work()
             except (psycopg.Error, CompactoryError) as error:
                 self._shared.board.failed(str(error))
                 log.warning("the outbox is not sent", thread=self._number, error=" ".join(str(error).split()))
-                self._shared.stop.wait(backoff.pause())
+                self._shared.stop.wait(self._backoff.pause())
 
     @contextmanager
     def _session(self) -> Iterator[None]:
@@ -160,6 +159,7 @@ class Sender:
         last = self._fence(lapsed) if lapsed is not None else {}
         pending = {each.topic: each for each in group}
         held = [Held(pending[claim.topic], claim) for claim in self._table.claim(group, last)]
+        self._backoff.reset()
         others = {topic: each for topic, each in self._lost.items() if topic not in pending}
         self._lost = others | {each.topic: Pending(each.topic, self._holder, own=True) for each in held}
         self._shared.board.sends(self._holder, self._lost)

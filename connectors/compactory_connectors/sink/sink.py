@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import Any, Literal
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.consumer.background import Background
 from compactory_connectors.consumer.group import Group
@@ -123,7 +123,11 @@ class TransactionalSink(Background[Group]):
         return Group(self._kafka, self._topics, self._group_id, self._properties, SinkStopped)
 
     def _live(self, group: Group, worked: Callable[[], None]) -> None:
-        with self._opened() as (applying, apply):
+        with ExitStack() as stack:
+            try:
+                applying, apply = stack.enter_context(self._opened())
+            except ConfigError as error:  # it had passed, or Postgres was away: a new password or a failover may follow
+                raise Unreachable("Postgres", str(error)) from error
             locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
             group.attach(postgres_errors(self._postgres)(locator.locate))
             Session(self.name, group, locator, applying, apply, self.board, self._stop, self._batch, worked).run()

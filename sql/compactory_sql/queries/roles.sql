@@ -26,6 +26,7 @@ SELECT quote_ident(current_user) AS role, quote_ident(n.nspname) AS schema,
        quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS "table",
        has_schema_privilege(c.relnamespace, 'USAGE') AS uses_schema,
        has_table_privilege(c.oid, 'SELECT') AS reads_table, row_security_active(c.oid) AS sees_some_rows,
+       current_setting('row_security') = 'on' AS leaves_out,
        coalesce((SELECT has_schema_privilege(l.relnamespace, 'USAGE') AND has_table_privilege(l.oid, 'SELECT')
                    FROM pg_class AS l JOIN pg_namespace AS m ON m.oid = l.relnamespace
                   WHERE m.nspname = 'compactory' AND l.relname = 'deleted_rows'), false) AS reads_log

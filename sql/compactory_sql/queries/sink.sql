@@ -3,7 +3,7 @@
 -- transaction_timeout is PostgreSQL 17's; the time-out of idle transactions alone does not hold after a pipeline.
 SELECT set_config(s.name, s.value, false)
   FROM (VALUES ('lock_timeout', %(lock)s), ('statement_timeout', %(limit)s), ('transaction_timeout', %(limit)s),
-               ('idle_in_transaction_session_timeout', %(limit)s),
+               ('idle_in_transaction_session_timeout', %(limit)s), ('row_security', 'on'),
                ('default_transaction_isolation', 'read committed'), ('jit', 'off')) AS s (name, value)
   JOIN pg_settings USING (name);
 

@@ -25,6 +25,8 @@ class Rights:
     reads_table: bool
     sees_some_rows: bool
     """Row-level security applies."""
+    leaves_out: bool
+    """The options of connection.url have the rows left out that a policy hides."""
     reads_log: bool
     """The log of hard-deleted rows, which an adopted table has."""
 
@@ -34,6 +36,11 @@ class Rights:
             yield self._problem("use its schema", f"USAGE ON SCHEMA {self.schema}")
         if not self.reads_table:
             yield self._problem("read it", f"SELECT ON {self.table}")
+        if self.sees_some_rows and not self.leaves_out:
+            yield (
+                f"table {self.table}: row-level security may hide rows from {self.role}: ALTER ROLE {self.role}"
+                " BYPASSRLS; or leave those rows out with options=-c row_security=on in connection.url"
+            )
 
     def lacking_log(self) -> Iterator[str]:
         """Rights that are missing beyond those where the table is adopted."""
@@ -44,10 +51,10 @@ class Rights:
 
     def narrowed(self) -> Iterator[str]:
         """A warning where policies decide which rows are published."""
-        if self.sees_some_rows:
+        if self.sees_some_rows and self.leaves_out:
             yield (
-                f"table {self.table}: row-level security applies to {self.role}, which publishes only the rows that a"
-                f" policy lets it see; ALTER ROLE {self.role} BYPASSRLS; or a policy USING (true) shows it all"
+                f"table {self.table}: row-level security applies to {self.role}: rows that a policy hides are left out,"
+                " and one that it shows later is sent only when it changes"
             )
 
     def _problem(self, doing: str, *missing: str) -> str:
