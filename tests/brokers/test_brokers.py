@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compactory import GlobalStore, StartTimeout, Unreachable
+from compactory import CompactoryError, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.database import Adoption, adopt, install
@@ -30,9 +30,9 @@ from tests.store.topics import eventually
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[KafkaCluster]:
-    """Two brokers; the topic ``halves`` has a partition on each, with one record."""
+    """Two brokers of three; the topic ``halves`` has a partition on each, with one record."""
     needs_apache_kafka()
-    cluster = KafkaCluster(2)
+    cluster = KafkaCluster(2, default_replication_factor="3")
     try:
         cluster.start()
         admin = AdminClient({"bootstrap.servers": cluster.address})
@@ -71,6 +71,15 @@ def test_a_leader_that_does_not_answer(pair: KafkaCluster) -> None:
         pair.brokers[1].thaw()
     with GlobalStore(pair.address, ["halves"]) as store:
         assert sorted(store["halves"]) == ["k0", "k1"]
+
+
+def test_a_topic_is_created_once_there_are_brokers_for_its_replicas(pair: KafkaCluster) -> None:
+    """Guarantee 7: a service that starts while one broker is restarted waits for it, and does not end."""
+    with pytest.raises(Unreachable, match=r"could not create topic 'wide': .*2 broker"):
+        Kafka(pair.address).create_topic("wide")
+    with pytest.raises(CompactoryError, match="9 time") as wanted:
+        Kafka(pair.address).create_topic("wide", replication=9)
+    assert not isinstance(wanted.value, Unreachable)
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(SECONDS, marks=PROOF)])
