@@ -6,17 +6,19 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import psycopg
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compactory import GlobalStore, StartTimeout, Unreachable
+from compactory import CompactoryError, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
+from compactory_connectors.consumer.group import Group
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.topics.topic_reader import read
@@ -25,14 +27,14 @@ from tests.source.outages import Child, Writer
 from tests.source.proof import PROOF, SECONDS
 from tests.source.workload import TERMINALS
 from tests.stack.kafka_cluster import KafkaCluster
-from tests.store.topics import eventually
+from tests.store.topics import Topics, eventually
 
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[KafkaCluster]:
-    """Two brokers; the topic ``halves`` has a partition on each, with one record."""
+    """Two brokers of three; the topic ``halves`` has a partition on each, with one record."""
     needs_apache_kafka()
-    cluster = KafkaCluster(2)
+    cluster = KafkaCluster(2, default_replication_factor="3")
     try:
         cluster.start()
         admin = AdminClient({"bootstrap.servers": cluster.address})
@@ -71,6 +73,50 @@ def test_a_leader_that_does_not_answer(pair: KafkaCluster) -> None:
         pair.brokers[1].thaw()
     with GlobalStore(pair.address, ["halves"]) as store:
         assert sorted(store["halves"]) == ["k0", "k1"]
+
+
+def test_a_topic_is_created_once_there_are_brokers_for_its_replicas(pair: KafkaCluster) -> None:
+    """Guarantee 7: a service that starts while one broker is restarted waits for it, and does not end."""
+    with pytest.raises(Unreachable, match=r"could not create topic 'wide': .*2 broker"):
+        Kafka(pair.address).create_topic("wide")
+    with pytest.raises(CompactoryError, match="9 time") as wanted:
+        Kafka(pair.address).create_topic("wide", replication=9)
+    assert not isinstance(wanted.value, Unreachable)
+
+
+@pytest.mark.proof
+def test_an_unclean_election_cuts_a_log_off(three: KafkaCluster, unique: Callable[[str], str]) -> None:
+    """Guarantee 2: the log grows beyond the position, and only the epochs of leaders tell. A group's member says so."""
+    topics, name = Topics(three.address, unique), unique("cut")
+    config = {"cleanup.policy": "compact", "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    topics.admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2]], config=config)])[name].result()
+
+    def leader_and_in_sync(*wanted: int) -> bool:
+        found = topics.admin.list_topics(name, timeout=5).topics[name].partitions.get(0)
+        return found is not None and [found.leader, *sorted(found.isrs)] == [*wanted]
+
+    def read_to(offset: int) -> bool:
+        group.poll(100, 0.1)
+        return any(position is not None and position.read == offset for position in group.positions.values())
+
+    eventually(lambda: leader_and_in_sync(1, 1, 2))
+    topics.produce(name, *((f"k{number}", '{"n": 1}') for number in range(10)))
+    group = Group(Kafka(three.address), [name], unique("group"), {})
+    group.attach(lambda partitions: dict.fromkeys(partitions, 0))
+    with closing(group), GlobalStore(three.address, [name]) as store:
+        three.brokers[1].stop()
+        eventually(lambda: leader_and_in_sync(1, 1))
+        topics.produce(name, ("k0", '{"n": 2}'), ("tail", '{"n": 2}'))
+        eventually(lambda: read_to(12) and "tail" in store[name])
+        three.brokers[0].kill()
+        three.brokers[1].start()
+        eventually(lambda: leader_and_in_sync(2, 2))
+        topics.produce(name, *((f"k{number}", '{"n": 3}') for number in range(1, 20)))
+        want = {"k0": {"n": 1}} | {f"k{number}": {"n": 3} for number in range(1, 20)}
+        eventually(lambda: dict(store[name]) == want)
+        assert store.rebuilds() == {(name, "truncated"): 1}
+        with pytest.raises(CompactoryError, match=r"was cut off, .* end offset is 10 "):
+            eventually(lambda: group.poll(100, 0.1) and False)
 
 
 @pytest.mark.parametrize("seconds", [pytest.param(SECONDS, marks=PROOF)])

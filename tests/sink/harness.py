@@ -130,10 +130,12 @@ class Bench:
         def reached() -> bool:
             try:
                 if not ends:
-                    ends.update(self.kafka.high_watermarks(self.kafka.topics([topic])[topic].all()))
+                    partitions = self.kafka.topics([topic])[topic].all()
+                    found = self.kafka.high_watermarks(partitions)
+                    ends.update({part: found[part] for part in partitions})
             except (Unreachable, KeyError):  # of a broker that has just started
                 return False
-            return all(self.offset(topic, part.partition) == end or not end for part, end in ends.items())
+            return all((self.offset(topic, part.partition) or 0) == end for part, end in ends.items())
 
         wait_until(reached, timeout, f"the end of {topic}")
 

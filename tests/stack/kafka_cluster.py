@@ -20,13 +20,17 @@ _SETTINGS = {
     "broker.session.timeout.ms": "3000",  # after which another replica leads
     "broker.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "3000",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 
 
 class KafkaCluster:
-    """So many brokers, each of which is a controller too. Topics have a replica on each, and need most of them."""
+    """So many brokers, each of which is a controller too. Topics have a replica on each, and need most of them.
 
-    def __init__(self, brokers: int) -> None:
+    ``given`` are settings of all brokers, with underscores for dots.
+    """
+
+    def __init__(self, brokers: int, **given: str) -> None:
         controllers, cluster = [free_port() for _ in range(brokers)], identity()
         most = str(brokers // 2 + 1)
         settings = _SETTINGS | {
@@ -36,6 +40,7 @@ class KafkaCluster:
             "offsets.topic.replication.factor": str(brokers),
             "transaction.state.log.replication.factor": str(brokers),
             "transaction.state.log.min.isr": most,
+            **{name.replace("_", "."): value for name, value in given.items()},
         }
         self.brokers = [_Broker(n, port, cluster, settings) for n, port in enumerate(controllers, 1)]
 
@@ -80,7 +85,7 @@ class KafkaCluster:
 
 class _Broker(ApacheKafka):
     def __init__(self, number: int, controller: int, cluster: str, settings: Mapping[str, str]) -> None:
-        super().__init__(settings={**settings, "node.id": str(number)}, heap="320m")
+        super().__init__(settings={**settings, "node.id": str(number), "broker.rack": f"rack-{number}"}, heap="320m")
         self._controller = controller
         self._identity = f"version=1\nnode.id={number}\ncluster.id={cluster}\ndirectory.id={identity()}\n"
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
 from compactory_connectors.topics.publisher import Publisher, TopicRefused
+from tests.stack.apache_kafka import ApacheKafka
 
 
 def test_a_refusal_is_told_although_more_records_were_produced(kafka: str, unique: Callable[[str], str]) -> None:
@@ -27,3 +29,21 @@ def test_a_refusal_is_told_although_more_records_were_produced(kafka: str, uniqu
         publisher.open()
         with pytest.raises(TopicRefused, match="Topic authorization failed"):
             publisher.transact(send)
+
+
+def test_what_a_topic_refused_is_said_once(own_kafka: ApacheKafka, unique: Callable[[str], str]) -> None:
+    """Guarantee 12: a publisher that could not undo a transaction says that it can't go on, not why that failed."""
+    topic, client = unique("topic"), Kafka(own_kafka.address)
+    client.create_topic(topic, partitions=1, config={})
+    records, quick = [(b"k", b"1")], {"message.timeout.ms": 1000}
+    with closing(Publisher(client, unique("publisher"), topic, overrides=quick)) as publisher:
+        publisher.open()
+        publisher.publish(topic, records, records[0])
+        own_kafka.freeze()
+        with pytest.raises(TopicRefused, match="Message timed out"):
+            publisher.publish(topic, records, records[0])
+        own_kafka.thaw()
+        assert not publisher.usable
+        with pytest.raises(CompactoryError) as told:
+            publisher.publish(topic, records, records[0])
+    assert not isinstance(told.value, TopicRefused)

@@ -269,8 +269,13 @@ class Group:
         kind = event_kind(error)
         if kind == "end":
             self.ends[part] = message.offset() or 0
-        elif kind in {"lost", "cut"}:
+        elif kind == "lost":
             self.lose([part])  # and have it checked against the log
+        elif kind == "cut":  # only the client knows, as the log may have grown since
+            raise self._stopped(
+                f"partition {part.partition} of topic {part.topic!r} was cut off, as by an unclean leader election:"
+                f" {error.str()}; check what is lost, and begin anew at the offset where it ends"
+            )
         elif kind == "refused":
             raise self._stopped(
                 f"Kafka refuses to let us read topic {part.topic!r}: {error.str()}; grant Read on the topic and on the"

@@ -246,12 +246,12 @@ class Publisher:
         """
         if transaction and self._lease is not None:
             self._lease.check()
-        self.usable = False
+        self.usable, self._failure = False, None
         try:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
                 if transaction and self._transactions:
+                    self._producer.begin_transaction()  # where it fails, `_began` is of one that could not be ended
                     self._began = time.monotonic()
-                    self._producer.begin_transaction()
                 try:
                     yield
                 except KafkaException as error:
@@ -296,7 +296,7 @@ class Publisher:
             self._producer.flush(_SHORT)
             if self._transactions:
                 self._producer.abort_transaction(_SHORT)
-            self._failure = self._began = None
+            self._began = None
             self.usable = True
         reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
         raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}", refused.code()) from error

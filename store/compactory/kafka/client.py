@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its re-expo
     ResourceType,
 )
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.admin import Admin
 from compactory.kafka.kafka_errors import (
     FORBIDDEN,
@@ -209,7 +209,10 @@ class Kafka:
         config: Mapping[str, str] | None = None,
         timeout: float = 30.0,
     ) -> bool:
-        """Create a topic; -1 means the broker's default. Return False when it exists already."""
+        """Create a topic; -1 means the broker's default. Return False when it exists already.
+
+        Raises Unreachable also while fewer brokers are up than the default number of replicas.
+        """
         new = NewTopic(name, partitions, replication, config=dict(config or {}))
         with self._admin.mapped(f"create topic {name!r}"):
             try:
@@ -220,6 +223,8 @@ class Kafka:
                     return False
                 if code_of(error) in FORBIDDEN:
                     raise ConfigError(self._admin.forbidden("create topics", "Create", name)) from error
+                if code_of(error) == KafkaError.INVALID_REPLICATION_FACTOR and replication < 0:  # brokers are away
+                    raise Unreachable("Kafka", f"could not create topic {name!r}: {error.args[0].str()}") from error
                 raise
         return True
 
