@@ -205,6 +205,7 @@ def _fastapi() -> FastAPI:
         title="Compactory",
         version=version("compactory"),
         description="Reference directories, looked up by key or index.",
+        license_info={"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Any
 
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
@@ -80,12 +81,32 @@ class Connection(HttpToolsProtocol):
         """Parse the bytes, within the limits."""
         self._arrived = len(data)
         self._received += self._arrived
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as offer:
+                data = self._without_offer() + data[offer.args[0] :]
+                continue
+            except HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            break
         in_head = self._begun and not self._in_body
         if (in_head and self._received > limits.HEAD_BYTES) or (self._begun and self._has_too_many_headers()):
             self._refuse(_head_too_large())
         elif self._received > limits.REQUEST_BYTES:
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
+
+    def _should_upgrade(self) -> bool:
+        """Have the base class wait with a request that offers another protocol: its parser leaves the body out."""
+        return self.parser.get_method() != b"CONNECT"
+
+    def _without_offer(self) -> bytes:
+        """Return the head of a request without its offer, for a new parser: Java's HttpClient offers HTTP/2."""
+        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        return b"\r\n".join([*head, b"", b""])
 
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a request."""

@@ -16,7 +16,10 @@ __all__ = ["page_text"]
 _INTRO = """\
 This page lists the routes of `compactory serve`. The machine-readable form is at `/openapi.json` of a running server.
 JSON is snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are
-percent-encoded once. `/livez`, `/readyz` and `/metrics` take no token."""
+percent-encoded once. `/livez`, `/readyz` and `/metrics` take no token.
+
+Clients generated from the document can call every route but three: `bulkWrite`, `watch` and `digest/{ranges}` carry many lines or events, and the
+document has the schema of one. Send and read those with a plain HTTP client. The server is the one that the document came from."""
 
 _AUTH = """\
 With `COMPACTORY_HTTP_READ_TOKEN`, `COMPACTORY_HTTP_WRITE_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set,
@@ -89,7 +92,7 @@ def _section(path: str, method: str, operation: dict[str, Any], document: dict[s
         parts.append(table(["parameter", "in", "meaning", "value"], rows))
     if "requestBody" in operation:
         [media, *_] = contents = operation["requestBody"]["content"]
-        fields = _fields(contents[media]["schema"])
+        fields = _fields(_resolved(contents[media]["schema"], document), document)
         parts += ["Body:", fields] if fields else [f"Body: {' or '.join(map(code, contents))}."]
     answers = ([status, cell(each.get("description", ""))] for status, each in sorted(operation["responses"].items()))
     parts.append(table(["status", "meaning"], answers))

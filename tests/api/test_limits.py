@@ -30,6 +30,33 @@ def port(request: pytest.FixtureRequest, serve: Callable[..., Serving]) -> Itera
         yield listener.address.port
 
 
+@pytest.mark.parametrize("upgrade", ["h2c", "websocket"])
+def test_a_request_that_offers_another_protocol_is_answered_with_its_body(
+    serve: Callable[..., Serving], topics: Topics, upgrade: str
+) -> None:
+    """Java's HttpClient offers HTTP/2 with each request."""
+    topic = topics.create()
+    topics.produce(topic, ("a", "{}"))
+    serving = serve(topic)
+    head = f"Host: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: {upgrade}\r\nHTTP2-Settings: AAMA\r\n"
+    whole = b'{"keys":["a"]}'
+    place = f"POST /v1/directories/{topic}/entries:batchGet HTTP/1.1\r\n{head}Content-Type: application/json\r\n"
+    by_length = f"{place}Content-Length: {len(whole)}\r\n\r\n".encode()
+    chunked = f"{place}Transfer-Encoding: chunked\r\n\r\n".encode(), b"%x\r\n%b\r\n0\r\n\r\n" % (len(whole), whole)
+    get = f"GET /v1/directories/{topic}/entries/a HTTP/1.1\r\n{head}\r\n".encode()
+    with connected(serving.port) as connection:
+        for parts in ((by_length + whole,), (by_length, whole), chunked, (get + get,)):
+            for part in parts:
+                connection.sendall(part)
+                assert serving.ask("/livez").status == 200  # so that the server has read the part
+            found = b""
+            while found.count(b"HTTP/1.1 200 OK") < parts[0].count(b" HTTP/1.1") or not found.endswith(b"}"):
+                part = connection.recv(65536)
+                assert part, found
+                assert b" 400 " not in part, part
+                found += part
+
+
 def connected(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=20)
 

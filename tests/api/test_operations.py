@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -164,7 +166,9 @@ def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(s
     document = serving.ask("/openapi.json").json
     lookup = document["paths"]["/v1/directories/{directory}/entries/{key}"]
     assert set(lookup) == {"get", "head", "put", "patch", "delete"}
-    assert {"200", "304", "400", "401", "404", "410", "412", "421", "502", "503"} == set(lookup["get"]["responses"])
+    assert {"200", "304", "400", "401", "403", "404", "410", "412", "421", "502", "503"} == set(
+        lookup["get"]["responses"]
+    )
     assert {parameter["name"] for parameter in lookup["get"]["parameters"]} == {
         "directory", "key", "version", "If-None-Match", "Cache-Control", "Compactory-Min-Offset", "Prefer",
     }  # fmt: skip
@@ -174,6 +178,31 @@ def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(s
     assert "ValidationError" not in document["components"]["schemas"]
     for path in ("/docs", "/redoc"):
         assert serving.ask(path).status == 404
+
+
+def test_generated_clients_find_wide_numbers_named_bodies_headers_and_refusals_in_the_openapi_document() -> None:
+    document = create_app(GlobalStore("localhost:9092", ["terminals"])).routes.openapi()
+    schemas = document["components"]["schemas"]
+    narrow = [  # Java and Go read an integer without a format as 32 bits: a time in milliseconds has 41
+        f"{name}.{field}"
+        for name, schema in schemas.items()
+        for field, each in schema["properties"].items()
+        if field in ("offset", "timestamp_ms", "position", "high_watermark", "lag", "positions")
+        and "64" not in str(each)
+    ]
+    assert narrow == ["WriteAnswer.offset"], "that one is text"
+    references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
+    assert references == set(schemas)
+    operations = {each["operationId"]: each for path in document["paths"].values() for each in path.values()}
+    bodies = {"batch_get_entries": "BatchQuestion", "bulk_write_entries": "WriteLine", "skip_errors": "RecordPlaces"}
+    for name, model in bodies.items():
+        [content] = operations[name]["requestBody"]["content"].values()
+        assert content["schema"] == {"$ref": f"#/components/schemas/{model}"}
+    headers = {"ETag", "Compactory-Offset", "Location", "Compactory-Status", "Compactory-Outcome"}
+    assert set(operations["post_entry"]["responses"]["201"]["headers"]) == headers
+    assert set(operations["get_entry"]["responses"]["503"]["headers"]) == {"Retry-After"}
+    ruled = [each for path, each in document["paths"].items() if "{directory}" in path]
+    assert all("403" in operation["responses"] for path in ruled for operation in path.values())
 
 
 def test_every_problem_is_told_apart_and_nothing_unexpected_leaks() -> None:

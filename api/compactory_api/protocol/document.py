@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 __all__ = [
     "BatchAnswer",
@@ -24,6 +24,17 @@ __all__ = [
     "WriteLine",
 ]
 
+# Without a format Java and Go take 32 bits.
+Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63), WithJsonSchema({"type": "integer", "format": "int64"})]
+
+
+class MissingRecords(BaseModel):
+    """The records of a partition that the store has not read yet."""
+
+    topic: str
+    partition: int
+    missing: Long
+
 
 class Problem(BaseModel):
     """An error (RFC 9457)."""
@@ -33,7 +44,7 @@ class Problem(BaseModel):
     status: int
     detail: str | None = None
     errors: list[str] | None = Field(None, description="Every problem, where there are several")
-    gap: list[dict[str, Any]] | None = Field(None, description="With 412: offsets still missing, by partition")
+    gap: list[MissingRecords] | None = Field(None, description="With 412: offsets still missing, by partition")
     age_seconds: float | None = Field(None, description="With a stale 503: the data's age; null where it has none yet")
     max_age_seconds: float | None = Field(None, description="With a stale 503: what was demanded")
     outcome: Literal["unknown", "not written"] | None = Field(
@@ -48,8 +59,8 @@ class ListedEntry(BaseModel):
     key: str
     value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
     partition: int
-    offset: int
-    timestamp_ms: int = Field(description="The record's time, milliseconds since 1970 UTC; -1 where it has none")
+    offset: Long
+    timestamp_ms: Long = Field(description="The record's time, milliseconds since 1970 UTC; -1 where it has none")
 
 
 class ListedEntries(BaseModel):
@@ -67,8 +78,8 @@ class DirectoryChange(BaseModel):
     old: Any = Field(description="null where there was no value")
     new: Any = Field(description="null for a delete")
     partition: int
-    offset: int
-    timestamp_ms: int
+    offset: Long
+    timestamp_ms: Long
 
 
 class WriteLine(BaseModel):
@@ -123,10 +134,10 @@ class DirectoryState(BaseModel):
     topic: str
     state: str = Field(description="new, loading, ready, stale, failed or closed")
     stale: str | None = Field(None, description="Why the served data is old, while its topic is read anew")
-    entries: int | None = Field(description="null before the store is ready")
+    entries: Long | None = Field(description="null before the store is ready")
     bad_records: int = Field(description="Outstanding ones: no newer record of their key has superseded them")
     unusable: str | None = Field(None, description="Why none of its records is usable, where that is so")
-    lag: int = Field(description="Offsets behind the last known end, over all partitions")
+    lag: Long = Field(description="Offsets behind the last known end, over all partitions")
     age_seconds: float | None = Field(description="Since it was last known to hold all that was in the topic")
     partitions: int
 
@@ -143,8 +154,8 @@ class RecordProblem(BaseModel):
     directory: str
     topic: str
     partition: int
-    offset: int
-    timestamp_ms: int
+    offset: Long
+    timestamp_ms: Long
     error: str = Field(description="The kind of error; with the admin scope its text too")
     key_base64: str | None = None
     value_base64: str | None = None
@@ -165,7 +176,7 @@ class RecordPlace(BaseModel):
 
     directory: str
     partition: int
-    offset: int
+    offset: Long
 
 
 class RecordPlaces(BaseModel):
@@ -184,7 +195,7 @@ class Dealt(BaseModel):
 class RangeDigest(BaseModel):
     """The records of a key range: how many, and the two sums of their digests as 32 hexadecimal digits."""
 
-    count: int
+    count: Long
     digest: str
 
 
@@ -209,10 +220,10 @@ class Digest(BaseModel):
     topic_id: str | None
     version: int = Field(description="Of the digests' definition (decision 0020)")
     definition: Definition
-    positions: dict[str, int] = Field(description="Partition to next offset: what is before was applied, nothing else")
+    positions: dict[str, Long] = Field(description="Partition to next offset: what is before was applied, nothing else")
     bad: int = Field(description="Keys whose newest record is bad")
     seconds: float = Field(description="Time taken; next to nothing if nothing has changed since the last time")
-    count: int
+    count: Long
     digest: str = Field(description="Of all ranges together")
     ranges: list[RangeDigest] = Field(description="256 of them")
 
@@ -222,8 +233,8 @@ class BlockingPartition(BaseModel):
 
     topic: str
     partition: int | None = Field(description="null for a topic that does not exist yet, and for a directory")
-    position: int | None
-    target: int | None
+    position: Long | None
+    target: Long | None
     directory: str | None = Field(None, description="The directory none of whose records is usable")
     reason: str | None = Field(None, description="Why it is not")
 
@@ -233,13 +244,14 @@ class Readiness(BaseModel):
 
     ready: bool
     blocking: list[BlockingPartition]
+    stopping: bool | None = Field(None, description="With 503: whether the server shuts down")
 
 
 class LoadingState(BaseModel):
     """The progress of the reading towards the high watermarks."""
 
-    read: int = Field(description="Offsets; control records and compacted holes included")
-    total: int
+    read: Long = Field(description="Offsets; control records and compacted holes included")
+    total: Long
     eta_seconds: float | None
 
 
@@ -249,9 +261,9 @@ class PartitionState(BaseModel):
     topic: str
     topic_id: str | None
     partition: int
-    position: int = Field(description="Next offset to read")
-    high_watermark: int | None
-    lag: int | None
+    position: Long = Field(description="Next offset to read")
+    high_watermark: Long | None
+    lag: Long | None
 
 
 class WorkerState(BaseModel):

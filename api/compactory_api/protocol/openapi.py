@@ -9,21 +9,32 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from .document import Problem, RecordPlace
+from .document import BatchQuestion, DirectoryChange, Problem, RecordPlaces, WriteAnswer, WriteLine
 from .freshness import LONGEST_WAIT
 from .problem import MEDIA_TYPE, PROBLEMS
 
-__all__ = ["FRESHNESS_HEADERS", "KEY", "OPEN", "document", "parameter", "problems", "schema_of"]
+__all__ = ["FRESHNESS_HEADERS", "KEY", "OPEN", "document", "parameter", "problems", "reference_to", "text"]
 
 OPEN: dict[str, Any] = {"security": []}  # for routes that take no token
 
 
+def text(description: str) -> dict[str, Any]:
+    """Return a header of an answer, or a parameter without its name and place."""
+    return {"description": description, "schema": {"type": "string"}}
+
+
 def parameter(name: str, description: str, where: str = "header", **more: Any) -> dict[str, Any]:
     """Return a parameter that is text."""
-    return {"name": name, "in": where, "description": description, "schema": {"type": "string"}, **more}
+    return {"name": name, "in": where, **text(description), **more}
 
 
-_PROBLEM = {"$ref": "#/components/schemas/Problem"}
+_COMPONENTS = "#/components/schemas/{model}"
+_BY_HAND = (Problem, BatchQuestion, DirectoryChange, RecordPlaces, WriteAnswer, WriteLine)  # FastAPI doesn't see these
+_PROBLEM_HEADERS: dict[int, dict[str, Any]] = {
+    401: {"WWW-Authenticate": text("Bearer")},
+    405: {"Allow": text("The methods that are possible")},
+    503: {"Retry-After": text("Seconds until another try makes sense")},
+}
 
 FRESHNESS_HEADERS: list[dict[str, Any]] = [
     parameter(
@@ -59,8 +70,8 @@ _PATH_PARAMETERS: list[dict[str, Any]] = [
 ]
 
 _LOOKUP_HEADERS: dict[str, Any] = {
-    "ETag": {"description": '"topic id-partition-offset"', "schema": {"type": "string"}},
-    "Compactory-Offset": {"description": "topic:partition:offset of the record", "schema": {"type": "string"}},
+    "ETag": text('"topic id-partition-offset"'),
+    "Compactory-Offset": text("topic:partition:offset of the record"),
 }
 
 
@@ -69,10 +80,9 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: _problem(status) for status in statuses}
 
 
-def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the schema of a body; its references point to the document's components."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {name: part for name, part in schema.items() if name != "$defs"}
+def reference_to(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a body that no route of FastAPI declares: one of the document's components."""
+    return {"$ref": _COMPONENTS.format(model=model.__name__)}
 
 
 def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
@@ -97,7 +107,9 @@ def _made(app: FastAPI) -> dict[str, Any]:
     schemas = made.setdefault("components", {}).setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas |= {"Problem": schema_of(Problem), "RecordPlace": schema_of(RecordPlace)}
+    for model in _BY_HAND:
+        schema = model.model_json_schema(ref_template=_COMPONENTS)
+        schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
     made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     made["security"] = [{"token": []}, {}]
     return made
@@ -105,7 +117,8 @@ def _made(app: FastAPI) -> dict[str, Any]:
 
 def _problem(status: int) -> dict[str, Any]:
     titles = dict.fromkeys(kind.title for kind in PROBLEMS if kind.status == status)
-    return {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": _PROBLEM}}}
+    answer = {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": reference_to(Problem)}}}
+    return answer | ({"headers": _PROBLEM_HEADERS[status]} if status in _PROBLEM_HEADERS else {})
 
 
 def _lookup(*, head: bool = False) -> dict[str, Any]:
@@ -118,7 +131,7 @@ def _lookup(*, head: bool = False) -> dict[str, Any]:
             "text/plain": {"schema": {"type": "string"}},
             "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
         }
-    refusals = {str(status): _problem(status) for status in (400, 401, 404, 410, 412, 421, 502, 503)}
+    refusals = {str(status): _problem(status) for status in (400, 401, 403, 404, 410, 412, 421, 502, 503)}
     if head:
         refusals = {status: {"description": answer["description"]} for status, answer in refusals.items()}
     return {

@@ -16,16 +16,14 @@ from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
 from ..protocol.access import GRANT, Scope
-from ..protocol.document import Dealt, Errors, RecordPlace, RecordPlaces
+from ..protocol.document import Dealt, Errors, RecordPlaces
 from ..protocol.http_errors import BadRequest, Forbidden
-from ..protocol.openapi import problems
+from ..protocol.openapi import problems, reference_to
 
 __all__ = ["error_routes"]
 
 _MOST_ERRORS = 1000
-_PLACES = {"type": "array", "items": RecordPlace.model_json_schema()}
-_SCHEMA = {"type": "object", "required": ["errors"], "properties": {"errors": _PLACES}}
-_BODY = {"requestBody": {"content": {"application/json": {"schema": _SCHEMA}}}}
+_BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to(RecordPlaces)}}}}
 
 Deal = Callable[..., list[QuarantinedRecord]]
 

@@ -28,7 +28,7 @@ from compactory.token import Cursor
 from .. import limits
 from ..protocol.document import DirectoryChange
 from ..protocol.http_errors import BadRequest, Stopping, TooManyConnections
-from ..protocol.openapi import problems, schema_of
+from ..protocol.openapi import problems, reference_to
 from ..protocol.problem import problem
 from ..protocol.values import embedder
 
@@ -46,7 +46,7 @@ _ANSWER = {
     "description": "An event named put or delete for each change; its id is the cursor behind it. The event named"
     " heartbeat comes at first and every 15 s: it has no data. The event named end says with a problem document why no"
     " more come",
-    "content": {_EVENTS: {"schema": schema_of(DirectoryChange)}},
+    "content": {_EVENTS: {"schema": reference_to(DirectoryChange)}},
 }
 
 
@@ -60,7 +60,7 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
         operation_id="watch_changes",
         summary="The changes of a directory as they come, as server-sent events",
         response_class=Response,
-        responses={200: _ANSWER, **problems(400, 401, 404, 405, 410, 421, 503)},
+        responses={200: _ANSWER, **problems(400, 401, 403, 404, 405, 410, 421, 503)},
     )
     async def watch(
         directory: str,

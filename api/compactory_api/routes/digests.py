@@ -39,7 +39,7 @@ _CHUNK = 64 << 10  # bytes of lines that are sent at once
 _MOST_LISTINGS = 4  # at a time: each holds on to what changes meanwhile
 _LONGEST = 300.0  # seconds that a listing may take, its client included
 _RANGES = r"^\d{1,3}(-\d{1,3})?(,\d{1,3}(-\d{1,3})?){0,255}$"
-_ANSWERS = problems(400, 401, 404, 421, 503)
+_ANSWERS = problems(400, 401, 403, 404, 421, 503)
 
 
 def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter:

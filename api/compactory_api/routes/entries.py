@@ -16,7 +16,7 @@ from compactory.store import GlobalStore
 from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
 from ..protocol.freshness import Freshness, tokens_of, wait_of
 from ..protocol.http_errors import BadRequest, TooLarge, UnsupportedMedia
-from ..protocol.openapi import FRESHNESS_HEADERS, problems
+from ..protocol.openapi import FRESHNESS_HEADERS, problems, reference_to
 from ..protocol.values import embedder
 from . import listing
 
@@ -38,10 +38,10 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
         "/entries:batchGet",
         operation_id="batch_get_entries",
         summary="Look up at most 1,000 keys, with values of at most 32 MiB together",
-        responses={200: {"model": BatchAnswer}, **problems(400, 401, 404, 412, 413, 415, 421, 503)},
+        responses={200: {"model": BatchAnswer}, **problems(400, 401, 403, 404, 412, 413, 415, 421, 503)},
         openapi_extra={
             "parameters": FRESHNESS_HEADERS,
-            "requestBody": {"required": True, "content": {_JSON: {"schema": BatchQuestion.model_json_schema()}}},
+            "requestBody": {"required": True, "content": {_JSON: {"schema": reference_to(BatchQuestion)}}},
         },
     )
     async def batch_get(directory: str, request: Request) -> Response:
@@ -54,7 +54,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
         "/entries",
         operation_id="list_entries",
         summary="List entries in the order of their keys",
-        responses={200: {"model": ListedEntries}, **problems(400, 401, 404, 412, 421, 502, 503)},
+        responses={200: {"model": ListedEntries}, **problems(400, 401, 403, 404, 412, 421, 502, 503)},
         openapi_extra={"parameters": FRESHNESS_HEADERS},
     )
     async def list_entries(

@@ -75,7 +75,7 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
         "/outcomes/{key:path}",
         operation_id="get_outcome",
         summary="Show the outcome of a write that processors finish",
-        responses={200: {"model": Outcome}, **problems(400, 401, 404, 421, 502, 503)},
+        responses={200: {"model": Outcome}, **problems(400, 401, 403, 404, 421, 502, 503)},
         openapi_extra={"parameters": [KEY, parameter("Prefer", "wait=SECONDS")]},
     )
     async def outcome(directory: str, request: Request, event: str | None = None) -> Response:

@@ -22,7 +22,7 @@ from .. import limits
 from ..protocol.access import GRANT, Scope
 from ..protocol.document import WriteAnswer, WriteLine
 from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
-from ..protocol.openapi import KEY, parameter, problems, schema_of
+from ..protocol.openapi import KEY, parameter, problems, reference_to, text
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
 from ..protocol.write_request import (
@@ -48,7 +48,15 @@ _MOST_LINES = 2000  # of a bulk write that are in one transaction
 _PATIENCE = 10.0  # seconds in which the owner must be found
 _LOOK = 0.02  # seconds between two looks
 _REFUSALS = problems(400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 503)
-_HEADERS = {"ETag": {"schema": {"type": "string"}}, "Compactory-Offset": {"schema": {"type": "string"}}}
+_HEADERS = {
+    "ETag": text("Of the new record"),
+    "Compactory-Offset": text("topic:partition:offset of the record: a read sends it as Compactory-Min-Offset"),
+}
+_STORED_HEADERS = _HEADERS | {
+    "Location": text("The path of a new entry"),
+    "Compactory-Status": text("Where processors finish the write: the path that shows its outcome"),
+    "Compactory-Outcome": text("The directory that has the outcome, where one came in time"),
+}
 
 
 class Writes:
@@ -210,10 +218,10 @@ def write_routes(writes: Writes) -> APIRouter:
         operation_id="bulk_write_entries",
         summary="Write many entries, one a line; each line is answered by itself, in order",
         responses={
-            200: {"content": {NDJSON: {"schema": schema_of(WriteAnswer)}}, "description": "A line for each line"},
+            200: {"content": {NDJSON: {"schema": reference_to(WriteAnswer)}}, "description": "A line for each line"},
             **_REFUSALS,
         },
-        openapi_extra={"requestBody": {"required": True, "content": {NDJSON: {"schema": schema_of(WriteLine)}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {NDJSON: {"schema": reference_to(WriteLine)}}}},
         response_class=Response,
     )
     async def bulk(directory: str, request: Request) -> Response:
@@ -306,11 +314,10 @@ def _caller(scope: Any) -> str:
 
 
 def _stored(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    content: dict[str, Any] = {_JSON: {"schema": {}}}
-    return {
-        status: {"description": "Written", "headers": _HEADERS} | ({} if status == 204 else {"content": content})
-        for status in statuses
-    }
+    answer: dict[str, Any] = {"description": "Written", "headers": _STORED_HEADERS, "content": {_JSON: {"schema": {}}}}
+    told = {202: answer | {"description": "Written; processors have not finished it yet"},
+            204: {"description": "Written", "headers": _HEADERS}}  # fmt: skip
+    return {status: told.get(status, answer) for status in statuses}
 
 
 def _extra(media: tuple[str, ...], *, key: bool) -> dict[str, Any]:
