@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 from pydantic import BaseModel
+from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
 from compactory_connectors.database.backoff import Backoff
@@ -504,6 +507,28 @@ def test_a_session_that_was_ended_while_it_was_idle_costs_no_attempt(bench: Benc
             bench.wait_for(job, "succeeded")
         bench.column(f"SELECT pg_terminate_backend(pid) FROM {sessions}")
         wait_until(lambda: bench.count(sessions) == 0, what="the end of the handlers' sessions")
+
+
+def test_handlers_that_get_no_connection_are_told(bench: Bench, unique: Callable[[str], str]) -> None:
+    """With too few of them for all handlers, say: their jobs went back each second, in silence."""
+    role = unique("few").replace("-", "_")
+    place = urlsplit(bench.url)
+    bench.sql.execute(f"CREATE ROLE {role} SUPERUSER LOGIN")
+    own, bench.url = bench.url, f"postgresql://{role}@{place.hostname}:{place.port}{place.path}"
+    bench.jobs.handler("a")(lambda job, conn: None)
+    with capture_logs() as logged:
+        executor = bench.executor()
+        wait_until(lambda: bench.count("compactory.job_executors") == 1, what="the executor")
+        bench.sql.execute(f"ALTER ROLE {role} NOLOGIN")
+        job = bench.enqueue("a", None)
+        wait_until(
+            lambda: any("not permitted to log in" in line.get("error", "") for line in logged), what="the reason"
+        )
+        bench.sql.execute(f"ALTER ROLE {role} LOGIN")
+        bench.wait_for(job, "succeeded")
+    assert executor.stop()
+    bench.url = own
+    bench.sql.execute(f"DROP ROLE {role}")
 
 
 def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> None:

@@ -26,6 +26,8 @@ __all__ = ["Attempts"]
 
 log = structlog.get_logger("compactory.jobs")
 
+_TELL = 10.0  # seconds between two warnings
+
 _UNTRACED: AbstractContextManager[None] = nullcontext()
 
 
@@ -48,6 +50,7 @@ class Attempts:
         Later a handler without a connection does not begin; the sessions of the others have ended.
         """
         self._traced = collects_spans()  # spans that nobody sees would take a quarter of the time of short jobs
+        self._tells_at = 0.0
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
         self._running: dict[int, Attempt] = {}
@@ -179,11 +182,19 @@ class Attempts:
         except LeaseLost as lost:
             log.warning("an attempt had been taken over", job=claimed.id, type=claimed.type, reason=str(lost))
             return None, True
-        except Unconnected:
+        except Unconnected as error:
+            self._tell(error.__cause__)
             return Outcome.back(claimed, 1.0), False
         except BaseException as error:  # noqa: BLE001 - of the handler
             return failed(attempt, error), False
         return done, handler.takes_connection
+
+    def _tell(self, reason: BaseException | None) -> None:
+        """Say now and then why handlers get no connection: each of their jobs is tried once a second."""
+        now = time.monotonic()
+        if reason is not None and now >= self._tells_at:
+            self._tells_at = now + _TELL
+            log.warning("handlers get no connection", error=" ".join(str(reason).split()))
 
     def _await(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
         """Run a coroutine on the loop of all threads, and wait for it."""

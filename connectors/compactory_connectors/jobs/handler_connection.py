@@ -46,10 +46,10 @@ class KeptConnection:
                 _check_open(connection)
                 if connection.execute(query("jobs/finish"), outcomes_json([done])).fetchone() is None:
                     raise LeaseLost(_TAKEN)
-        except psycopg.Error as error:
+        except psycopg.Error:
             if begun:
                 raise
-            raise Unconnected from error  # the server had ended the session, while it was idle say
+            raise Unconnected from None  # the server had ended the session, while it was idle say
         finally:
             attempt.reached_by(None)
             if not _is_over(connection):
@@ -103,10 +103,10 @@ class AsyncConnections:
                 cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
                 if await cursor.fetchone() is None:
                     raise LeaseLost(_TAKEN)
-        except psycopg.Error as error:
+        except psycopg.Error:
             if begun:
                 raise
-            raise Unconnected from error
+            raise Unconnected from None
         finally:
             if _is_over(connection):
                 self._idle.append((executor, connection))
