@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -15,7 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compactory import CompactoryError, GlobalStore, StartTimeout, Unreachable
+from compactory import CompactoryError, Directory, DirectoryWriter, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Group
@@ -82,6 +83,36 @@ def test_a_topic_is_created_once_there_are_brokers_for_its_replicas(pair: KafkaC
     with pytest.raises(CompactoryError, match="9 time") as wanted:
         Kafka(pair.address).create_topic("wide", replication=9)
     assert not isinstance(wanted.value, Unreachable)
+
+
+@pytest.mark.proof
+def test_a_store_reads_from_a_follower(three: KafkaCluster, unique: Callable[[str], str]) -> None:
+    """Guarantees 1 and 6: its high watermark is behind the leader's, and what is waited for is the leader's."""
+    topics, name, read_from = Topics(three.address, unique), unique("near"), list[int]()
+    topics.admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2, 3]])])[name].result()
+    eventually(lambda: len(Kafka(three.address).topics([name])) == 1)
+
+    def note(statistics: str) -> None:
+        read_from.append(json.loads(statistics)["topics"].get(name, {"partitions": {}})["partitions"]["0"]["broker"])
+
+    near = {"client.rack": "rack-2", "statistics.interval.ms": 100, "stats_cb": note}
+    directory = Directory(name, writable=True)
+    with DirectoryWriter(three.address, directory) as writer:
+        for away in (None, three.brokers[1], three.brokers[0]):
+            if away is not None:
+                away.kill()
+            writer.put("k", {"n": -1})
+            with GlobalStore({"bootstrap.servers": three.address, **near}, [directory]) as store:
+                assert store[name]["k"] == {"n": -1}
+                for number in range(50):
+                    token = writer.put("k", {"n": number})
+                    store.wait_for(token) if number % 2 else store.barrier()
+                    assert store[name]["k"] == {"n": number}
+            if away is not None:
+                away.start()
+                three.wait_whole()
+            else:
+                assert 2 in read_from
 
 
 @pytest.mark.proof

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from compactory import (
     WriteFailed,
     WriteRules,
 )
+from compactory.ingest import topic_config
 from compactory.kafka.client import Kafka
 from compactory.mastered.writer import start_writers
 from compactory.records import Partition
@@ -140,8 +142,8 @@ class House:
         wanted = (kind, name, operation)
         return any((acl.restype, acl.name, acl.operation) == wanted for acl in self.acls(user))
 
-    def create(self, topic: str) -> None:
-        config = {"cleanup.policy": "compact"}
+    def create(self, topic: str, **config: str) -> None:
+        config = {"cleanup.policy": "compact", **{name.replace("_", "."): value for name, value in config.items()}}
         self.admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(10)
         wait_until(lambda: topic in self.admin.list_topics(timeout=5).topics)
 
@@ -363,6 +365,31 @@ def test_a_store_that_still_loads_needs_no_group_either(house: House) -> None:
     loading.join(20)
     assert dict(store[house.topic]) == {"1": {}}
     store.close()
+
+
+def test_a_retention_that_is_known_counts_without_the_right(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guarantee 2: nor does a broker that refuses us for another reason, such as its certificate, make it a day."""
+    monkeypatch.setattr(topic_config, "_REFRESH", 0)
+    house.create(house.topic, delete_retention_ms="60000")
+    house.grant("writer", STORE)
+    kafka = Kafka(house.server.client(STORE))
+    policies = topic_config.Policies(kafka)
+
+    def has_right() -> bool:
+        with suppress(ConfigError):
+            return bool(kafka.topic_configs([house.topic]))
+        return False
+
+    wait_until(has_right, what="the right")
+    policies.refresh([house.topic], 10)
+    assert policies.retention(house.topic) == 60
+    house.take(STORE, ResourceType.TOPIC, house.topic, AclOperation.DESCRIBE_CONFIGS)
+    wait_until(lambda: not has_right(), what="the refusal")
+    policies.refresh([house.topic], 10)
+    assert "lacks the ACL operation DescribeConfigs" in caplog.text
+    assert policies.retention(house.topic) == 60
 
 
 def test_a_writer_needs_no_more(house: House) -> None:

@@ -49,6 +49,9 @@ class KafkaCluster:
         """The bootstrap addresses."""
         return ",".join(broker.address for broker in self.brokers)
 
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+
     def start(self) -> None:
         """Start all; return when every replica is in sync."""
         for broker in self.brokers:
@@ -74,9 +77,7 @@ class KafkaCluster:
 
     def _is_whole(self) -> bool:
         try:
-            found: ClusterMetadata = AdminClient({"bootstrap.servers": self.address, "log_level": 0}).list_topics(
-                timeout=2
-            )
+            found: ClusterMetadata = self.admin().list_topics(timeout=2)
         except KafkaException:
             return False
         partitions = [part for topic in found.topics.values() for part in topic.partitions.values()]

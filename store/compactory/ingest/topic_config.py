@@ -41,11 +41,9 @@ class Policies:
             return
         try:
             configs = self._kafka.topic_configs(names, timeout)
-        except ConfigError:
-            configs = {}
-            self._warn(
-                "*", "the right to describe topic configurations is missing: delete.retention.ms is taken for a day"
-            )
+        except ConfigError as error:  # for want of the right, or of one broker's certificate
+            configs, names = {}, names - self._retentions.keys()
+            self._warn("*", f"delete.retention.ms is taken for a day where it is not known yet: {error}")
         except CompactoryError:
             if clock() - self._asked_at > _REFRESH * 2:
                 raise
