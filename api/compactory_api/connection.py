@@ -133,9 +133,11 @@ class Connection(HttpToolsProtocol):
             raise self._refusal
 
     def on_headers_complete(self) -> None:
-        """Begin to answer."""
+        """Begin to answer. The answer of a server that drains closes the connection, before the end does it."""
         self._in_body = True
         super().on_headers_complete()
+        if self.config.app.health.stopping:  # type: ignore[union-attr]
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
