@@ -115,13 +115,16 @@ class Connection(HttpToolsProtocol):
         self._asked_since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        """Begin to answer, unless the head is too large."""
+        """Begin to answer, unless the head is too large. The answer of a server that drains closes the connection."""
         most = self._received + self._arrived  # of earlier requests, too, if they came together
         if self._has_too_many_headers() or (most > limits.HEAD_BYTES and self._head_bytes() > limits.HEAD_BYTES):
             self._refusal = _head_too_large()
             raise self._refusal
         self._in_body = True
         super().on_headers_complete()
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and self.config.app.health.stopping:  # type: ignore[union-attr]
+            cycle.keep_alive = False
 
     def _has_too_many_headers(self) -> bool:
         return len(self.headers) > limits.HEADERS  # trailers after a body are among them

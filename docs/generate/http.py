@@ -18,8 +18,9 @@ This page lists the routes of `compactory serve`. The machine-readable form is a
 JSON is snake_case; every error is a problem document (`application/problem+json`, RFC 9457). Keys in paths are
 percent-encoded once. `/livez`, `/readyz` and `/metrics` take no token.
 
-Clients generated from the document can call every route but three: `bulkWrite`, `watch` and `digest/{ranges}` carry many lines or events, and the
-document has the schema of one. Send and read those with a plain HTTP client. The server is the one that the document came from."""
+Clients generated from the document can call every route but three: `bulkWrite`, `watch` and `digest/{ranges}` carry
+many lines or events, and the document has the schema of one. Send and read those with a plain HTTP client. The server
+is the one that the document came from."""
 
 _AUTH = """\
 With `COMPACTORY_HTTP_READ_TOKEN`, `COMPACTORY_HTTP_WRITE_TOKEN` or `COMPACTORY_HTTP_ADMIN_TOKEN` set,
@@ -28,6 +29,18 @@ The write token also writes [directories mastered in Kafka](../writes.md).
 A client may have a token of its own, with [a scope on each directory](../security.md#http).
 The admin token also shows the bytes of bad records. Without a token the server listens on a loopback
 address only and answers only requests whose `Host` is a loopback name; `--no-auth` lifts both."""
+
+_PROXIES = """\
+- **Paths** must arrive as the client sent them. In nginx write `proxy_pass http://api;` without a path behind it: with
+  one, nginx decodes keys and merges slashes, and the lookup of `a%2F%2Fb` finds the entry `a/b`. nginx takes no `%00`.
+- **A prefix** of the proxy's own is not known here: `Location` and `Compactory-Status` are paths from `/v1` on.
+- **Names**: without a token the server answers to loopback names only (421). Give it tokens, or `--no-auth`.
+- **Events** are not buffered by nginx, HAProxy and Caddy as they come. A heartbeat passes every 15 seconds, so a
+  timeout of 60 seconds is enough for `watch`. A write with `Prefer: wait=30` needs more than 30.
+- **Health**: ask `/readyz`. With `--drain` it turns 503 first, and each answer from then on closes its connection.
+- **Addresses** in the audit log are those of `X-Forwarded-For` if the proxy runs on this machine. Set
+  `FORWARDED_ALLOW_IPS` to the addresses of others. A write that another server forwards shows that server's address.
+- **Browsers** of another origin are not served: there are no CORS headers. Let the proxy add them if they should be."""
 
 _SOURCES = """\
 `compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes commands;
@@ -67,6 +80,7 @@ def page_text() -> str:
     errors = ([str(kind.status), code(f"urn:compactory:problem:{kind.name}"), cell(kind.title)] for kind in _problems())
     sections = [_section(path, method, each, document) for path, method, each in found if method != "head"]
     parts = ["## Routes", table(["route", "answer"], routes), "## Who may ask", _AUTH]
+    parts += ["## Behind a proxy", _PROXIES]
     parts += ["## Sources", _SOURCES, table(["route", "effect"], ([code(a), b] for a, b in _SOURCE_ROUTES))]
     parts += ["## Problems", table(["status", "type", "title"], errors), *sections]
     return page("HTTP API", "the OpenAPI document of `api/`", _INTRO, *parts)

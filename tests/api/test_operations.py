@@ -182,6 +182,7 @@ def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(s
 
 def test_generated_clients_find_wide_numbers_named_bodies_headers_and_refusals_in_the_openapi_document() -> None:
     document = create_app(GlobalStore("localhost:9092", ["terminals"])).routes.openapi()
+    assert document["info"]["license"]["identifier"] == "Apache-2.0"
     schemas = document["components"]["schemas"]
     narrow = [  # Java and Go read an integer without a format as 32 bits: a time in milliseconds has 41
         f"{name}.{field}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
@@ -82,12 +84,19 @@ def test_refusals_come_from_the_one_table(serve: Serve, tenants: Directory[Any],
             "bad-request",
         ),
         (serving.entry("tenants", "t1", method="PUT", body=b"{}"), 415, "unsupported-media-type"),
+        (write(serving, "PUT", "t1", {}, {"Content-Encoding": "gzip"}), 415, "unsupported-media-type"),
     ]
     for answer, status, kind in refusals:
         assert (answer.status, answer.problem) == (status, kind)
     elsewhere = serving.entry("rows", "1", method="PUT", body=b"{}", headers=JSON)
     assert (elsewhere.status, elsewhere.problem, elsewhere.headers["allow"]) == (405, "method-not-allowed", "GET, HEAD")
     assert "Postgres" in elsewhere.json["detail"]
+    with closing(HTTPConnection("127.0.0.1", serving.port, timeout=30)) as connection:
+        connection.putrequest("DELETE", "/v1/directories/tenants/entries/t1")
+        for tag in (serving.entry("tenants", "t1").headers["etag"], '"of-another"'):
+            connection.putheader("If-Match", tag)
+        connection.endheaders()
+        assert connection.getresponse().status == 204, "a header that is sent twice is a list"
 
 
 def test_each_line_of_a_bulk_write_is_answered(serve: Serve, tenants: Directory[Any]) -> None:

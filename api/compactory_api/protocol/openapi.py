@@ -97,7 +97,8 @@ def document(app: FastAPI) -> Callable[[], dict[str, Any]]:
 
 
 def _made(app: FastAPI) -> dict[str, Any]:
-    made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    about = {name: getattr(app, name) for name in ("title", "version", "description", "license_info")}
+    made = get_openapi(**about, routes=app.routes)
     for path in made["paths"].values():
         for operation in path.values():
             if "HTTPValidationError" in str(operation.get("responses", {}).get("422")):

@@ -27,19 +27,21 @@ _CONDITIONS = ("if_match", "if_none_match", "idempotency_key")
 _LINE = {"op", "key", "value", *_CONDITIONS}
 
 
-def check_media(content_type: str | None, *allowed: str) -> None:
-    """Raise UnsupportedMedia for a body of another type.
+def check_media(headers: Mapping[str, str], *allowed: str) -> None:
+    """Raise UnsupportedMedia for a body of another type, and for a compressed one.
 
     A body has to say that it is JSON: a web page of another host can't, without the browser asking us first.
     """
-    kind = (content_type or "").partition(";")[0].strip().lower()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in allowed:
         raise UnsupportedMedia(f"the body is {kind or 'of no type'}; send Content-Type: {allowed[0]}")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMedia("the body is compressed; send it as it is")
 
 
 def check_bulk(headers: Mapping[str, str]) -> None:
     """Raise UnsupportedMedia, or BadRequest for a header that would be meant for each line."""
-    check_media(headers.get("content-type"), NDJSON)
+    check_media(headers, NDJSON)
     for name in _CONDITIONS:
         if name.replace("_", "-") in headers:
             raise BadRequest(f"{name.replace('_', '-')}: a bulk write takes it in its lines, as {name}")

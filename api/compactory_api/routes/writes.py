@@ -240,7 +240,7 @@ async def _given(kind: Kind, headers: Mapping[str, str], scope: Any, receive: An
     if kind == "delete":
         return b"", None
     body = await _body(scope, receive, _MOST_BYTES)
-    check_media(headers.get("content-type"), *((MERGE_PATCH, _JSON) if kind == "patch" else (_JSON,)))
+    check_media(headers, *((MERGE_PATCH, _JSON) if kind == "patch" else (_JSON,)))
     return body, value_of(body)
 
 
@@ -305,7 +305,12 @@ def _answer(directory: str, written: Written) -> Answer:
 
 
 def _headers(scope: Any) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    """Return the headers; one that was sent several times is a list (RFC 9110, 5.3)."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        known, given = name.decode("latin-1"), value.decode("latin-1")
+        found[known] = f"{found[known]}, {given}" if known in found else given
+    return found
 
 
 def _caller(scope: Any) -> str:
