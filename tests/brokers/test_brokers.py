@@ -93,7 +93,8 @@ def test_a_store_reads_from_a_follower(three: KafkaCluster, unique: Callable[[st
     eventually(lambda: len(Kafka(three.address).topics([name])) == 1)
 
     def note(statistics: str) -> None:
-        read_from.append(json.loads(statistics)["topics"].get(name, {"partitions": {}})["partitions"]["0"]["broker"])
+        partitions = json.loads(statistics)["topics"].get(name, {}).get("partitions", {})
+        read_from.extend(part["broker"] for number, part in partitions.items() if number == "0")
 
     near = {"client.rack": "rack-2", "statistics.interval.ms": 100, "stats_cb": note}
     directory = Directory(name, writable=True)

@@ -165,7 +165,8 @@ class Admin:
             except KafkaException as error:
                 if code_of(error) not in PASSING or self._is_hopeless() or deadline - time.monotonic() <= 0.1:
                     raise
-                if code_of(error) in OLD_LEADER:  # which this client would go on asking for up to five minutes
+                # This client would go on asking an old leader, and waiting for a controller that has died, for minutes.
+                if code_of(error) in OLD_LEADER or "waiting for controller" in str(error):
                     self._admin = None
             self._interrupted.wait(0.05)
 
