@@ -46,6 +46,7 @@ _NOT_LOOKED = object()
 _LOOK = 2.0  # seconds at most that it takes to see what a listener speaks
 _GLANCE = 0.1  # seconds between two looks whether an answer is still wanted
 _ATTEMPT = 2.0  # seconds that one request may take before it is tried again within the deadline
+_CONNECT = 5.0  # seconds that a client may take to reach the controller
 
 
 class Admin:
@@ -57,6 +58,7 @@ class Admin:
         callback = properties.get("oauth_cb") if mechanism(properties) == "OAUTHBEARER" else None
         self._tokens = TokenSource(callback) if callback is not None else None
         self._admin: AdminClient | None = None
+        self._made_at = 0.0
         self._last_error: KafkaError | None = None
         self._interrupted = Event()
         self._asking = local()  # of the request under way: until when, and what the listener was found to speak
@@ -80,6 +82,7 @@ class Admin:
         """Return the client. Hold it until all is answered: futures of a client that is gone never are."""
         client = self._admin
         if client is None:
+            self._made_at = time.monotonic()
             self._admin = client = AdminClient(self.given(self._remember), logger=self.log)
         return client
 
@@ -166,7 +169,8 @@ class Admin:
                 if code_of(error) not in PASSING or self._is_hopeless() or deadline - time.monotonic() <= 0.1:
                     raise
                 # This client would go on asking an old leader, and waiting for a controller that has died, for minutes.
-                if code_of(error) in OLD_LEADER or "waiting for controller" in str(error):
+                waited = "waiting for controller" in str(error) and time.monotonic() - self._made_at > _CONNECT
+                if code_of(error) in OLD_LEADER or waited:
                     self._admin = None
             self._interrupted.wait(0.05)
 
