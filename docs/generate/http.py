@@ -32,15 +32,15 @@ address only and answers only requests whose `Host` is a loopback name; `--no-au
 
 _PROXIES = """\
 - **Paths** must arrive as the client sent them. In nginx write `proxy_pass http://api;` without a path behind it: with
-  one, nginx decodes keys and merges slashes, and the lookup of `a%2F%2Fb` finds the entry `a/b`. nginx takes no `%00`.
+  one, nginx decodes keys and merges slashes: the lookup of `a%2F%2Fb` finds the entry `a/b`. nginx refuses `%00`.
 - **A prefix** of the proxy's own is not known here: `Location` and `Compactory-Status` are paths from `/v1` on.
 - **Names**: without a token the server answers to loopback names only (421). Give it tokens, or `--no-auth`.
-- **Events** are not buffered by nginx, HAProxy and Caddy as they come. A heartbeat passes every 15 seconds, so a
+- **Events** pass nginx, HAProxy and Caddy at once, without a setting. A heartbeat comes every 15 seconds, so a
   timeout of 60 seconds is enough for `watch`. A write with `Prefer: wait=30` needs more than 30.
 - **Health**: ask `/readyz`. With `--drain` it turns 503 first, and each answer from then on closes its connection.
 - **Addresses** in the audit log are those of `X-Forwarded-For` if the proxy runs on this machine. Set
   `FORWARDED_ALLOW_IPS` to the addresses of others. A write that another server forwards shows that server's address.
-- **Browsers** of another origin are not served: there are no CORS headers. Let the proxy add them if they should be."""
+- **Browsers** refuse answers to pages of another origin, as there are no CORS headers. The proxy may add them."""
 
 _SOURCES = """\
 `compactory source run --listen HOST:PORT` answers `/livez`, `/readyz`, `/metrics` and `/v1/status`, and takes commands;

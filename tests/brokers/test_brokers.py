@@ -50,17 +50,6 @@ def pair() -> Iterator[KafkaCluster]:
         cluster.remove()
 
 
-@pytest.fixture
-def three() -> Iterator[KafkaCluster]:
-    needs_apache_kafka()
-    cluster = KafkaCluster(3)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.remove()
-
-
 def test_a_leader_that_does_not_answer(pair: KafkaCluster) -> None:
     """Guarantee 1: the client answers for the other partitions, and gives none of the silent leader's an error."""
     partitions = [Partition("halves", 0), Partition("halves", 1)]

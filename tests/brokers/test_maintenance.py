@@ -13,22 +13,10 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests.brokers.everything import Everything
-from tests.conftest import needs_apache_kafka
 from tests.stack.kafka_cluster import KafkaCluster
 from tests.store.topics import eventually
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(900)]
-
-
-@pytest.fixture
-def three() -> Iterator[KafkaCluster]:
-    needs_apache_kafka()
-    cluster = KafkaCluster(3)
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.remove()
 
 
 @pytest.fixture
