@@ -9,7 +9,7 @@ with any viewer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -28,6 +28,7 @@ from compactory.worker import Worker
 from .connection import Send, send_whole
 from .protocol.access import GRANT, Access
 from .protocol.freshness import Freshness
+from .protocol.headers import joined
 from .protocol.http_errors import BadRequest, MethodRefused, NoResource
 from .protocol.openapi import document
 from .protocol.path import ENTRIES, decode_segment, raw_path, routed_directory
@@ -103,7 +104,7 @@ class Application:
         answered = 0.0  # when FastAPI's routes began to answer: a stream may go on for hours
         try:
             path = raw_path(scope)
-            headers = _chosen(scope["headers"])
+            headers = joined(scope["headers"], _HEADERS)
             if path not in _OPEN_PATHS:
                 scope[GRANT] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
             target, key = self._entry(scope, path)
@@ -180,15 +181,6 @@ class Application:
             log.exception("a request failed")
         route = inner.get("route")
         return status, getattr(route, "path_format", _NO_ROUTE), answered
-
-
-def _chosen(headers: list[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
-    """Return the headers that matter here; one that was sent several times is a list (RFC 9110, 5.3)."""
-    chosen: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name in _HEADERS:
-            chosen[name] = value if name not in chosen else chosen[name] + b", " + value
-    return chosen
 
 
 class _CutOff(BaseException):

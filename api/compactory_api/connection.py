@@ -91,8 +91,8 @@ class Connection(HttpToolsProtocol):
             except HttpParserError:
                 self.send_400_response("Invalid HTTP request received.")
             break
-        in_head = self._begun and not self._in_body
-        if (in_head and self._received > limits.HEAD_BYTES) or (self._begun and self._has_too_many_headers()):
+        head_is_large = self._received > limits.HEAD_BYTES and not self._in_body
+        if self._begun and (head_is_large or self._has_too_many_headers()):
             self._refuse(_head_too_large())
         elif self._received > limits.REQUEST_BYTES:
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))

@@ -21,6 +21,7 @@ from compactory.store import GlobalStore
 from .. import limits
 from ..protocol.access import GRANT, Scope
 from ..protocol.document import WriteAnswer, WriteLine
+from ..protocol.headers import joined
 from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
 from ..protocol.openapi import KEY, parameter, problems, reference_to, text
 from ..protocol.path import ENTRIES, decode_segment, raw_path
@@ -305,12 +306,7 @@ def _answer(directory: str, written: Written) -> Answer:
 
 
 def _headers(scope: Any) -> dict[str, str]:
-    """Return the headers; one that was sent several times is a list (RFC 9110, 5.3)."""
-    found: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        known, given = name.decode("latin-1"), value.decode("latin-1")
-        found[known] = f"{found[known]}, {given}" if known in found else given
-    return found
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in joined(scope["headers"]).items()}
 
 
 def _caller(scope: Any) -> str:
