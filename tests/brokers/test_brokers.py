@@ -35,7 +35,7 @@ from tests.store.topics import Topics, eventually
 def pair() -> Iterator[KafkaCluster]:
     """Two brokers of three; the topic ``halves`` has a partition on each, with one record."""
     needs_apache_kafka()
-    cluster = KafkaCluster(2, default_replication_factor="3")
+    cluster = KafkaCluster(2, {"default.replication.factor": "3"})
     try:
         cluster.start()
         admin = AdminClient({"bootstrap.servers": cluster.address})
@@ -76,7 +76,7 @@ def test_a_topic_is_created_once_there_are_brokers_for_its_replicas(pair: KafkaC
 
 @pytest.mark.proof
 def test_a_store_reads_from_a_follower(three: KafkaCluster, unique: Callable[[str], str]) -> None:
-    """Guarantees 1 and 6: its high watermark is behind the leader's, and what is waited for is the leader's."""
+    """Guarantees 1 and 6: a follower is behind its leader, and the store waits for the leader's high watermark."""
     topics, name, read_from = Topics(three.address, unique), unique("near"), list[int]()
     topics.admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2, 3]])])[name].result()
     eventually(lambda: len(Kafka(three.address).topics([name])) == 1)

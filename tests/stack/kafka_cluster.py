@@ -25,12 +25,9 @@ _SETTINGS = {
 
 
 class KafkaCluster:
-    """So many brokers, each of which is a controller too. Topics have a replica on each, and need most of them.
+    """So many brokers, each of which is a controller too. Topics have a replica on each, and need most of them."""
 
-    ``given`` are settings of all brokers, with underscores for dots.
-    """
-
-    def __init__(self, brokers: int, **given: str) -> None:
+    def __init__(self, brokers: int, given: Mapping[str, str] | None = None) -> None:
         controllers, cluster = [free_port() for _ in range(brokers)], identity()
         most = str(brokers // 2 + 1)
         settings = _SETTINGS | {
@@ -40,7 +37,7 @@ class KafkaCluster:
             "offsets.topic.replication.factor": str(brokers),
             "transaction.state.log.replication.factor": str(brokers),
             "transaction.state.log.min.isr": most,
-            **{name.replace("_", "."): value for name, value in given.items()},
+            **(given or {}),
         }
         self.brokers = [_Broker(n, port, cluster, settings) for n, port in enumerate(controllers, 1)]
 
