@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pyarrow as pa
@@ -141,6 +141,8 @@ def test_a_cell_that_is_interrupted_ends_its_jobs(spark: SparkSession, tariffs: 
         interrupting.join()
         signal.signal(signal.SIGINT, former)
     eventually(lambda: not tracker.getActiveJobsIds())
+    java: Any = spark._jsparkSession
+    assert java.sharedState().cacheManager().isEmpty(), "what the load kept"
 
 
 def _never(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

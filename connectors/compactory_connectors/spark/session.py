@@ -21,6 +21,7 @@ from compactory.errors import ConfigError
 
 from . import python_workers
 from .class_archive import archive_for, java_options, keep
+from .interrupt import interruptible
 from .jars import DRIVER, find_jars
 
 __all__ = ["SparkOptions", "copied", "session", "starting"]
@@ -137,11 +138,8 @@ def copied(spark: SparkSession) -> Iterator[SparkSession]:
         copy.conf.set(name, value)
     if str(spark.sparkContext.master).startswith("local") and spark.conf.get(_SHUFFLED, None) is None:
         copy.conf.set(_SHUFFLED, _few())
-    try:
+    with interruptible(copy):
         yield copy
-    except KeyboardInterrupt:
-        copy.interruptAll()
-        raise
 
 
 def _activate(spark: SparkSession) -> None:
