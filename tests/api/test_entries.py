@@ -89,6 +89,7 @@ def test_a_batch_is_json_sent_by_post(serve: Serve, topics: Topics) -> None:
     for kind in ("application/json; charset=utf-8", "APPLICATION/JSON"):
         assert serving.batch(topic, body, {"Content-Type": kind}).status == 200
     assert serving.batch(topic, body, {}).status == 200
+    assert serving.batch(topic, body, {"Content-Encoding": "gzip"}).status == 415
     refused = serving.ask(f"/v1/directories/{topic}/entries:batchGet")
     assert (refused.status, refused.problem, refused.headers["allow"]) == (405, "method-not-allowed", "POST")
     assert serving.batch("nope", body).problem == "unknown-directory"

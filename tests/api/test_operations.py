@@ -195,6 +195,7 @@ def test_generated_clients_find_wide_numbers_named_bodies_headers_and_refusals_i
     references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
     assert references == set(schemas)
     operations = {each["operationId"]: each for path in document["paths"].values() for each in path.values()}
+    assert {"get_liveness", "get_readiness", "get_metrics"} < operations.keys()
     bodies = {"batch_get_entries": "BatchQuestion", "bulk_write_entries": "WriteLine", "skip_errors": "RecordPlaces"}
     for name, model in bodies.items():
         [content] = operations[name]["requestBody"]["content"].values()

@@ -15,9 +15,10 @@ from compactory.store import GlobalStore
 
 from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
 from ..protocol.freshness import Freshness, tokens_of, wait_of
-from ..protocol.http_errors import BadRequest, TooLarge, UnsupportedMedia
+from ..protocol.http_errors import BadRequest, TooLarge
 from ..protocol.openapi import FRESHNESS_HEADERS, problems, reference_to
 from ..protocol.values import embedder
+from ..protocol.write_request import check_media
 from . import listing
 
 __all__ = ["MOST_KEYS", "MOST_VALUE_BYTES", "entry_routes"]
@@ -98,9 +99,7 @@ async def _await_offset(freshness: Freshness, request: Request, view: View[Any])
 
 
 async def _body(request: Request) -> bytes:
-    kind = request.headers.get("content-type", _JSON).partition(";")[0].strip().lower()
-    if kind != _JSON:
-        raise UnsupportedMedia(f"the body is {kind or 'of no type'}; send Content-Type: {_JSON}")
+    check_media({"content-type": _JSON, **request.headers}, _JSON)
     body = bytearray()
     async for part in request.stream():
         body += part

@@ -27,6 +27,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
     @routes.get(
         "/livez",
         tags=["probes"],
+        operation_id="get_liveness",
         summary="Whether the process should go on running",
         responses={503: {"description": "A part died; restart the process"}},
         openapi_extra=OPEN,
@@ -37,6 +38,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
     @routes.get(
         "/readyz",
         tags=["probes"],
+        operation_id="get_readiness",
         summary="Whether lookups are answered",
         responses={200: {"model": Readiness}, 503: {"model": Readiness, "description": "Not yet, or not any more"}},
         openapi_extra=OPEN,
@@ -47,6 +49,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
     @routes.get(
         "/metrics",
         tags=["operations"],
+        operation_id="get_metrics",
         summary="Figures for Prometheus",
         responses={200: {"content": _PLAIN, "description": "Prometheus text format, or OpenMetrics if asked for"}},
         openapi_extra=OPEN,

@@ -25,8 +25,7 @@ def index_named(table: Table, name: str) -> Secondary:
     """Return the index of this name. Raises UnknownIndex."""
     found = table.indexes.get(name)
     if found is None:
-        known = ", ".join(map(repr, table.indexes)) or "none"
-        raise UnknownIndex(f"directory {table.directory.name!r} has no index {name!r}; it has: {known}")
+        raise _unknown(table, repr(name), map(repr, table.indexes))
     return found
 
 
@@ -34,10 +33,16 @@ def index_over(table: Table, fields: Mapping[str, Any]) -> Secondary:
     """Return the index over exactly these fields. Raises UnknownIndex."""
     index = table.directory.index_over(fields)
     if index is None:
-        known = ", ".join("+".join(index.fields) for index in table.directory.indexes) or "none"
-        asked = "+".join(fields) or "no field"
-        raise UnknownIndex(f"directory {table.directory.name!r} has no index over {asked}; it has: {known}")
+        known = ("+".join(index.fields) for index in table.directory.indexes)
+        raise _unknown(table, f"over {'+'.join(fields) or 'no field'}", known)
     return table.indexes[index.name]
+
+
+def _unknown(table: Table, asked: str, known: Iterable[str]) -> UnknownIndex:
+    return UnknownIndex(
+        f"directory {table.directory.name!r} has no index {asked}; it has: {', '.join(known) or 'none'}; declare it in"
+        " the directory's indexes"
+    )
 
 
 def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> list[Pair]:

@@ -288,7 +288,7 @@ def test_an_object_in_an_indexed_field_is_a_bad_record() -> None:
 
 def test_unknown_indexes_are_named() -> None:
     log = Log(Directory("d", indexes=[Index("a"), Index("b", "c", unique=True)]))
-    with pytest.raises(UnknownIndex, match=r"no index over x; it has: a, b\+c"):
+    with pytest.raises(UnknownIndex, match=r"no index over x; it has: a, b\+c; declare it"):
         log.view.find(x=1)
     with pytest.raises(UnknownIndex, match="is not unique"):
         log.view.one(a=1)
