@@ -198,7 +198,7 @@ def test_callbacks_that_raise_end_nothing(topics: Topics, kafka: str, caplog: py
         store.wait_for(writer.put("b", {}))
         assert set(store[name]) == {"a", "b"}
         assert store.live
-    said = [record.message for record in caplog.records if "raised" in record.message]
+    said = [record.getMessage() for record in caplog.records if "raised" in record.getMessage()]
     assert len([line for line in said if line.startswith("a listener")]) == 1
 
 

@@ -341,7 +341,7 @@ def test_progress_is_told(topics: Topics, kafka: str, caplog: pytest.LogCaptureF
     assert {each.total for each in told} <= {0, 101}
     assert told[-1].share < 1
     assert len(raised) == 1
-    assert len([record for record in caplog.records if "on_progress raised" in record.message]) == 1
+    assert len([record for record in caplog.records if "on_progress raised" in record.getMessage()]) == 1
 
 
 def test_loading_while_a_topic_is_read_anew(topics: Topics, open_store: Opener, backend: Backend) -> None:
