@@ -27,8 +27,9 @@ FORMATS = {
     "extra_float_digits": "1",  # the shortest digits that read back the same
     "bytea_output": "hex",
     "lc_monetary": "C",
+    "array_nulls": "on",  # else NULL within an array that we send is a text
 }
-"""The text formats that the converters read."""
+"""The text formats that we read and write."""
 
 LIMITS = {
     "lock_timeout": "100ms",  # a locked table must not keep the others waiting; it is tried again
