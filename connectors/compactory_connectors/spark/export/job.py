@@ -13,6 +13,7 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 
+from ..digests import digest_of
 from ..record_batch import in_arrow
 from ..stages import Stages
 from ..topic.extent import Extent, capture
@@ -24,8 +25,7 @@ from .files import flattened, write
 from .folder import ExportFolder
 from .increments import begins
 from .manifest import Counts, Export, Manifest
-from .rows import Shape, rows
-from .tally import Tally, tally_of
+from .rows import Shape, Tally, rows, tally_of
 
 __all__ = ["ExportOptions", "as_written", "export"]
 
@@ -98,7 +98,7 @@ def export(
         left_out=left_out,
         counts=Counts(**{"rows": 0, **tally.counts}),
         bad_records=tuple(tally.places),
-        digest=tally.digest,
+        digest=digest_of(tally.sums),
         files=folder.files(),
     )
     folder.finish(manifest)
