@@ -25,7 +25,7 @@ from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages
-from .target import REJECTED, Change, Mode, Target, Written
+from .target import REJECTED, Change, Mode, Target
 
 __all__ = ["Load", "Plan"]
 
@@ -52,8 +52,6 @@ class Plan:
     """(column that refers, reference) → frame of one column ``value`` of text, each once."""
     whole: bool = False
     """Every column of the target has to be filled."""
-    repeated: Callable[[], Written | None] | None = None
-    """Says what this load has done where it was done before."""
     mode: Mode = Mode.UPSERT
     dry_run: bool = False
     rejects: str | None = None
@@ -91,7 +89,7 @@ class Load:
         """The rows and what is asked of them, before any is read; None where the load was done before."""
         plan = self._plan
         with self._stage("preparing", None):
-            done = plan.repeated() if plan.repeated is not None else None
+            done = None if plan.dry_run else self._target.repeated()
             if done is not None:
                 self._report.changes, self._report.outcome = done.counts, Outcome.REPEATED
                 return None

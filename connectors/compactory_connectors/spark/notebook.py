@@ -92,7 +92,6 @@ def load(
         sources=report.source,
         rules=found,
         references=lambda _column, reference: _allowed(known[reference.directory], reference),
-        repeated=None if dry_run else target.repeated,
         mode=report.mode,
         dry_run=dry_run,
         rejects=None if rejects is None else str(rejects),

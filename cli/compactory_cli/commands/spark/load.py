@@ -80,14 +80,11 @@ class LoadCommand(LoadArguments):
             stages.begin("starting Spark", None)
             with starting(f"compactory load {self.directory}", self._spark_options()) as started:
                 # these imports take half as long as Spark's start, which goes on meanwhile
-                from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
                 from compactory_connectors.spark.load import Load
 
                 plan = self._plan(aim, rules)
                 spark = started()
                 with stages.watching(spark), closing(aim.target(spark, report.load_id, self.dry_run)) as target:
-                    if isinstance(target, PostgresTarget) and not self.dry_run:
-                        plan = replace(plan, repeated=target.repeated)
                     plan = replace(plan, references=partial(references.frame, spark))
                     # basedpyright takes a cached property for an attribute that may be set
                     Load(spark, target, plan, report, stages).run()  # pyright: ignore[reportArgumentType]

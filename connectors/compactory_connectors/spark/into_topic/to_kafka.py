@@ -96,6 +96,9 @@ class KafkaTarget:
         """The columns that decide the record's key."""
         return self._maker.key
 
+    def repeated(self) -> None:
+        """Nothing: a topic keeps no ids of loads."""
+
     def receive(self, rows: DataFrame, mode: Mode) -> Received | None:  # noqa: ARG002  # those of Target
         """Nothing: what a topic would have of them is found by comparing."""
         return None
