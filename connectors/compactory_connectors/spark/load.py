@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from compactory.errors import CompactoryError
 
 from .checking.checks import Checks, Reason
+from .checking.counted import Counted, count
 from .checking.duplicates import resolve
-from .checking.judged import Counted, Judged
 from .checking.rejects import check_folder, refuse_source, rejected, some, write
 from .identifier import quoted
 from .report import LoadReport, Outcome
@@ -81,11 +81,11 @@ class Load:
         seen nothing then.
         """
         with self._kept:
-            judged = self._prepared()
-            if judged is not None:
-                self._run(judged)
+            checks = self._prepared()
+            if checks is not None:
+                self._run(checks)
 
-    def _prepared(self) -> Judged | None:
+    def _prepared(self) -> Checks | None:
         """The rows and what is asked of them, before any is read; None where the load was done before."""
         plan = self._plan
         with self._stage("preparing", None):
@@ -101,20 +101,20 @@ class Load:
                 parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
             checks = Checks(mapped=mapped, rules=plan.rules, parts=parts, references=self._references())
             checks.prepare()
-            return Judged(checks=checks)
+            return checks
 
-    def _run(self, judged: Judged) -> None:
+    def _run(self, checks: Checks) -> None:
         report = self._report
         with self._stage("checking", None):
-            good, bad = self._received(judged) or self._resolved(judged)
+            good, bad = self._received(checks) or self._resolved(checks)
         with self._stage("rejects", report.rejected):
-            refused = self._rejects(judged, bad)
+            refused = self._rejects(checks, bad)
         if refused:
             self._refuse(f"{report.rejected:,} of {report.read:,} rows are rejected, and {refused}")
             if not self._plan.dry_run:
                 return
-        rows = good.select(*map(quoted, judged.names))
-        spared = judged.keys(bad) if bad is not None else None
+        rows = good.select(*map(quoted, checks.names))
+        spared = bad.select(*map(quoted, checks.mapped.keys)).dropna() if bad is not None else None
         with self._stage("comparing", report.accepted):
             differences = self._target.compare(rows, self._plan.mode, spared)
         report.changes, report.samples, report.present = differences.counts, differences.samples, differences.present
@@ -131,31 +131,30 @@ class Load:
         else:
             self._write()
 
-    def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame | None] | None:
+    def _received(self, checks: Checks) -> tuple[DataFrame, DataFrame | None] | None:
         """Rows that the target has received while they were checked, and the rejected rows, None if there are none.
 
         None: it has not, or found several rows of a key or one that it does not take, so that the source is read again
         to decide between them, and rejects are kept before the load fails.
         """
-        marked = judged.checks.marked
-        received = self._target.receive(marked, self._plan.mode)
+        received = self._target.receive(checks.marked, self._plan.mode)
         if received is None:
             return None
-        bad = self._keep(judged.bad) if received.rejected else None
-        self._count(judged.count(bad, received))
+        bad = self._keep(checks.bad) if received.rejected else None
+        self._count(count(checks, bad, received))
         if self._report.rejected != received.rejected:
             raise CompactoryError("the source has changed while it was read; nothing was changed: load again")
-        return marked.where(f"NOT {REJECTED}"), bad
+        return checks.marked.where(f"NOT {REJECTED}"), bad
 
-    def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame | None]:
+    def _resolved(self, checks: Checks) -> tuple[DataFrame, DataFrame | None]:
         """Rows that have each key once, and the rejected rows, None if there are none. Keeps the rows that it reads."""
-        self._count(judged.count(self._keep(judged.rows)))
-        keys = judged.checks.mapped.keys
-        resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates, self._keep)
+        self._count(count(checks, self._keep(checks.rows)))
+        keys = checks.mapped.keys
+        resolved = resolve(checks.good, checks.names, keys, self._plan.rules.duplicates, self._keep)
         report = self._report
-        bad = judged.bad if report.rejected else None
+        bad = checks.bad if report.rejected else None
         if resolved is None:
-            return judged.good, bad
+            return checks.good, bad
         report.accepted += resolved.loaded - resolved.repeated
         report.duplicates = resolved.repeated - resolved.loaded - resolved.rejected
         if not resolved.rejected:
@@ -163,7 +162,7 @@ class Load:
         reason = Reason(column=", ".join(keys), rule="unique", text=_TWICE)
         report.rejected += resolved.rejected
         report.reasons = {**report.reasons, reason: resolved.rejected}
-        return resolved.rows, judged.bad.unionByName(judged.rejecting(resolved.undecided, reason))
+        return resolved.rows, checks.bad.unionByName(checks.rejecting(resolved.undecided, reason))
 
     def _write(self) -> None:
         changed = sum(count for change, count in self._report.changes.items() if change is not Change.UNCHANGED)
@@ -221,13 +220,13 @@ class Load:
         report.read, report.rejected, report.reasons = counted.read, counted.rejected, counted.reasons
         report.accepted = counted.read - counted.rejected
 
-    def _rejects(self, judged: Judged, bad: DataFrame | None) -> str | None:
+    def _rejects(self, checks: Checks, bad: DataFrame | None) -> str | None:
         """Keep the rejects; says why the load can't go on with so many of them."""
         report, plan = self._report, self._plan
         if bad is None and plan.rejects is None:
             return None
-        located = judged.located(bad) if bad is not None else judged.nothing
-        found = rejected(located, judged.names, judged.checks.reasons)
+        located = numbered(bad, checks.parts) if bad is not None else checks.rows.where("false")
+        found = rejected(located, checks.names, checks.reasons)
         if plan.rejects is not None:
             write(found, plan.rejects, report.rejected)
             report.rejects_folder = plan.rejects
