@@ -18,16 +18,15 @@ from ..record_batch import in_arrow
 from ..stages import Stages
 from ..topic.extent import Extent, capture
 from ..topic.frame import in_tasks, latest, records, with_validity
-from ..topic.reading import Reading, newest, task
+from ..topic.reading import Reading, newest
 from ..typed.fields import chosen, columns_of, given, in_json, sample, widened
 from ..typed.typed_rows import VALIDITY
-from .files import flattened, write
 from .folder import ExportFolder
 from .increments import begins
 from .manifest import Counts, Export, Manifest
 from .rows import Shape, Tally, rows, tally_of
 
-__all__ = ["ExportOptions", "as_written", "export"]
+__all__ = ["ExportOptions", "export"]
 
 _LARGE: Final = 5_000_000  # offsets of a partition above which several tasks read it, where there are idle cores
 
@@ -171,7 +170,7 @@ class _Job:
 
     def _write(self, shape: Shape, *, apart: bool) -> Tally:
         tally = tally_of(self.spark)
-        write(self._frame(shape, tally, apart=apart), self.folder.path, self.options.format)
+        self.folder.write(self._frame(shape, tally, apart=apart), self.options.format)
         found: Tally = tally.value
         return found
 
@@ -190,11 +189,4 @@ class _Job:
             memory=self.options.task_memory,
             on_spill=lambda: tally.add(Tally(spills=1)),
         )
-        read = task(reading, newest)
-        return in_tasks(self.spark, reading, lambda numbers: make(read(numbers)), shape.schema)
-
-
-def as_written(records: DataFrame, manifest: Manifest) -> DataFrame:
-    """The rows that an export of this manifest has for these records, one a key, as :func:`files.read` reads them."""
-    shape = Shape.of(manifest)
-    return flattened(in_arrow(records, rows(shape, lambda _: None), shape.schema), manifest.format)
+        return in_tasks(self.spark, reading, lambda batches: make(newest(batches, reading)), shape.schema)

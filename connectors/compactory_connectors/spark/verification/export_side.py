@@ -23,13 +23,13 @@ from compactory.lookup.digest import range_of
 from compactory_connectors.source.reconcile.checker import Finding
 from compactory_connectors.source.reconcile.progress import Progress, untold
 
-from ..export.files import read
-from ..export.folder import ExportFolder
+from ..export.folder import ExportFolder, flattened
 from ..export.increments import tombstones_kept
-from ..export.job import as_written
 from ..export.manifest import Export, Manifest
+from ..export.rows import Shape, rows
 from ..failures import spark_failures
 from ..identifier import quoted
+from ..record_batch import in_arrow
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
 
@@ -94,7 +94,7 @@ def _opened(topic: TopicStates, path: str, kept: ExitStack) -> _Files:
             f"{path}: {len(odd)} files are not those of its manifest, which were added, lost or changed in size:"
             f" {', '.join(odd[:3])}; export again"
         )
-    rows = read(topic.spark, path, manifest)
+    rows = folder.read(manifest)
     its = _digested(rows).groupBy("key").agg(f.min("digest").alias("theirs"), f.count("digest").alias("times"))
     kept.callback(its.persist().unpersist)
     stored = its.agg(f.sum("times")).first()
@@ -110,12 +110,13 @@ def _digested(rows: DataFrame) -> DataFrame:
 
 
 def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
-    """The rows that the export should have."""
+    """The rows that the export should have, as :meth:`ExportFolder.read` reads them."""
     latest = topic.at(manifest.ends)
     if manifest.export is Export.CHANGES:
         starts = [f.when(f.col("partition") == number, start) for number, start in manifest.starts.items()]
         latest = latest.where(f.col("offset") >= f.coalesce(*starts, f.lit(0)))
-    return as_written(latest, manifest)
+    shape = Shape.of(manifest)
+    return flattened(in_arrow(latest, rows(shape, lambda _: None), shape.schema), manifest.format)
 
 
 def _compared(topic: TopicStates, files: _Files, kept: ExitStack) -> tuple[int, dict[bytes, Finding]]:
