@@ -29,7 +29,7 @@ from ..target import Differences, Mode, Received, TargetColumn, Written
 from ..topic.extent import Extent
 from ..topic.frame import capture, copies, latest
 from .entry_records import EntryRecords
-from .record_maker import make_keys, make_records
+from .record_maker import make_records
 from .sending import Found, Sending
 from .table_columns import described
 from .table_records import TableRecords
@@ -217,7 +217,7 @@ class KafkaTarget:
                 f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns;"
                 " nothing may be removed then: repair the rows, or load with --mode upsert"
             )
-        keys = make_keys(self._maker, spared).distinct()
+        keys = make_records(self._maker, spared).select("key").dropna().distinct()
         return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")
 
     def _refuse(self, tally: Tally, mode: Mode) -> None:
