@@ -149,7 +149,9 @@ class _Job:
         for _ in range(3):
             made = replace(shape, fields=chosen(shape.fields)[0])
             self.stages.begin(f"exporting topic {self.extent.topic}{again}", self.extent.offsets)
-            tally = self._write(made, apart=apart)
+            counting = tally_of(self.spark)
+            self.folder.write(self._frame(made, counting, apart=apart), self.options.format)
+            tally = counting.value
             self.stages.end()
             wider = shape if shape.given is not None else replace(shape, fields=widened(shape.fields, tally.found))
             columns, left_out = chosen(wider.fields)
@@ -167,12 +169,6 @@ class _Job:
         largest = max((span.end - span.start for span in self.extent.whole), default=0)
         cores = self.spark.sparkContext.defaultParallelism
         return shape.export is not Export.HISTORY and (largest <= _LARGE or len(self.extent.whole) >= cores)
-
-    def _write(self, shape: Shape, *, apart: bool) -> Tally:
-        tally = tally_of(self.spark)
-        self.folder.write(self._frame(shape, tally, apart=apart), self.options.format)
-        found: Tally = tally.value
-        return found
 
     def _frame(self, shape: Shape, tally: Any, *, apart: bool) -> DataFrame:
         make = rows(shape, tally.add)

@@ -128,12 +128,8 @@ def read_manifest(content: bytes, where: str) -> Manifest:
         digest = found.pop("digest")
         if digest["version"] != DIGEST_VERSION:
             raise ConfigError(f"{where} has digests of another definition: export in full again")
-        ranges = DirectoryDigest([_range(count, sums) for count, sums in digest["ranges"]])
+        ranges = DirectoryDigest([RangeDigest.read(*each) for each in digest["ranges"]])
         return TypeAdapter(Manifest).validate_python({**found, "digest": ranges})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         said = " ".join(str(error).split())
         raise ConfigError(f"{where} is no manifest of an export ({type(error).__name__}: {said})") from error
-
-
-def _range(count: int, sums: str) -> RangeDigest:
-    return RangeDigest(count, int(sums[:16], 16), int(sums[16:], 16))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import LiteralString, cast
 
@@ -120,7 +120,7 @@ class LoadSql:
             "key": _COMMA.join(map(sql.Identifier, key)),
             "keys": _COMMA.join(sql.Identifier("t", name) for name in key),
             "columns": _COMMA.join(map(sql.Identifier, self.given)),
-            "match": _all(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
+            "match": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
             "active": _TRUE if active is None else self._active(active),
             "wanted": sql.SQL("s.{} IS NOT FALSE").format(flag) if active in self.given else _TRUE,
             "differs": self._differs(),
@@ -158,10 +158,6 @@ class LoadSql:
 
 def _assignments(names: Sequence[str]) -> sql.Composed:
     return _COMMA.join(sql.SQL("{0} = s.{0}").format(sql.Identifier(name)) for name in names)
-
-
-def _all(conditions: Iterable[sql.Composable]) -> sql.Composed:
-    return sql.SQL(" AND ").join(conditions)
 
 
 def _texts(side: str, names: Sequence[str]) -> sql.Composed:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -51,12 +51,7 @@ class _Files:
 
 
 def compare_export(
-    topic: TopicStates,
-    kafka: Kafka,
-    path: str,
-    *,
-    most: int = 20,
-    progress: Progress = untold,
+    topic: TopicStates, kafka: Kafka, path: str, *, most: int = 20, progress: Progress = untold
 ) -> SideOutcome:
     """Compare an export with its topic; ``most`` differing keys are shown.
 
@@ -69,11 +64,11 @@ def compare_export(
             with spark_failures():
                 files = _opened(topic, path, kept)
         except CompactoryError as error:
-            seconds = time.monotonic() - began
-            lasting = not error.retryable
-            return SideOutcome(kind="export", place=path, failure=str(error), lasting=lasting, seconds=seconds)
-        progress(f"export {path}", files.manifest.counts.rows)
-        return _outcome(topic, kafka, files, *_compared(topic, files, kept), most, began)
+            found = SideOutcome(kind="export", place=path, failure=str(error), lasting=not error.retryable)
+        else:
+            progress(f"export {path}", files.manifest.counts.rows)
+            found = _outcome(topic, kafka, files, kept, most)
+    return replace(found, seconds=time.monotonic() - began)
 
 
 def _opened(topic: TopicStates, path: str, kept: ExitStack) -> _Files:
@@ -137,16 +132,9 @@ def _finding(ours: bytes | None, theirs: bytes | None) -> Finding:
     return Finding.MISSING if theirs is None else Finding.DIFFERENT
 
 
-def _outcome(
-    topic: TopicStates,
-    kafka: Kafka,
-    files: _Files,
-    rows: int,
-    suspects: dict[bytes, Finding],
-    most: int,
-    began: float,
-) -> SideOutcome:
+def _outcome(topic: TopicStates, kafka: Kafka, files: _Files, kept: ExitStack, most: int) -> SideOutcome:
     manifest = files.manifest
+    count, suspects = _compared(topic, files, kept)
     since = topic.touched(manifest.ends, suspects)
     old = bool(suspects) and time.time() * 1000 - manifest.captured_ms > tombstones_kept(kafka, topic.topic)
     forgotten = {key for key, its in suspects.items() if its is Finding.EXTRA and old} - since
@@ -159,7 +147,7 @@ def _outcome(
         place=files.path,
         positions=manifest.ends,
         behind=topic.extent.behind(manifest.ends),
-        expected=rows,
+        expected=count,
         stored=files.stored,
         ranges=len({range_of(key) for key in suspects}),
         findings=Counter(stays.values()),
@@ -167,7 +155,6 @@ def _outcome(
             Differing(key=key, finding=stays[key], expected=expected.get(key), found=found.get(key)) for key in shown
         ],
         notes=list(_notes(len(since), len(forgotten), len(suspects))),
-        seconds=time.monotonic() - began,
     )
 
 
