@@ -48,8 +48,8 @@ class Plan:
     """Further options of Spark's JDBC reader; may hold credentials."""
     format: FileFormat | None = None
     rules: Rules = field(default_factory=Rules)
-    references: Callable[[str, Reference], DataFrame] | None = None
-    """(column that refers, reference) → frame of one column ``value`` of text, each once."""
+    references: Callable[[SparkSession, str, Reference], DataFrame] | None = None
+    """(session, column that refers, reference) → frame of one column ``value`` of text, each once."""
     whole: bool = False
     """Every column of the target has to be filled."""
     mode: Mode = Mode.UPSERT
@@ -211,7 +211,11 @@ class Load:
         if look_up is None:
             return {}
         rules = self._plan.rules.columns.items()
-        return {name: self._keep(look_up(name, rule.reference)) for name, rule in rules if rule.reference is not None}
+        return {
+            name: self._keep(look_up(self._spark, name, rule.reference))
+            for name, rule in rules
+            if rule.reference is not None
+        }
 
     # Counting.
 

@@ -91,7 +91,7 @@ def load(
     plan = Plan(
         sources=report.source,
         rules=found,
-        references=lambda _column, reference: _allowed(known[reference.directory], reference),
+        references=lambda _spark, _column, reference: _allowed(known[reference.directory], reference),
         mode=report.mode,
         dry_run=dry_run,
         rejects=None if rejects is None else str(rejects),

@@ -166,7 +166,10 @@ class Checks:
             frame = frame.selectExpr("*", *names)  # ambiguous ones only fail where they are used
         types = {column.name: column.dataType for column in part.frame.schema}
         texts = [self._text(frame, part, types, item) for item in self.mapped.fillings]
-        values = [f"{self._cast(item)} AS {quoted(item.name)}" for item in self.mapped.fillings]
+        values = [
+            f"{cast(_text(item), item.type, self._spelling(item)).value} AS {quoted(item.name)}"
+            for item in self.mapped.fillings
+        ]
         valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
         for check in self.rules.checks:
             _type_of(valued, f"NOT ({check.expression}\n)", check.place)  # refuses what is no condition
@@ -192,9 +195,6 @@ class Checks:
             value = f"if(trim({value}) = '', NULL, {value})"
         value = f"coalesce({value}, {literal(rule.default)})" if rule.default is not None else value
         return f"{value} AS {_text(item)}"
-
-    def _cast(self, item: Filling) -> str:
-        return cast(_text(item), item.type, self._spelling(item)).value
 
     def _check(self, item: Filling, checked: _Checked) -> None:
         """When the value of a column is rejected, and for which reason."""
