@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import LiteralString, cast
 
 from psycopg import sql
 
+from compactory_connectors.database.catalogue import verbatim
 from compactory_sql import query
 
 from .loaded_table import LoadedTable
@@ -114,7 +114,7 @@ class LoadSql:
         flag = sql.Identifier(active or "")
         changes = staging_table(self.staged if self.everything else self.changes)
         return {
-            "target": _verbatim(self.table.sql),
+            "target": verbatim(self.table.sql),
             "staged": staging_table(self.staged),
             "changes": changes,
             "key": _COMMA.join(map(sql.Identifier, key)),
@@ -162,9 +162,3 @@ def _assignments(names: Sequence[str]) -> sql.Composed:
 
 def _texts(side: str, names: Sequence[str]) -> sql.Composed:
     return _COMMA.join(sql.SQL("{}::text").format(sql.Identifier(side, name)) for name in names)
-
-
-def _verbatim(name: str) -> sql.SQL:
-    # The server quoted this name itself.
-    literal: LiteralString = cast("LiteralString", name)  # type: ignore[redundant-cast]  # mypy takes it for str
-    return sql.SQL(literal)
