@@ -25,7 +25,7 @@ from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages
-from .target import REJECTED, Change, Mode, Target
+from .target import REJECTED, Change, Mode, Target, TargetColumn
 
 __all__ = ["Load", "Plan"]
 
@@ -95,8 +95,9 @@ class Load:
                 return None
             if plan.rejects is not None:
                 check_folder(self._spark, plan.rejects)
-            parts = self._parts()
-            mapped = self._mapped([part.layout for part in parts])
+            columns = self._target.columns
+            parts = self._parts(columns)
+            mapped = self._mapped([part.layout for part in parts], columns)
             if any(order.column == "line" for order in plan.rules.duplicates):
                 parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
             checks = Checks(mapped=mapped, rules=plan.rules, parts=parts, references=self._references())
@@ -177,7 +178,7 @@ class Load:
 
     # Reading.
 
-    def _parts(self) -> list[Part]:
+    def _parts(self, columns: Sequence[TargetColumn]) -> list[Part]:
         plan = self._plan
         if plan.table is not None:
             part = read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)
@@ -187,19 +188,18 @@ class Load:
         if plan.rejects is not None:
             refuse_source(self._spark, plan.rejects, files)
         kind = format_of(files, plan.format or plan.rules.read.format)
-        return read_files(self._spark, files, kind, plan.rules.read, self._fields())
+        return read_files(self._spark, files, kind, plan.rules.read, self._fields(columns))
 
-    def _fields(self) -> list[str]:
+    def _fields(self, columns: Sequence[TargetColumn]) -> list[str]:
         """The fields of JSON objects that may be of interest."""
         rules = self._plan.rules
         named = {name: rule.source or name for name, rule in rules.columns.items()}
-        found = [named.get(column.name, column.name) for column in self._target.columns]
+        found = [named.get(column.name, column.name) for column in columns]
         found += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
         return list(dict.fromkeys(name for name in found if name not in rules.ignore))
 
-    def _mapped(self, layouts: Sequence[Layout]) -> Mapped:
+    def _mapped(self, layouts: Sequence[Layout], columns: Sequence[TargetColumn]) -> Mapped:
         target, plan = self._target, self._plan
-        columns = target.columns
         self._report.target = target.label
         mapped = map_columns(layouts, columns, target.key, plan.rules, whole=plan.whole)
         if mapped.unused:

@@ -100,7 +100,7 @@ def load(
     if max_deactivate is not None:
         plan = replace(plan, max_deactivate=Limit.parse(str(max_deactivate), "max_deactivate"))
     with _working(spark) as copy, closing(target):
-        Load(copy, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
+        Load(copy, target, plan, report).run()
     return report
 
 

@@ -84,8 +84,7 @@ class LoadCommand(LoadArguments):
                 plan = self._plan(aim, references, rules)
                 spark = started()
                 with stages.watching(spark), closing(aim.target(spark, report.load_id, self.dry_run)) as target:
-                    # basedpyright takes a cached property for an attribute that may be set
-                    Load(spark, target, plan, report, stages).run()  # pyright: ignore[reportArgumentType]
+                    Load(spark, target, plan, report, stages).run()
 
     def _spark_options(self) -> SparkOptions:
         postgres = self.sources[0].startswith("jdbc:postgresql:")

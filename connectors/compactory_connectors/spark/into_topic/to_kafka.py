@@ -81,9 +81,9 @@ class KafkaTarget:
         """``topic NAME``."""
         return f"topic {self._directory.topic}"
 
-    @cached_property
+    @property
     def columns(self) -> Sequence[TargetColumn]:
-        """The columns of its records: a load fills all of them. Asked once; :meth:`write` makes sure again.
+        """The columns of its records: a load fills all of them. :meth:`write` makes sure again whose the topic is.
 
         Raises ConfigError, LeaseLost where the topic is a source's, Unreachable.
         """
