@@ -131,7 +131,7 @@ class TableRecords:
         gone = self._gone(names) if whole else _none
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
-            read = {name: texts(batch.column(position)) for name, (position, texts) in readers.items()}
+            read = {name: reader(batch.column(position)) for name, (position, reader) in readers.items()}
             nothing: list[Text] = [None] * batch.num_rows
             texts = [read.get(name, nothing) for name in plan.columns]
             doubtful = any(RowError in set(map(type, column)) for column in texts)
