@@ -19,7 +19,6 @@ from compactory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
-from compactory_connectors.spark.export.files import read
 from compactory_connectors.spark.export.folder import ExportFolder
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.export.manifest import MANIFEST, Counts, Manifest, read_manifest
@@ -190,7 +189,7 @@ def test_names_within_a_column_that_need_quotes_are_read_back(
     manifest, rows = exported(name, columns=columns)
 
     assert fields(rows["a"]) == {"of": {"acquirer-id": 7}}
-    assert by_key(read(spark, str(tmp_path / "full"), manifest)) == rows
+    assert by_key(ExportFolder(spark, tmp_path / "full").read(manifest)) == rows
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "orc"])
@@ -204,7 +203,7 @@ def test_what_other_formats_have_is_read_back(
 
     manifest, _ = exported(name, path=form, format=form)
 
-    rows = by_key(read(spark, str(tmp_path / form), manifest))
+    rows = by_key(ExportFolder(spark, tmp_path / form).read(manifest))
     texts = {key: row["t"] for key, row in rows.items()}
     assert texts == {"1": odd, "2": "", "3": None, "4": " x "}
     nested = rows["1"]["n"]

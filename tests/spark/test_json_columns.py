@@ -15,8 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.errors import ConfigError
 from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory_connectors.spark.digests import digest_of, sums_of
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
-from compactory_connectors.spark.export.tally import Tally, digest_sums
+from compactory_connectors.spark.export.rows import Tally
 from compactory_connectors.spark.topic.partition_homes import strays
 from compactory_connectors.spark.typed.casting import cast
 from compactory_connectors.spark.typed.json_columns import JsonReader
@@ -148,9 +149,9 @@ def test_sums_of_batches_are_the_digest_of_all(seeded: random.Random) -> None:
     for key, value in records.items():
         expected.add(range_of(key), RangeDigest.of([record_digest(key, value)]))
     keys, values = list(records), list(records.values())
-    parts = [Tally(sums=digest_sums(keys[at : at + 700], values[at : at + 700])) for at in range(0, len(keys), 700)]
+    parts = [Tally(sums=sums_of(keys[at : at + 700], values[at : at + 700])) for at in range(0, len(keys), 700)]
 
-    assert sum(parts, Tally()).digest.ranges == expected.ranges
+    assert digest_of(sum(parts, Tally()).sums).ranges == expected.ranges
 
 
 def test_a_manifest_is_read_as_it_was_written() -> None:

@@ -18,7 +18,7 @@ from compactory_sql.triggers import TRIGGER_PREFIX
 
 from .session import Connection
 
-__all__ = ["adopted_tables", "read_table", "resolve"]
+__all__ = ["adopted_tables", "read_table", "resolve", "verbatim"]
 
 _Fact = TypeVar("_Fact")
 
@@ -111,13 +111,13 @@ def _foreign_xids(connection: Connection, root: Member, columns: Mapping[str, Co
     stamp = columns.get(XID_COLUMN)
     if stamp is None or stamp.type != "xid8":
         return False
-    statement = sql.SQL(query("adoption/foreign_xids")).format(table=_verbatim(root.sql))
+    statement = sql.SQL(query("adoption/foreign_xids")).format(table=verbatim(root.sql))
     with connection.cursor(row_factory=scalar_row) as cursor:
         return bool(cursor.execute(statement).fetchone())
 
 
-def _verbatim(name: str) -> sql.SQL:
-    # The server quoted this name itself.
+def verbatim(name: str) -> sql.SQL:
+    """A name that the server quoted itself."""
     literal: LiteralString = cast("LiteralString", name)  # type: ignore[redundant-cast]  # mypy takes it for str
     return sql.SQL(literal)
 

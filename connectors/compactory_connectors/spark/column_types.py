@@ -11,28 +11,32 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-__all__ = ["ColumnType", "nearest_type", "parse_type"]
+__all__ = ["INTERNAL", "ColumnType", "nearest_type", "parse_type"]
 
-_ALIASES: Final = {
+INTERNAL: Final = {
     "bool": "boolean",
-    "int": "integer",
     "int2": "smallint",
     "int4": "integer",
     "int8": "bigint",
-    "decimal": "numeric",
     "float4": "real",
     "float8": "double precision",
-    "float": "double precision",
-    "double": "double precision",
-    "string": "text",
     "varchar": "character varying",
-    "char": "character",
     "bpchar": "character",
     "timestamp": "timestamp without time zone",
     "timestamptz": "timestamp with time zone",
     "time": "time without time zone",
     "timetz": "time with time zone",
     "varbit": "bit varying",
+}
+"""The names in ``pg_type`` of types that SQL spells otherwise."""
+_ALIASES: Final = {
+    **INTERNAL,
+    "int": "integer",
+    "decimal": "numeric",
+    "float": "double precision",
+    "double": "double precision",
+    "string": "text",
+    "char": "character",
 }
 _SPARK: Final = {
     "smallint": "smallint",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
@@ -53,14 +53,10 @@ def enrich(
     Raises ConfigError where ``df`` has no such column, or columns of the directory's names; Unreachable.
     """
     _check(df, on, as_of)
-    entries = _entries(
-        df.sparkSession,
-        directory,
-        schema,
-        {f"kafka.{name}": value for name, value in servers(kafka, "enrich").items()},
-        options,
-        versions=as_of is not None,
-    )
+    register(df.sparkSession)
+    properties = {f"kafka.{name}": value for name, value in servers(kafka, "enrich").items()}
+    reader = df.sparkSession.read.format("compactory").options(**properties, **options).option("directory", directory)
+    entries = _entries(reader, schema, versions=as_of is not None)
     fields = [name for name in entries.columns if name not in ("_key", _FIRST, _LAST)]
     if taken := sorted({name.lower() for name in df.columns} & {*map(str.lower, fields), "_key", _FOUND}):
         raise ConfigError(f"the rows have columns {', '.join(taken)}, as the entries have: rename them before")
@@ -82,18 +78,8 @@ def _check(df: DataFrame, on: str, as_of: str | None) -> None:
         raise ConfigError(f"column {as_of!r} is {kind}; as_of needs a timestamp")
 
 
-def _entries(
-    spark: SparkSession,
-    directory: str,
-    schema: str | None,
-    servers: Mapping[str, str],
-    options: Mapping[str, str],
-    *,
-    versions: bool,
-) -> DataFrame:
+def _entries(reader: DataFrameReader, schema: str | None, *, versions: bool) -> DataFrame:
     """The newest entries, or all of their versions between the times in which they counted: fields and ``_key``."""
-    register(spark)
-    reader = spark.read.format("compactory").options(**servers, **options).option("directory", directory)
     if versions:
         reader = reader.option("versions", "true")
     fields = _found(reader.load().schema) if schema is None else columns_in(schema)

@@ -37,15 +37,11 @@ def find_jars(given: Path | None = None, *, fetch: bool = True) -> list[Path]:
         return found
     if not fetch or shutil.which("mvn") is None:
         return []
-    folder = _cache() / sha256(_POM.read_bytes()).hexdigest()[:12]
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = base / "compactory" / "spark-jars" / sha256(_POM.read_bytes()).hexdigest()[:12]
     if not folder.exists():
         _fetch(folder)
     return sorted(folder.glob("*.jar"))
-
-
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "compactory" / "spark-jars"
 
 
 def _fetch(folder: Path) -> None:

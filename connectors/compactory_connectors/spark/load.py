@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from compactory.errors import CompactoryError
 
 from .checking.checks import Checks, Reason
+from .checking.counted import Counted, count
 from .checking.duplicates import resolve
-from .checking.judged import Counted, Judged
 from .checking.rejects import check_folder, refuse_source, rejected, some, write
 from .identifier import quoted
 from .report import LoadReport, Outcome
@@ -25,7 +25,7 @@ from .sources.parts import Part, numbered
 from .sources.reading import read_files, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages
-from .target import REJECTED, Change, Mode, Target, Written
+from .target import REJECTED, Change, Mode, Target, TargetColumn
 
 __all__ = ["Load", "Plan"]
 
@@ -48,12 +48,10 @@ class Plan:
     """Further options of Spark's JDBC reader; may hold credentials."""
     format: FileFormat | None = None
     rules: Rules = field(default_factory=Rules)
-    references: Callable[[str, Reference], DataFrame] | None = None
-    """(column that refers, reference) → frame of one column ``value`` of text, each once."""
+    references: Callable[[SparkSession, str, Reference], DataFrame] | None = None
+    """(session, column that refers, reference) → frame of one column ``value`` of text, each once."""
     whole: bool = False
     """Every column of the target has to be filled."""
-    repeated: Callable[[], Written | None] | None = None
-    """Says what this load has done where it was done before."""
     mode: Mode = Mode.UPSERT
     dry_run: bool = False
     rejects: str | None = None
@@ -83,40 +81,41 @@ class Load:
         seen nothing then.
         """
         with self._kept:
-            judged = self._prepared()
-            if judged is not None:
-                self._run(judged)
+            checks = self._prepared()
+            if checks is not None:
+                self._run(checks)
 
-    def _prepared(self) -> Judged | None:
+    def _prepared(self) -> Checks | None:
         """The rows and what is asked of them, before any is read; None where the load was done before."""
         plan = self._plan
         with self._stage("preparing", None):
-            done = plan.repeated() if plan.repeated is not None else None
+            done = None if plan.dry_run else self._target.repeated()
             if done is not None:
                 self._report.changes, self._report.outcome = done.counts, Outcome.REPEATED
                 return None
             if plan.rejects is not None:
                 check_folder(self._spark, plan.rejects)
-            parts = self._parts()
-            mapped = self._mapped([part.layout for part in parts])
+            columns = self._target.columns
+            parts = self._parts(columns)
+            mapped = self._mapped([part.layout for part in parts], columns)
             if any(order.column == "line" for order in plan.rules.duplicates):
                 parts = [replace(part, frame=numbered(part.frame, [part])) for part in parts]
             checks = Checks(mapped=mapped, rules=plan.rules, parts=parts, references=self._references())
             checks.prepare()
-            return Judged(checks=checks)
+            return checks
 
-    def _run(self, judged: Judged) -> None:
+    def _run(self, checks: Checks) -> None:
         report = self._report
         with self._stage("checking", None):
-            good, bad = self._received(judged) or self._resolved(judged)
+            good, bad = self._received(checks) or self._resolved(checks)
         with self._stage("rejects", report.rejected):
-            refused = self._rejects(judged, bad)
+            refused = self._rejects(checks, bad)
         if refused:
             self._refuse(f"{report.rejected:,} of {report.read:,} rows are rejected, and {refused}")
             if not self._plan.dry_run:
                 return
-        rows = good.select(*map(quoted, judged.names))
-        spared = judged.keys(bad) if bad is not None else None
+        rows = good.select(*map(quoted, checks.names))
+        spared = bad.select(*map(quoted, checks.mapped.keys)).dropna() if bad is not None else None
         with self._stage("comparing", report.accepted):
             differences = self._target.compare(rows, self._plan.mode, spared)
         report.changes, report.samples, report.present = differences.counts, differences.samples, differences.present
@@ -133,31 +132,30 @@ class Load:
         else:
             self._write()
 
-    def _received(self, judged: Judged) -> tuple[DataFrame, DataFrame | None] | None:
+    def _received(self, checks: Checks) -> tuple[DataFrame, DataFrame | None] | None:
         """Rows that the target has received while they were checked, and the rejected rows, None if there are none.
 
         None: it has not, or found several rows of a key or one that it does not take, so that the source is read again
         to decide between them, and rejects are kept before the load fails.
         """
-        marked = judged.checks.marked
-        received = self._target.receive(marked, self._plan.mode)
+        received = self._target.receive(checks.marked, self._plan.mode)
         if received is None:
             return None
-        bad = self._keep(judged.bad) if received.rejected else None
-        self._count(judged.count(bad, received))
+        bad = self._keep(checks.bad) if received.rejected else None
+        self._count(count(checks, bad, received))
         if self._report.rejected != received.rejected:
             raise CompactoryError("the source has changed while it was read; nothing was changed: load again")
-        return marked.where(f"NOT {REJECTED}"), bad
+        return checks.marked.where(f"NOT {REJECTED}"), bad
 
-    def _resolved(self, judged: Judged) -> tuple[DataFrame, DataFrame | None]:
+    def _resolved(self, checks: Checks) -> tuple[DataFrame, DataFrame | None]:
         """Rows that have each key once, and the rejected rows, None if there are none. Keeps the rows that it reads."""
-        self._count(judged.count(self._keep(judged.rows)))
-        keys = judged.checks.mapped.keys
-        resolved = resolve(judged.good, judged.names, keys, self._plan.rules.duplicates, self._keep)
+        self._count(count(checks, self._keep(checks.rows)))
+        keys = checks.mapped.keys
+        resolved = resolve(checks.good, checks.names, keys, self._plan.rules.duplicates, self._keep)
         report = self._report
-        bad = judged.bad if report.rejected else None
+        bad = checks.bad if report.rejected else None
         if resolved is None:
-            return judged.good, bad
+            return checks.good, bad
         report.accepted += resolved.loaded - resolved.repeated
         report.duplicates = resolved.repeated - resolved.loaded - resolved.rejected
         if not resolved.rejected:
@@ -165,7 +163,7 @@ class Load:
         reason = Reason(column=", ".join(keys), rule="unique", text=_TWICE)
         report.rejected += resolved.rejected
         report.reasons = {**report.reasons, reason: resolved.rejected}
-        return resolved.rows, judged.bad.unionByName(judged.rejecting(resolved.undecided, reason))
+        return resolved.rows, checks.bad.unionByName(checks.rejecting(resolved.undecided, reason))
 
     def _write(self) -> None:
         changed = sum(count for change, count in self._report.changes.items() if change is not Change.UNCHANGED)
@@ -180,7 +178,7 @@ class Load:
 
     # Reading.
 
-    def _parts(self) -> list[Part]:
+    def _parts(self, columns: Sequence[TargetColumn]) -> list[Part]:
         plan = self._plan
         if plan.table is not None:
             part = read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)
@@ -190,19 +188,18 @@ class Load:
         if plan.rejects is not None:
             refuse_source(self._spark, plan.rejects, files)
         kind = format_of(files, plan.format or plan.rules.read.format)
-        return read_files(self._spark, files, kind, plan.rules.read, self._fields())
+        return read_files(self._spark, files, kind, plan.rules.read, self._fields(columns))
 
-    def _fields(self) -> list[str]:
+    def _fields(self, columns: Sequence[TargetColumn]) -> list[str]:
         """The fields of JSON objects that may be of interest."""
         rules = self._plan.rules
         named = {name: rule.source or name for name, rule in rules.columns.items()}
-        found = [named.get(column.name, column.name) for column in self._target.columns]
+        found = [named.get(column.name, column.name) for column in columns]
         found += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
         return list(dict.fromkeys(name for name in found if name not in rules.ignore))
 
-    def _mapped(self, layouts: Sequence[Layout]) -> Mapped:
+    def _mapped(self, layouts: Sequence[Layout], columns: Sequence[TargetColumn]) -> Mapped:
         target, plan = self._target, self._plan
-        columns = target.columns
         self._report.target = target.label
         mapped = map_columns(layouts, columns, target.key, plan.rules, whole=plan.whole)
         if mapped.unused:
@@ -214,7 +211,11 @@ class Load:
         if look_up is None:
             return {}
         rules = self._plan.rules.columns.items()
-        return {name: self._keep(look_up(name, rule.reference)) for name, rule in rules if rule.reference is not None}
+        return {
+            name: self._keep(look_up(self._spark, name, rule.reference))
+            for name, rule in rules
+            if rule.reference is not None
+        }
 
     # Counting.
 
@@ -223,13 +224,13 @@ class Load:
         report.read, report.rejected, report.reasons = counted.read, counted.rejected, counted.reasons
         report.accepted = counted.read - counted.rejected
 
-    def _rejects(self, judged: Judged, bad: DataFrame | None) -> str | None:
+    def _rejects(self, checks: Checks, bad: DataFrame | None) -> str | None:
         """Keep the rejects; says why the load can't go on with so many of them."""
         report, plan = self._report, self._plan
         if bad is None and plan.rejects is None:
             return None
-        located = judged.located(bad) if bad is not None else judged.nothing
-        found = rejected(located, judged.names, judged.checks.reasons)
+        located = numbered(bad, checks.parts) if bad is not None else checks.rows.where("false")
+        found = rejected(located, checks.names, checks.reasons)
         if plan.rejects is not None:
             write(found, plan.rejects, report.rejected)
             report.rejects_folder = plan.rejects

@@ -91,8 +91,7 @@ def load(
     plan = Plan(
         sources=report.source,
         rules=found,
-        references=lambda _column, reference: _allowed(known[reference.directory], reference),
-        repeated=None if dry_run else target.repeated,
+        references=lambda _spark, _column, reference: _allowed(known[reference.directory], reference),
         mode=report.mode,
         dry_run=dry_run,
         rejects=None if rejects is None else str(rejects),
@@ -101,7 +100,7 @@ def load(
     if max_deactivate is not None:
         plan = replace(plan, max_deactivate=Limit.parse(str(max_deactivate), "max_deactivate"))
     with _working(spark) as copy, closing(target):
-        Load(copy, target, plan, report).run()  # pyright: ignore[reportArgumentType]  # columns are a cached property
+        Load(copy, target, plan, report).run()
     return report
 
 

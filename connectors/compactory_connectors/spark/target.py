@@ -79,8 +79,8 @@ class Written:
 
 
 class Target(Protocol):
-    """A table or a topic. Used by one thread: ``columns`` and ``key``, perhaps ``receive``, then ``compare``, then
-    perhaps ``write``.
+    """A table or a topic. Used by one thread: perhaps ``repeated``, ``columns`` and ``key``, perhaps ``receive``, then
+    ``compare``, then perhaps ``write``.
     """
 
     @property
@@ -96,6 +96,10 @@ class Target(Protocol):
     @property
     def key(self) -> Sequence[str]:
         """The columns of the natural key."""
+        ...
+
+    def repeated(self) -> Written | None:
+        """The changes of this load, where it was done before; nothing is left to do then. None: nothing tells."""
         ...
 
     def receive(self, rows: DataFrame, mode: Mode) -> Received | None:

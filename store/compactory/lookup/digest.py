@@ -59,6 +59,11 @@ class RangeDigest:
         high = sum(number >> 64 for number in numbers)
         return cls(len(numbers), high % _WRAP, low % _WRAP)
 
+    @classmethod
+    def read(cls, count: int, sums: str) -> RangeDigest:
+        """The digest of so many records whose text is ``sums``. Raises ValueError."""
+        return cls(count, *divmod(int(sums, 16), _WRAP))
+
     def __str__(self) -> str:
         """Both sums as 32 hexadecimal digits."""
         return f"{self.high:016x}{self.low:016x}"

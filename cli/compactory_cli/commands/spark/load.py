@@ -7,7 +7,6 @@ import re
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -46,7 +45,7 @@ class LoadCommand(LoadArguments):
     def run(self) -> None:
         """Load. Raises ConfigError with all that is wrong with the arguments, StepFailed where a limit refuses."""
         problems = Problems()
-        rules = problems.of(self._rules) or Rules()
+        rules = problems.of(lambda: read_rules(self.rules) if self.rules is not None else Rules()) or Rules()
         given = self.configuration, self.provider or ()
         aim = problems.of(lambda: aim_at(*given, self.to, self.directory, rules))
         references = problems.of(lambda: References.of(*given, rules))
@@ -56,7 +55,7 @@ class LoadCommand(LoadArguments):
         assert aim is not None
         assert references is not None
         report = LoadReport(
-            load_id=_new_id() if self.load_id is None else self.load_id,
+            load_id=f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}" if self.load_id is None else self.load_id,
             directory=self.directory,
             target=aim.label,
             mode=Mode(self.mode),
@@ -80,24 +79,16 @@ class LoadCommand(LoadArguments):
             stages.begin("starting Spark", None)
             with starting(f"compactory load {self.directory}", self._spark_options()) as started:
                 # these imports take half as long as Spark's start, which goes on meanwhile
-                from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
                 from compactory_connectors.spark.load import Load
 
-                plan = self._plan(aim, rules)
+                plan = self._plan(aim, references, rules)
                 spark = started()
                 with stages.watching(spark), closing(aim.target(spark, report.load_id, self.dry_run)) as target:
-                    if isinstance(target, PostgresTarget) and not self.dry_run:
-                        plan = replace(plan, repeated=target.repeated)
-                    plan = replace(plan, references=partial(references.frame, spark))
-                    # basedpyright takes a cached property for an attribute that may be set
-                    Load(spark, target, plan, report, stages).run()  # pyright: ignore[reportArgumentType]
+                    Load(spark, target, plan, report, stages).run()
 
     def _spark_options(self) -> SparkOptions:
         postgres = self.sources[0].startswith("jdbc:postgresql:")
         return replace(self.options, postgres_driver=postgres, brief=are_small(self.sources))
-
-    def _rules(self) -> Rules:
-        return read_rules(self.rules) if self.rules is not None else Rules()
 
     def _check_sources(self) -> None:
         jdbc = [source for source in self.sources if source.startswith("jdbc:")]
@@ -108,7 +99,7 @@ class LoadCommand(LoadArguments):
                 f"--table {self.table}: is for a source behind a JDBC URL: jdbc:postgresql://HOST/DATABASE"
             )
 
-    def _plan(self, aim: Aim, rules: Rules) -> Plan:
+    def _plan(self, aim: Aim, references: References, rules: Rules) -> Plan:
         from compactory_connectors.spark.load import Plan
 
         plan = Plan(
@@ -117,6 +108,7 @@ class LoadCommand(LoadArguments):
             jdbc={"password": password} if (password := self.configuration.jdbc_password) else {},
             format=FileFormat(self.format) if self.format else None,
             rules=rules,
+            references=references.frame,
             whole=isinstance(aim, TopicAim),
             mode=Mode(self.mode),
             dry_run=self.dry_run,
@@ -150,7 +142,3 @@ def _without_secrets(source: str) -> str:
         return source
     place = re.match(r"jdbc:\w+://[\w.,:\[\]-]+(/[\w.-]*)?(?=[?;]|\Z)", source) if "@" not in source else None
     return place[0] if place else ":".join([*source.split(":")[:2], "…"])
-
-
-def _new_id() -> str:
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:8]}"

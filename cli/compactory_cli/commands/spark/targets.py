@@ -38,7 +38,7 @@ class TableAim:
 
     connection: Connection
     table: str
-    key: Sequence[str]
+    key: Sequence[str] | None
     active: str | None
     limit: Limit | None
 
@@ -49,19 +49,14 @@ class TableAim:
 
     def check(self) -> None:
         """Look the table up, before Spark starts. Raises ConfigError, Unreachable."""
-        find_table(self.connection, self.table, self.key or None, self.active)
+        find_table(self.connection, self.table, self.key, self.active)
 
-    def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> PostgresTarget:
+    def target(self, _spark: SparkSession, load_id: str, _dry_run: bool) -> PostgresTarget:
         """The table; nothing is asked yet."""
         from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 
-        del spark, dry_run
         return PostgresTarget(
-            connection=self.connection,
-            table=self.table,
-            key=self.key or None,
-            active=self.active,
-            load_id=load_id,
+            connection=self.connection, table=self.table, key=self.key, active=self.active, load_id=load_id
         )
 
 
@@ -80,11 +75,10 @@ class TopicAim:
         """Its name."""
         return f"topic {self.directory.topic}"
 
-    def target(self, spark: SparkSession, load_id: str, dry_run: bool) -> KafkaTarget:
+    def target(self, spark: SparkSession, _load_id: str, dry_run: bool) -> KafkaTarget:
         """The topic; nothing is asked yet."""
         from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 
-        del load_id
         types = {name: str(rule.type) for name, rule in self.rules.columns.items() if rule.type is not None}
         return KafkaTarget(
             spark=spark,
@@ -115,7 +109,7 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
     return TableAim(
         connection=_connection(configuration, connector),
         table=_table(name, connector) if connector is not None else name,
-        key=rules.key,
+        key=rules.key or None,
         active=soft.column if soft is not None else None,
         limit=limit,
     )

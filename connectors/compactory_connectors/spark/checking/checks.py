@@ -91,7 +91,7 @@ class Checks:
     def marked(self) -> DataFrame:
         """All rows: the target's columns, and whether the row is rejected, in :data:`REJECTED`."""
         rejected = f"{self._is_broken} IS TRUE AS {REJECTED}"
-        frames = [frame.selectExpr(*self._names, rejected) for frame in self._values]
+        frames = [frame.selectExpr(*map(quoted, self.names), rejected) for frame in self._values]
         return self._referring(reduce(DataFrame.unionByName, frames), REJECTED, lambda _: "true")
 
     @cached_property
@@ -108,10 +108,30 @@ class Checks:
         found = f"CASE split_part({FAULT}, ':', 1) {faults} ELSE array_compact(array({numbers})) END"
         wrong = f"CASE WHEN {self._is_broken} THEN {found} END AS {REASONS}"
         frames = [
-            frame.selectExpr(*self._names, *PLACE, RAW, FAULT, *self._order(part), wrong)
+            frame.selectExpr(*map(quoted, self.names), *PLACE, RAW, FAULT, *self._order(part), wrong)
             for part, frame in zip(self.parts, self._values, strict=True)
         ]
         return self._referring(reduce(DataFrame.unionByName, frames), REASONS, self._one_more)
+
+    @property
+    def good(self) -> DataFrame:
+        """Rows with which nothing is wrong."""
+        return self.rows.where(f"{REASONS} IS NULL")
+
+    @property
+    def bad(self) -> DataFrame:
+        """Rows that are rejected."""
+        return self.rows.where(f"{REASONS} IS NOT NULL")
+
+    def rejecting(self, rows: DataFrame, reason: Reason) -> DataFrame:
+        """Some of these rows as rejected ones."""
+        columns = [quoted(name) for name in rows.columns if name != REASONS]
+        return rows.selectExpr(*columns, f"array({self.number(reason)}) AS {REASONS}")
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the target that are filled."""
+        return [item.name for item in self.mapped.fillings]
 
     def number(self, reason: Reason) -> int:
         """The number of a reason, the same one each time."""
@@ -133,10 +153,6 @@ class Checks:
     def _is_broken(self) -> str:
         return f"({' OR '.join(f'({each})' for each in self._checked.broken)})"
 
-    @property
-    def _names(self) -> list[str]:
-        return [quoted(item.name) for item in self.mapped.fillings]
-
     @cached_property
     def _values(self) -> list[DataFrame]:
         """For each part the columns of the target, with the texts that they are made of."""
@@ -150,7 +166,10 @@ class Checks:
             frame = frame.selectExpr("*", *names)  # ambiguous ones only fail where they are used
         types = {column.name: column.dataType for column in part.frame.schema}
         texts = [self._text(frame, part, types, item) for item in self.mapped.fillings]
-        values = [f"{self._cast(item)} AS {quoted(item.name)}" for item in self.mapped.fillings]
+        values = [
+            f"{cast(_text(item), item.type, self._spelling(item)).value} AS {quoted(item.name)}"
+            for item in self.mapped.fillings
+        ]
         valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
         for check in self.rules.checks:
             _type_of(valued, f"NOT ({check.expression}\n)", check.place)  # refuses what is no condition
@@ -176,9 +195,6 @@ class Checks:
             value = f"if(trim({value}) = '', NULL, {value})"
         value = f"coalesce({value}, {literal(rule.default)})" if rule.default is not None else value
         return f"{value} AS {_text(item)}"
-
-    def _cast(self, item: Filling) -> str:
-        return cast(_text(item), item.type, self._spelling(item)).value
 
     def _check(self, item: Filling, checked: _Checked) -> None:
         """When the value of a column is rejected, and for which reason."""
@@ -241,14 +257,13 @@ class Checks:
 
     def _order(self, part: Part) -> dict[str, str]:
         """The source's columns that decide between rows of a key, by the names that they get."""
-        names = {item.name for item in self.mapped.fillings}
         places = {"file": FILE, "line": LINE} | {name: position(at) for at, name in enumerate(part.layout.columns)}
         found = {}
         for number, order in enumerate(self.rules.duplicates):
-            if order.column in names:
+            if order.column in self.names:
                 continue
             if order.column not in places:
-                known = ", ".join(dict.fromkeys([*(item.name for item in self.mapped.fillings), *places]))
+                known = ", ".join(dict.fromkeys([*self.names, *places]))
                 raise ConfigError(f"duplicates: {part.layout.label} has no column {order.column!r}; known are {known}")
             found[f"{ORDER}{number}"] = f"{places[order.column]} AS {ORDER}{number}"
         return found

@@ -129,11 +129,10 @@ class BatchReader(DataSourceReader):
         partitions = len(extent.ends)
         if partitions == 1:
             return "single"
-        spans = sorted(extent.whole, key=lambda span: span.start - span.end)[:1]
         reading = reading_of(self._options, self._shape)
         java = native = 0
-        for span in spans:
-            for batch in read_span(reading, replace(span, start=max(span.start, span.end - _SAMPLED))):
+        for span in extent.tail(_SAMPLED):
+            for batch in read_span(reading, span):
                 found = strays(batch.column("key"), span.partition, partitions)
                 java, native = java + found[0], native + found[1]
         return "java" if not java else "librdkafka" if not native else "any"

@@ -22,7 +22,7 @@ from compactory.nearest import nearest
 from ..typed.fields import in_json
 from ..typed.typed_rows import ERROR, OPERATION
 
-__all__ = ["ERROR", "OPERATION", "RAW", "RECORD", "checked_fields", "without"]
+__all__ = ["ERROR", "OPERATION", "RAW", "RECORD", "checked_fields"]
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RAW: Final = StructType(
@@ -49,11 +49,6 @@ RECORD: Final = StructType(
     ]
 )
 """The columns of a typed row that are the record's own."""
-
-
-def without(columns: StructType, name: str) -> list[StructField]:
-    """The columns but for the one of this name."""
-    return [column for column in columns.fields if column.name != name]
 
 
 def checked_fields(schema: StructType, *, raw: bool) -> dict[str, pa.DataType]:

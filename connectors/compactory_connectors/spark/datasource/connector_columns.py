@@ -28,7 +28,10 @@ def with_connector(options: ReadOptions) -> ReadOptions:
     Asks no database. Raises ConfigError for a file that can't be read, or whose values are no JSON.
     """
     connector = _connector(options)
-    converter = _json(connector)
+    converter = connector.value_converter
+    if not isinstance(converter, JsonConverter):
+        name = type(converter).__name__
+        raise ConfigError(f"connector {connector.name!r} writes values by {name}: typed columns need JSON; raw = true")
     directory = options.directory
     soft = connector.soft_delete
     if soft is not None and not soft.tombstone and directory.active is None:
@@ -55,14 +58,6 @@ def columns_of_connector(options: ReadOptions) -> list[t.StructField]:
 def _connector(options: ReadOptions) -> ConnectorConfig:
     assert options.connector is not None
     return load_connector(options.connector)
-
-
-def _json(connector: ConnectorConfig) -> JsonConverter:
-    converter = connector.value_converter
-    if not isinstance(converter, JsonConverter):
-        name = type(converter).__name__
-        raise ConfigError(f"connector {connector.name!r} writes values by {name}: typed columns need JSON; raw = true")
-    return converter
 
 
 def _spark_type(schema: Schema) -> t.DataType:

@@ -2,17 +2,21 @@
 
 One process at a time writes such a directory; a producer of the job's own would fence it, and be fenced by its next
 write. So tasks send their rows to the server as any client does: a row is checked as a PUT is, and written as one.
+Decimals and bytes become text, in all digits and in base64; dates and times ISO 8601, of a zone in UTC.
 Spark calls `write` and `commit` in processes of their own.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import orjson
 import pyarrow as pa
 from pyspark.sql import types as t
@@ -24,7 +28,6 @@ from compactory.mastered.operation import Operation
 
 from ..typed.typed_rows import ERROR, OPERATION
 from .columns import RECORD
-from .json_values import Json, json_of
 from .options import write_problems
 
 __all__ = ["EntryWriter", "entry_writer"]
@@ -34,6 +37,9 @@ _KEY: Final = "_key"
 _SHOWN: Final = 5
 """Refusals that are told, with their keys."""
 _LONGEST: Final = 80
+
+Json: TypeAlias = Callable[[Any], Any]
+"""Makes of a value, as Arrow hands it to Python, what JSON has for it."""
 
 
 @dataclass
@@ -155,7 +161,7 @@ def entry_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
     for name, kind in columns.items():
         try:
             if name not in RECORD.names:
-                writers[name] = json_of(kind, nulls=nulls)
+                writers[name] = _json_of(kind, nulls=nulls)
         except ConfigError as error:
             problems.append(f"column {name}: {error}")
     if problems:
@@ -165,3 +171,40 @@ def entry_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
     Client(**client).close()
     rows = _Rows(writers, _KEY in columns, OPERATION in columns, nulls, given.get("loadid"))
     return EntryWriter(given["directory"], client, rows)
+
+
+def _json_of(kind: t.DataType, *, nulls: bool) -> Json:
+    """The function of values of a type; None stays None. ``nulls``: structs have fields that are null.
+
+    Raises ConfigError for a type that JSON has no form of.
+    """
+    write = _writer(kind, nulls)
+    return lambda value: None if value is None else write(value)
+
+
+def _writer(kind: t.DataType, nulls: bool) -> Json:
+    match kind:
+        case t.StringType() | t.BooleanType() | t.IntegralType() | t.DoubleType():
+            return lambda value: value
+        case t.FloatType():  # the number that its shortest digits are, not the nearest one in binary
+            return lambda value: float(str(np.float32(value)))
+        case t.DecimalType():
+            return lambda value: f"{value:f}"
+        case t.BinaryType():
+            return lambda value: b64encode(value).decode()
+        case t.TimestampType():
+            return lambda value: value.astimezone(UTC).isoformat()
+        case t.DateType() | t.TimestampNTZType():
+            return lambda value: value.isoformat()
+        case t.ArrayType():
+            item = _json_of(kind.elementType, nulls=nulls)
+            return lambda values: [item(value) for value in values]
+        case t.MapType(keyType=t.StringType()):
+            item = _json_of(kind.valueType, nulls=nulls)
+            return lambda pairs: {key: item(value) for key, value in pairs}
+        case t.StructType():
+            fields = {field.name: _json_of(field.dataType, nulls=nulls) for field in kind.fields}
+            return lambda row: {
+                name: write(row[name]) for name, write in fields.items() if nulls or row[name] is not None
+            }
+    raise ConfigError(f"JSON has nothing for type {kind.simpleString()}: cast it to string")

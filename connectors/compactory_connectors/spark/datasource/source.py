@@ -32,18 +32,18 @@ class CompactorySource(DataSource):
         """
         from pyspark.sql.types import StructType
 
-        from .columns import RAW, RECORD, without
+        from .columns import RAW, RECORD
 
         options = self._options()
         if options.raw:
-            return RAW if options.headers else StructType(without(RAW, "headers"))
+            return RAW if options.headers else StructType([column for column in RAW if column.name != "headers"])
         if options.connector is None:
             fields = _inferred(options)
         else:
             from .connector_columns import columns_of_connector
 
             fields = columns_of_connector(options)
-        return StructType([*fields, *without(RECORD, "_value")])
+        return StructType([*fields, *(column for column in RECORD if column.name != "_value")])
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of batches. Raises ConfigError."""

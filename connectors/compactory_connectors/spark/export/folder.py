@@ -1,4 +1,7 @@
-"""The folder of an export, on any file system that Spark reaches: begun, filled, and made an export at last."""
+"""The folder of an export, on any file system that Spark reaches: begun, filled, made an export at last, and read.
+
+Each format has what it needs so that nothing is lost on the way.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,50 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, StructType
 
 from compactory.errors import CompactoryError, ConfigError
 
 from ..file_system import file_system, java, names_in, qualified, read_bytes
+from ..identifier import quoted
 from .manifest import MANIFEST, ExportFile, Manifest, read_manifest
+from .rows import Shape
 
-__all__ = ["ExportFolder"]
+__all__ = ["ExportFolder", "flattened"]
 
 _BEGUN: Final = "_begun.json"
 _UUID: Final = 36  # characters, in the names of the files that one job writes: part-00000-UUID-c000.snappy.parquet
+
+_TIMES: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_CSV: Final = {
+    "header": True,
+    "quote": '"',
+    "escape": '"',
+    "encoding": "UTF-8",
+    "ignoreLeadingWhiteSpace": False,
+    "ignoreTrailingWhiteSpace": False,
+    "nullValue": "",
+    "emptyValue": '""',
+    **_TIMES,  # nothing is null, "" an empty text
+}
+_WRITE: Final[dict[str, dict[str, Any]]] = {
+    "csv": {**_CSV, "lineSep": "\n"},
+    "json": {"ignoreNullFields": False, **_TIMES},
+}
+_READ: Final[dict[str, dict[str, Any]]] = {
+    "csv": {
+        **_CSV,
+        "multiLine": True,
+        "maxCharsPerColumn": -1,
+        "mode": "FAILFAST",
+        "nullValue": "\0",
+        "emptyValue": "",  # null becomes the one, "" the other: they must not be equal
+    },
+    "json": {"mode": "FAILFAST", **_TIMES},
+}
 
 
 class ExportFolder:
@@ -63,6 +99,17 @@ class ExportFolder:
             if _ours(name):
                 self._delete(name)
 
+    def write(self, rows: DataFrame, form: str) -> None:
+        """Add files of this format with these rows."""
+        flattened(rows, form).write.format(form).options(**_WRITE.get(form, {})).mode("append").save(self.path)
+
+    def read(self, manifest: Manifest) -> DataFrame:
+        """The rows of those files that the manifest names, with the columns as they were written."""
+        form = manifest.format
+        files = [f"{self.path.rstrip('/')}/{each.name}" for each in manifest.files]
+        written = flattened(self._spark.createDataFrame([], from_arrow_schema(Shape.of(manifest).schema)), form)
+        return self._spark.read.format(form).options(**_READ.get(form, {})).schema(written.schema).load(files)
+
     def finish(self, manifest: Manifest) -> None:
         """Make it an export: the manifest appears whole, or not at all.
 
@@ -108,3 +155,18 @@ class ExportFolder:
 def _ours(name: str) -> bool:
     """Whether it is the name of something that an export, or Spark for it, has put there."""
     return name.startswith(("part-", "_")) or (name.startswith(".") and name.endswith(".crc"))
+
+
+def flattened(frame: DataFrame, form: str) -> DataFrame:
+    """The columns as this format has them: of text formats binary ones as text, in CSV objects and lists as JSON."""
+    if form not in _WRITE:
+        return frame
+    columns = []
+    for item in frame.schema.fields:
+        column = f.col(quoted(item.name))
+        if isinstance(item.dataType, BinaryType):
+            column = f.try_validate_utf8(column.cast("string"))  # null where it is none: such a record is bad anyway
+        elif form == "csv" and isinstance(item.dataType, StructType | ArrayType):
+            column = f.to_json(column)
+        columns.append(column.alias(item.name))
+    return frame.select(columns)

@@ -13,21 +13,20 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 
+from ..digests import digest_of
 from ..record_batch import in_arrow
 from ..stages import Stages
 from ..topic.extent import Extent, capture
 from ..topic.frame import in_tasks, latest, records, with_validity
-from ..topic.reading import Reading, newest, task
+from ..topic.reading import Reading, newest
 from ..typed.fields import chosen, columns_of, given, in_json, sample, widened
 from ..typed.typed_rows import VALIDITY
-from .files import flattened, write
 from .folder import ExportFolder
 from .increments import begins
 from .manifest import Counts, Export, Manifest
-from .rows import Shape, rows
-from .tally import Tally, tally_of
+from .rows import Shape, Tally, rows, tally_of
 
-__all__ = ["ExportOptions", "as_written", "export"]
+__all__ = ["ExportOptions", "export"]
 
 _LARGE: Final = 5_000_000  # offsets of a partition above which several tasks read it, where there are idle cores
 
@@ -98,7 +97,7 @@ def export(
         left_out=left_out,
         counts=Counts(**{"rows": 0, **tally.counts}),
         bad_records=tuple(tally.places),
-        digest=tally.digest,
+        digest=digest_of(tally.sums),
         files=folder.files(),
     )
     folder.finish(manifest)
@@ -150,7 +149,9 @@ class _Job:
         for _ in range(3):
             made = replace(shape, fields=chosen(shape.fields)[0])
             self.stages.begin(f"exporting topic {self.extent.topic}{again}", self.extent.offsets)
-            tally = self._write(made, apart=apart)
+            counting = tally_of(self.spark)
+            self.folder.write(self._frame(made, counting, apart=apart), self.options.format)
+            tally = counting.value
             self.stages.end()
             wider = shape if shape.given is not None else replace(shape, fields=widened(shape.fields, tally.found))
             columns, left_out = chosen(wider.fields)
@@ -169,12 +170,6 @@ class _Job:
         cores = self.spark.sparkContext.defaultParallelism
         return shape.export is not Export.HISTORY and (largest <= _LARGE or len(self.extent.whole) >= cores)
 
-    def _write(self, shape: Shape, *, apart: bool) -> Tally:
-        tally = tally_of(self.spark)
-        write(self._frame(shape, tally, apart=apart), self.folder.path, self.options.format)
-        found: Tally = tally.value
-        return found
-
     def _frame(self, shape: Shape, tally: Any, *, apart: bool) -> DataFrame:
         make = rows(shape, tally.add)
         if shape.export is Export.HISTORY:
@@ -190,11 +185,4 @@ class _Job:
             memory=self.options.task_memory,
             on_spill=lambda: tally.add(Tally(spills=1)),
         )
-        read = task(reading, newest)
-        return in_tasks(self.spark, reading, lambda numbers: make(read(numbers)), shape.schema)
-
-
-def as_written(records: DataFrame, manifest: Manifest) -> DataFrame:
-    """The rows that an export of this manifest has for these records, one a key, as :func:`files.read` reads them."""
-    shape = Shape.of(manifest)
-    return flattened(in_arrow(records, rows(shape, lambda _: None), shape.schema), manifest.format)
+        return in_tasks(self.spark, reading, lambda batches: make(newest(batches, reading)), shape.schema)

@@ -10,25 +10,29 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark import Accumulator, AccumulatorParam
+from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructType
 
 from compactory.directory import Envelope
 
+from ..digests import Sums, no_sums, sums_of
 from ..record_batch import Batches, Task
 from ..topic.partition_homes import strays
 from ..typed.fields import arrow_schema, columns_of, in_json
 from ..typed.json_columns import Fields
-from ..typed.json_types import settled, spelt
+from ..typed.json_types import merged, settled, spelt
 from ..typed.typed_rows import ERROR, OPERATION, VALIDITY, RowShape, TypedRows
 from .manifest import Export, Manifest, Place
-from .tally import Tally, digest_sums
 
-__all__ = ["Shape", "rows"]
+__all__ = ["Shape", "Tally", "rows", "tally_of"]
+
+_MOST_PLACES: Final = 100  # bad records that are named; further ones are only counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,47 @@ class Shape:
         return pa.schema([*(found if self.given is None else arrow_schema(self.given)), *first, *own])
 
 
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """The counts of tasks. They add up in any order."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    """By the names of :class:`Counts`."""
+    strays: tuple[int, ...] = (0, 0)
+    """Keys that are not where a partitioner puts them, by `partition_homes`: others of theirs may be elsewhere."""
+    spills: int = 0
+    """How often a task handed keys on that may have come again."""
+    places: list[Place] = field(default_factory=list)
+    found: Fields = field(default_factory=dict)
+    sums: Sums = field(default_factory=no_sums)
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            counts=self.counts + other.counts,
+            strays=tuple(map(sum, zip(self.strays, other.strays, strict=True))),
+            spills=self.spills + other.spills,
+            places=sorted([*self.places, *other.places])[:_MOST_PLACES],
+            found=merged(self.found, other.found),
+            sums=self.sums + other.sums,
+        )
+
+
+class _Adding(AccumulatorParam[Tally]):
+    """Adds tallies for Spark."""
+
+    def zero(self, value: Tally) -> Tally:
+        del value
+        return Tally()
+
+    def addInPlace(self, value1: Tally, value2: Tally) -> Tally:  # noqa: N802 (Spark's name)
+        return value1 + value2
+
+
+def tally_of(spark: SparkSession) -> Accumulator[Tally]:
+    """A new tally: tasks call ``add``, the driver asks for ``value``."""
+    return spark.sparkContext.accumulator(Tally(), _Adding())
+
+
 def rows(shape: Shape, count: Callable[[Tally], None]) -> Task:
     """The function of a task: takes records, one a key, and gives rows; calls ``count`` at its end."""
     typed = RowShape(
@@ -127,7 +172,7 @@ def _rows(maker: TypedRows, records: pa.RecordBatch) -> tuple[pa.RecordBatch, Ta
     )
     bad = typed.records.take(pa.array(list(typed.errors), pa.int64()))
     places = _places(bad, typed.errors.values()) + _places(nameless, repeat("the key is not UTF-8"))
-    sums = digest_sums(living.column("key").to_pylist(), living.column("value").to_pylist())
+    sums = sums_of(living.column("key").to_pylist(), living.column("value").to_pylist())
     return typed.rows, Tally(counts=counts, places=places, found=typed.found, sums=sums)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import LiteralString, cast
 
 from psycopg import sql
 
+from compactory_connectors.database.catalogue import verbatim
 from compactory_sql import query
 
 from .loaded_table import LoadedTable
@@ -114,13 +114,13 @@ class LoadSql:
         flag = sql.Identifier(active or "")
         changes = staging_table(self.staged if self.everything else self.changes)
         return {
-            "target": _verbatim(self.table.sql),
+            "target": verbatim(self.table.sql),
             "staged": staging_table(self.staged),
             "changes": changes,
             "key": _COMMA.join(map(sql.Identifier, key)),
             "keys": _COMMA.join(sql.Identifier("t", name) for name in key),
             "columns": _COMMA.join(map(sql.Identifier, self.given)),
-            "match": _all(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
+            "match": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
             "active": _TRUE if active is None else self._active(active),
             "wanted": sql.SQL("s.{} IS NOT FALSE").format(flag) if active in self.given else _TRUE,
             "differs": self._differs(),
@@ -160,15 +160,5 @@ def _assignments(names: Sequence[str]) -> sql.Composed:
     return _COMMA.join(sql.SQL("{0} = s.{0}").format(sql.Identifier(name)) for name in names)
 
 
-def _all(conditions: Iterable[sql.Composable]) -> sql.Composed:
-    return sql.SQL(" AND ").join(conditions)
-
-
 def _texts(side: str, names: Sequence[str]) -> sql.Composed:
     return _COMMA.join(sql.SQL("{}::text").format(sql.Identifier(side, name)) for name in names)
-
-
-def _verbatim(name: str) -> sql.SQL:
-    # The server quoted this name itself.
-    literal: LiteralString = cast("LiteralString", name)  # type: ignore[redundant-cast]  # mypy takes it for str
-    return sql.SQL(literal)

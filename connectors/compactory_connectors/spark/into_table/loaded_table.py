@@ -69,7 +69,7 @@ class LoadedTable:
         return [
             TargetColumn(name=column.name, type=column.type, nullable=not column.not_null)
             for column in self.columns
-            if self._may_fill(column)
+            if column.name in self.key or not (column.made_by_server or column.identity or column.name in self.stamped)
         ]
 
     def column(self, name: str) -> LoadedColumn:
@@ -82,11 +82,6 @@ class LoadedTable:
         return [
             c.name for c in self.columns if c.not_null and not (c.has_default or c.made_by_server or c.name in made)
         ]
-
-    def _may_fill(self, column: LoadedColumn) -> bool:
-        if column.name in self.key:
-            return True
-        return not (column.made_by_server or column.identity or column.name in self.stamped)
 
 
 def find_table(place: Place, name: str, key: Sequence[str] | None, active: str | None) -> LoadedTable:

@@ -80,9 +80,10 @@ class Staging:
         self._locked = True
         self._drop_leftovers()
 
-    def statements(self, columns: Sequence[str]) -> LoadSql:
+    def statements(self, columns: Sequence[str], part: str = "rows") -> LoadSql:
         """The statements of a load with these columns, before anything is staged."""
-        return self._statements("rows", columns)
+        staged, changes = self._name(part), self._name("changes")
+        return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
 
     def stage(self, rows: DataFrame, statements: LoadSql) -> Received:
         """Copy the rows into their table, each once however often tasks are tried, but those that :data:`REJECTED` says
@@ -99,7 +100,7 @@ class Staging:
 
     def stage_keys(self, keys: DataFrame, part: str) -> str:
         """Copy keys into a table of their own; its name."""
-        statements = self._statements(part, self._table.key)
+        statements = self.statements(self._table.key, part)
         self.stage(keys, statements)
         return statements.staged
 
@@ -117,10 +118,6 @@ class Staging:
 
     def _name(self, part: str) -> str:
         return f"{self.stem}_{part}"
-
-    def _statements(self, part: str, columns: Sequence[str]) -> LoadSql:
-        staged, changes = self._name(part), self._name("changes")
-        return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
 
     def forget(self) -> None:
         """Drop what was staged: other rows are to be."""

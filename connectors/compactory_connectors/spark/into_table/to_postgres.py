@@ -7,8 +7,8 @@ nobody saw is known to be done.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final
@@ -247,7 +247,5 @@ class PostgresTarget:
             raise Unreachable("Postgres", lost)
         return Written(counts=done.counts)
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        with postgres_errors(self._place):
-            yield
+    def _errors(self) -> AbstractContextManager[None]:
+        return postgres_errors(self._place)

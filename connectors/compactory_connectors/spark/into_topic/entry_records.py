@@ -95,20 +95,11 @@ class EntryRecords:
         form = "string({})" if held.startswith("decimal") else _WRITTEN.get(held, "{}")
         return f"{form.format(quoted(name))} AS {quoted(name)}"
 
-    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
-        """See :class:`record_maker.Maker`."""
-        position = names.index(self.key_column)
-
-        def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
-            for key in self._values(self.key_column, batch.column(position)):
-                yield None if key is None or isinstance(key, RowError) else _key(key).encode()
-
-        return make
-
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """See :class:`record_maker.Maker`."""
-        encoding, fields = Encoding(self.directory), [*self.types]
+        fields = [name for name in self.types if name in names]
         key_at, positions = fields.index(self.key_column), [names.index(name) for name in fields]
+        encoding = Encoding(self.directory) if len(fields) == len(self.types) else None
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
             values = [self._values(name, batch.column(at)) for name, at in zip(fields, positions, strict=True)]
@@ -130,12 +121,14 @@ def _key(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _entry(encoding: Encoding[Any], key: Any, entry: dict[str, Any]) -> Made:
+def _entry(encoding: Encoding[Any] | None, key: Any, entry: dict[str, Any]) -> Made:
     if key is None:
         return Made(problem="the key is null")
     for name, value in entry.items():
         if isinstance(value, RowError):
             return Made(problem=f"column {name}: {value}")
+    if encoding is None:
+        return Made(_key(key).encode())
     try:
         return Made(*encoding.record(_key(key), entry))
     except WriteRefused as error:

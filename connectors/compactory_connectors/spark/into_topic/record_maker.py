@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from ..record_batch import Batches, in_arrow, of_rows
 
-__all__ = ["Headers", "Made", "Maker", "make_keys", "make_records"]
+__all__ = ["Headers", "Made", "Maker", "make_records"]
 
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
@@ -53,17 +53,16 @@ class Maker(Protocol):
         """A column as tasks are given it, in Spark's SQL."""
         ...
 
-    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
-        """The record keys of batches that have the columns of the key alone; None for a row without one."""
-        ...
-
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
-        """The function of batches with these columns; None for a row of which there is no record."""
+        """The function of batches with these columns; None for a row of which there is no record.
+
+        Of the columns of the key alone it makes the record's key alone.
+        """
         ...
 
 
 def make_records(maker: Maker, rows: DataFrame) -> DataFrame:
-    """Rows with the columns that the maker needs → ``key, value, headers, problem``.
+    """Rows with the columns that the maker needs, or with those of the key → ``key, value, headers, problem``.
 
     A null value is a tombstone; with a problem the key is null.
     """
@@ -75,16 +74,3 @@ def make_records(maker: Maker, rows: DataFrame) -> DataFrame:
             yield of_rows([made for made in make(batch) if made is not None], _MADE)
 
     return in_arrow(rows.selectExpr(*map(maker.written, names)), run, _MADE)
-
-
-def make_keys(maker: Maker, rows: DataFrame) -> DataFrame:
-    """Rows with the columns of the key → their record keys, in ``key``."""
-    names = rows.columns
-
-    def run(batches: Batches) -> Batches:
-        keys = maker.keys(names)
-        for batch in batches:
-            found = [key for key in keys(batch) if key is not None]
-            yield pa.record_batch([pa.array(found, pa.binary())], names=["key"])
-
-    return rows.selectExpr(*map(maker.written, names)).mapInArrow(run, "key binary")

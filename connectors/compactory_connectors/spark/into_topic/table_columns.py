@@ -25,26 +25,13 @@ from compactory_connectors.source.plan.planning import find_plans
 from compactory_connectors.source.plan.table_plan import key_of
 from compactory_connectors.source.postgres.server import Server
 
-from ..column_types import ColumnType, parse_type
+from ..column_types import INTERNAL, ColumnType, parse_type
 
 __all__ = ["described", "type_of", "unwritable"]
 
 log = structlog.get_logger("compactory.spark")
 
-_NAMES: Final = {
-    "smallint": "int2",
-    "integer": "int4",
-    "bigint": "int8",
-    "real": "float4",
-    "double precision": "float8",
-    "boolean": "bool",
-    "character varying": "varchar",
-    "character": "bpchar",
-    "timestamp without time zone": "timestamp",
-    "timestamp with time zone": "timestamptz",
-    "time without time zone": "time",
-}
-"""The names in ``pg_type`` of types that SQL spells otherwise."""
+_NAMES: Final = {name: internal for internal, name in INTERNAL.items()}
 _LENGTHS: Final = {"varchar", "bpchar"}
 _FRACTIONS: Final = {"timestamp", "timestamptz", "time"}
 _WRITTEN: Final = {

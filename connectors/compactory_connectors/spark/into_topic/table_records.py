@@ -16,7 +16,6 @@ from typing import Final, Self, TypeAlias, cast
 import pyarrow as pa
 
 from compactory.errors import ConfigError
-from compactory_connectors.connect.converters import Render
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.source.config.connector import ConnectorConfig
@@ -123,35 +122,25 @@ class TableRecords:
         """See :class:`record_maker.Maker`."""
         return f"{as_postgres(quoted(name), self._kind(name))} AS {quoted(name)}"
 
-    def keys(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[bytes | None]]:
-        """See :class:`record_maker.Maker`."""
-        plan = compile_plan(self.connector, self.table)
-        readers = [(name, text_reader(self._kind(name))) for name in names]
-
-        def make(batch: pa.RecordBatch) -> Iterator[bytes | None]:
-            texts = {name: read(column) for (name, read), column in zip(readers, batch.columns, strict=True)}
-            nothing: list[Text] = [None] * batch.num_rows
-            for row in zip(*(texts.get(name, nothing) for name in plan.columns), strict=True):
-                bad = any(isinstance(text, RowError) for text in row)
-                yield None if bad else _key(plan.render_key, cast("RawRow", row))
-
-        return make
-
     def compiled(self, names: Sequence[str]) -> Callable[[pa.RecordBatch], Iterator[Made | None]]:
         """See :class:`record_maker.Maker`."""
         plan = compile_plan(self.connector, self.table)
-        columns = [(names.index(name), text_reader(self._kind(name))) for name in plan.columns]
-        gone = self._gone(names)
+        whole = set(self.needs) <= set(names)
+        render = plan.render if whole else lambda row: (plan.render_key(row), None)
+        readers = {name: (names.index(name), text_reader(self._kind(name))) for name in plan.columns if name in names}
+        gone = self._gone(names) if whole else _none
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
-            texts = [read(batch.column(position)) for position, read in columns]
+            read = {name: reader(batch.column(position)) for name, (position, reader) in readers.items()}
+            nothing: list[Text] = [None] * batch.num_rows
+            texts = [read.get(name, nothing) for name in plan.columns]
             doubtful = any(RowError in set(map(type, column)) for column in texts)
             for row, absent in zip(zip(*texts, strict=True), gone(batch), strict=True):
                 problem = _problem(row, plan.columns) if doubtful else None
                 if problem is not None:
                     yield Made(problem=problem)
                 else:
-                    yield _record(plan.render_deletion if absent else plan.render, cast("RawRow", row))
+                    yield _record(plan.render_deletion if absent else render, cast("RawRow", row))
 
         return make
 
@@ -162,9 +151,13 @@ class TableRecords:
         """Which rows of a batch are soft-deleted, and so tombstones."""
         delete = self.connector.soft_delete
         if delete is None or not delete.tombstone:
-            return lambda batch: [False] * batch.num_rows
+            return _none
         position = names.index(delete.column)
         return lambda batch: [text == "f" for text in batch.column(position).to_pylist()]
+
+
+def _none(batch: pa.RecordBatch) -> Sequence[bool]:
+    return [False] * batch.num_rows
 
 
 def _problems(plan: RowPlan) -> Iterator[str]:
@@ -198,13 +191,6 @@ def _record(render: Callable[[RawRow], ProducerRecord | None], row: RawRow) -> M
     if written[0] is None:
         return Made(problem="the record's key is null, which a compacted topic refuses")
     return Made(written[0], written[1], _encoded(written[3]) if len(written) == 4 else None)
-
-
-def _key(render: Render, row: RawRow) -> bytes | None:
-    try:
-        return render(row)
-    except RowError:
-        return None  # a row that would have no record either
 
 
 def _encoded(headers: Sequence[tuple[str, str | bytes | None]]) -> Headers:

@@ -29,7 +29,7 @@ from ..target import Differences, Mode, Received, TargetColumn, Written
 from ..topic.extent import Extent
 from ..topic.frame import capture, copies, latest
 from .entry_records import EntryRecords
-from .record_maker import make_keys, make_records
+from .record_maker import make_records
 from .sending import Found, Sending
 from .table_columns import described
 from .table_records import TableRecords
@@ -81,9 +81,9 @@ class KafkaTarget:
         """``topic NAME``."""
         return f"topic {self._directory.topic}"
 
-    @cached_property
+    @property
     def columns(self) -> Sequence[TargetColumn]:
-        """The columns of its records: a load fills all of them. Asked once; :meth:`write` makes sure again.
+        """The columns of its records: a load fills all of them. :meth:`write` makes sure again whose the topic is.
 
         Raises ConfigError, LeaseLost where the topic is a source's, Unreachable.
         """
@@ -95,6 +95,9 @@ class KafkaTarget:
     def key(self) -> Sequence[str]:
         """The columns that decide the record's key."""
         return self._maker.key
+
+    def repeated(self) -> None:
+        """Nothing: a topic keeps no ids of loads."""
 
     def receive(self, rows: DataFrame, mode: Mode) -> Received | None:  # noqa: ARG002  # those of Target
         """Nothing: what a topic would have of them is found by comparing."""
@@ -214,7 +217,7 @@ class KafkaTarget:
                 f"{self.label}: rows were rejected, and what their keys are hangs on more than the key's columns;"
                 " nothing may be removed then: repair the rows, or load with --mode upsert"
             )
-        keys = make_keys(self._maker, spared).distinct()
+        keys = make_records(self._maker, spared).select("key").dropna().distinct()
         return there.join(keys.withColumn("spared", f.lit(True)), "key", "left")
 
     def _refuse(self, tally: Tally, mode: Mode) -> None:

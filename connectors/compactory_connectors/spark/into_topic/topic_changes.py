@@ -175,8 +175,7 @@ class Judge:
     ) -> pa.RecordBatch:
         """The rows to look at one by one; most of a load that was done before are not."""
         keys = batch.column(0)
-        again = batch.num_rows > 0 and (keys[0].as_py() == last or _any(_compute.equal(keys[1:], keys[:-1])))
-        if again:
+        if batch.num_rows and (keys[0].as_py() == last or _compute.any(_compute.equal(keys[1:], keys[:-1])).as_py()):
             return batch
         same = _compute.fill_null(_compute.equal(batch.column(2), batch.column(5)), False)
         count = _compute.sum(same).as_py() or 0
@@ -232,10 +231,6 @@ def _pairs(headers: list[dict[str, Any]] | None) -> Headers | None:
 
 def _place(copy: dict[str, int]) -> tuple[int, int]:
     return copy["partition"], copy["timestamp_ms"]
-
-
-def _any(flags: pa.Array) -> bool:
-    return bool(_compute.any(flags).as_py())
 
 
 def _given(tally: Tally | None, records: list[Outgoing]) -> pa.RecordBatch:

@@ -5,14 +5,12 @@ Every value is text until its field reads it, as ``rules_file`` hands texts on a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Self, TypeAlias
+from typing import Annotated, Any, Final, Literal, Self, TypeAlias
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-
-from compactory.nearest import nearest_or_all
 
 from ..column_types import ColumnType, nearest_type, parse_type
 
@@ -20,7 +18,6 @@ __all__ = ["PLACE", "Check", "ColumnRule", "FileFormat", "Order", "ReadOptions",
 
 PLACE: Final = "\0place"
 """Key of sections that says where they are written, for errors; no key of YAML has this character."""
-_FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _SOURCES = {"from": "source", "expression": "expression", "value": "value"}
 
 
@@ -34,27 +31,11 @@ class FileFormat(StrEnum):
     ORC = "orc"
 
 
-def _flag(text: Any) -> Any:
-    found = _FLAGS.get(text.lower()) if isinstance(text, str) else text
-    if not isinstance(found, bool):
-        raise ValueError("must be true or false")
-    return found
-
-
 def _sign(text: Any) -> Any:
     text = "\t" if text == "\\t" else text
     if isinstance(text, str) and len(text) != 1:
         raise ValueError(f"must be one character, and is {text!r}")
     return text
-
-
-def _choice(*choices: str) -> Callable[[Any], Any]:
-    def choose(text: Any) -> Any:
-        if isinstance(text, str) and text not in choices:
-            raise ValueError(f"{text!r} is not a choice{nearest_or_all(text, choices)}")
-        return text
-
-    return choose
 
 
 def _encoding(text: Any) -> Any:
@@ -88,10 +69,9 @@ def _listed(value: Any) -> Any:
 
 
 Texts: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_listed)]
-Flag: TypeAlias = Annotated[bool, BeforeValidator(_flag)]
 Sign: TypeAlias = Annotated[str, BeforeValidator(_sign)]
 Zone: TypeAlias = Annotated[str, BeforeValidator(_zone)]
-Decimal: TypeAlias = Annotated[str, BeforeValidator(_choice(".", ","))]
+Decimal: TypeAlias = Literal[".", ","]
 
 
 class _Section(BaseModel):
@@ -106,7 +86,7 @@ class _Section(BaseModel):
 class ReadOptions(_Section):
     """How files are read; what is None follows from the files themselves."""
 
-    format: Annotated[FileFormat | None, BeforeValidator(_choice(*FileFormat))] = None
+    format: FileFormat | None = None
     delimiter: Sign = ","
     quote: Sign = '"'
     escape: Sign | None = None
@@ -114,7 +94,7 @@ class ReadOptions(_Section):
     encoding: Annotated[str, BeforeValidator(_encoding)] = "UTF-8"
     header: Texts = ()
     """Names of the columns of CSV files that have no header line."""
-    multiline: Flag | None = None
+    multiline: bool | None = None
     """Whether quoted text may hold line ends; None: large files are looked through first."""
     nulls: Texts = ()
     """Texts that stand for null beside an empty field without quotes."""
@@ -150,10 +130,10 @@ class ColumnRule(_Section):
     value: str | None = None
     """The same for each row."""
     type: Annotated[ColumnType | None, BeforeValidator(_type)] = None
-    required: Flag = False
-    optional: Flag = False
+    required: bool = False
+    optional: bool = False
     """The source need not have the column."""
-    trim: Flag = False
+    trim: bool = False
     nulls: Texts = ()
     default: str | None = None
     """In place of null."""

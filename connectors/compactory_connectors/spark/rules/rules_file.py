@@ -6,6 +6,7 @@ and digits, and neither a truth value, a date nor a number, as they would be to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +28,8 @@ _At: TypeAlias = tuple[str | int, ...]
 _SECTIONS: Final[Mapping[str, type[BaseModel]]] = {"read": ReadOptions, "columns": ColumnRule, "checks": Check}
 _SAID: Final = {
     "string_type": "must be text",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
     "model_type": "must be a section of NAME: VALUE",
     "model_attributes_type": "must be a section of NAME: VALUE",
     "dict_type": "must be a section of NAME: VALUE",
@@ -92,6 +95,9 @@ class _Reader:
         """Add a problem that pydantic found."""
         at, kind = error["loc"], error["type"]
         said = _SAID.get(kind) or str(error.get("ctx", {}).get("error", error["msg"]))
+        if kind in {"enum", "literal_error"}:
+            choices = re.findall("'(.+?)'", error["ctx"]["expected"])
+            said = f"{error['input']!r} is not a choice{nearest_or_all(str(error['input']), choices)}"
         if kind == "extra_forbidden":
             section = _SECTIONS.get(at[0], Rules) if len(at) > 1 else Rules
             section = Reference if "reference" in at[1:-1] else section

@@ -27,6 +27,7 @@ _DRIVERS: Final = {
     "oracle": "oracle.jdbc.OracleDriver",
     "db2": "com.ibm.db2.jcc.DB2Driver",
 }
+"""Spark finds no driver by itself that came with its own jars."""
 _JDBC: Final = {
     "preferTimestampNTZ": "true",  # else times without a zone are taken for those of the machine that Spark runs on
     "fetchsize": "10000",  # else some drivers, Postgres' among them, hold the whole table in memory
@@ -60,17 +61,12 @@ def read_files(
 
 def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
     """A table, view or parenthesised query behind JDBC. Raises ConfigError where there is none, Unreachable."""
-    options = {"url": url, "dbtable": table, **_JDBC, **_driver(url), **properties}
+    driver = _DRIVERS.get(url.split(":")[1]) if url.count(":") > 1 else None
+    options = {"url": url, "dbtable": table, **_JDBC, **({"driver": driver} if driver else {}), **properties}
     remedy = "--table is a table that the user of the URL may read, or a query in parentheses"
     with misfits(f"--table {table}", remedy):
         frame = spark.read.format("jdbc").options(**options).load()
     return _part(frame, f"table {table}", located=None)
-
-
-def _driver(url: str) -> dict[str, str]:
-    """Spark finds no driver by itself that came with its own jars."""
-    name = _DRIVERS.get(url.split(":")[1]) if url.count(":") > 1 else None
-    return {"driver": name} if name is not None else {}
 
 
 def _reader(spark: SparkSession, kind: FileFormat) -> DataFrameReader:

@@ -90,20 +90,16 @@ def _named(spark: SparkSession, source: str) -> list[SourceFile]:
 
 
 def _below(system: Any, status: Any) -> list[SourceFile]:
-    if not status.isDirectory():
-        return [] if status.getPath().getName().startswith(_LEFT_OUT) else [_file(status)]
-    root, files = status.getPath(), system.listFiles(status.getPath(), True)
-    found = []
+    """The files below a folder, or the file itself."""
+    root, found = status.getPath(), []
+    above = str((root if status.isDirectory() else root.getParent()).toString())
+    files = system.listFiles(root, True)
     while files.hasNext():
         item = files.next()
-        below = item.getPath().toString().removeprefix(root.toString()).split("/")
-        if not any(part.startswith(_LEFT_OUT) for part in below):
-            found.append(_file(item))
+        path = str(item.getPath().toString())
+        if not any(part.startswith(_LEFT_OUT) for part in path.removeprefix(above).split("/")):
+            found.append(SourceFile(path=path, size=int(item.getLen())))
     return found
-
-
-def _file(status: Any) -> SourceFile:
-    return SourceFile(path=str(status.getPath().toString()), size=int(status.getLen()))
 
 
 def format_of(files: Sequence[SourceFile], given: FileFormat | None) -> FileFormat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
@@ -55,6 +55,11 @@ class Extent:
             for number, end in sorted(self.ends.items())
             if self.starts[number] < end
         ]
+
+    def tail(self, offsets: int) -> list[Span]:
+        """The last so many offsets of the largest partition; no span where the topic is empty."""
+        largest = sorted(self.whole, key=lambda span: span.start - span.end)[:1]
+        return [replace(span, start=max(span.start, span.end - offsets)) for span in largest]
 
     def behind(self, positions: Mapping[int, int]) -> int:
         """The number of offsets between these next offsets and the ends."""

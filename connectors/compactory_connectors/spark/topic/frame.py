@@ -8,9 +8,9 @@ from pyspark.sql import functions as f
 
 from compactory.kafka.client import Kafka
 
-from ..record_batch import Task, in_arrow
+from ..record_batch import Batches, Task, in_arrow
 from .extent import Extent, capture
-from .reading import SCHEMA, Keep, Reading, every, newest, task
+from .reading import SCHEMA, Reading, newest, read_span, tuned
 
 __all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records", "with_validity"]
 
@@ -26,7 +26,7 @@ def latest(
 
     Lazy: every action reads the topic again, within the same offsets; call ``extent.check(kafka)`` after the last one.
     """
-    found = _of_partitions(_frame(spark, kafka, extent, newest, pieces))
+    found = _of_partitions(spark, kafka, extent, pieces)
     newer = f.struct("timestamp_ms", "partition")
     among = f.max_by(f.struct("value", "partition", "offset", "timestamp_ms"), newer).alias("it")
     found = found.groupBy("key").agg(among).select("key", "it.*")
@@ -38,7 +38,7 @@ def copies(spark: SparkSession, kafka: Kafka, extent: Extent) -> DataFrame:
 
     A key whose newest record is a tombstone is there, with a null value, while it has such a copy elsewhere.
     """
-    found = _of_partitions(_frame(spark, kafka, extent, newest, None))
+    found = _of_partitions(spark, kafka, extent, None)
     value = f.max_by(f.struct("value"), f.struct("timestamp_ms", "partition")).getField("value").alias("value")
     alive = f.when(f.col("value").isNotNull(), f.struct("partition", "timestamp_ms"))
     return found.groupBy("key").agg(value, f.collect_list(alive).alias("copies")).where("size(copies) > 0")
@@ -49,7 +49,8 @@ def records(spark: SparkSession, kafka: Kafka, extent: Extent, *, committed: boo
 
     Without ``committed`` also those of transactions that are open or were aborted.
     """
-    return _frame(spark, kafka, extent, every, None, committed=committed)
+    reading = _reading(spark, kafka, extent, None, committed=committed)
+    return in_tasks(spark, reading, lambda batches: batches, SCHEMA)
 
 
 def with_validity(records: DataFrame, first: str, last: str, *, time: str, prefix: str = "") -> DataFrame:
@@ -68,21 +69,30 @@ def with_validity(records: DataFrame, first: str, last: str, *, time: str, prefi
     return found.withColumn(last, f.lead(first).over(by_time))
 
 
-def _of_partitions(read: DataFrame) -> DataFrame:
+def _of_partitions(spark: SparkSession, kafka: Kafka, extent: Extent, pieces: int | None) -> DataFrame:
     """The newest record of each key in each partition, where the later offset counts, whatever its timestamp says."""
+    reading = _reading(spark, kafka, extent, pieces)
+    read = in_tasks(spark, reading, lambda batches: newest(batches, reading), SCHEMA)
     its = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
     return read.repartition("key").groupBy("key", "partition").agg(its).select("key", "partition", "it.*")
 
 
-def _frame(
-    spark: SparkSession, kafka: Kafka, extent: Extent, keep: Keep, pieces: int | None, *, committed: bool = True
-) -> DataFrame:
+def _reading(
+    spark: SparkSession, kafka: Kafka, extent: Extent, pieces: int | None, *, committed: bool = True
+) -> Reading:
     spans = extent.spans(pieces or spark.sparkContext.defaultParallelism)
-    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans, committed=committed)
-    return in_tasks(spark, reading, task(reading, keep), SCHEMA)
+    return Reading(properties=kafka.properties(), topic=extent.topic, spans=spans, committed=committed)
 
 
-def in_tasks(spark: SparkSession, reading: Reading, made: Task, schema: pa.Schema) -> DataFrame:
-    """The rows that a task for each span makes; one task with nothing to do where there is no span."""
+def in_tasks(spark: SparkSession, reading: Reading, make: Task, schema: pa.Schema) -> DataFrame:
+    """The rows that tasks make of records, one for each span; one task with nothing to do where there is no span."""
+
+    def run(numbers: Batches) -> Batches:
+        with tuned():
+            for batch in numbers:
+                for number in batch.column(0).to_pylist():
+                    if number < len(reading.spans):
+                        yield from make(read_span(reading, reading.spans[number]))
+
     tasks = len(reading.spans) or 1
-    return in_arrow(spark.range(0, tasks, 1, tasks), made, schema)
+    return in_arrow(spark.range(0, tasks, 1, tasks), run, schema)

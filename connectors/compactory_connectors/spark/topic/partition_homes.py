@@ -16,7 +16,6 @@ __all__ = ["strays"]
 
 _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
-_Numbers = npt.NDArray[np.uint32]
 
 
 def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, int]:
@@ -33,30 +32,23 @@ def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, 
     java = 0
     for length in np.unique(lengths):
         starts = bounds[:-1][lengths == length]
-        letters = text[starts[:, None] + np.arange(length)].astype(np.uint32)
+        letters = text[starts[:, None] + np.arange(length)]
         java += int(np.count_nonzero((_murmur2(letters) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions) != partition))
     hashes = np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
     native = int(np.count_nonzero(hashes % np.uint32(partitions) != partition))
     return java, native
 
 
-def _murmur2(letters: _Numbers) -> _Numbers:
+def _murmur2(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
     """The hashes of keys of one length; a row each."""
     rows, length = letters.shape
-    whole = length & ~3
+    words = np.pad(letters, ((0, 0), (0, -length % 4))).view("<u4")
     found = np.full(rows, _SEED ^ np.uint32(length), np.uint32)
-    for start in range(0, whole, 4):
-        part = _little_endian(letters[:, start : start + 4]) * _M
+    for number in range(length // 4):
+        part = words[:, number] * _M
         part = (part ^ (part >> np.uint32(24))) * _M
         found = (found * _M) ^ part
-    if length > whole:
-        found = (found ^ _little_endian(letters[:, whole:])) * _M
+    if length % 4:
+        found = (found ^ words[:, -1]) * _M
     found = (found ^ (found >> np.uint32(13))) * _M
     return found ^ (found >> np.uint32(15))
-
-
-def _little_endian(letters: _Numbers) -> _Numbers:
-    found = np.zeros(len(letters), np.uint32)
-    for place in range(letters.shape[1]):
-        found |= letters[:, place] << np.uint32(8 * place)
-    return found

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +21,17 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaException, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
 
-from ..record_batch import Batches, Task, of_columns
+from ..record_batch import Batches, of_columns
 from .extent import Span
 
 __all__ = [
     "HEADERS",
     "SCHEMA",
-    "Keep",
     "Reading",
-    "every",
     "in_rows",
     "newest",
     "newest_of",
     "read_span",
-    "task",
     "tuned",
 ]
 
@@ -55,8 +52,6 @@ _HELD: Final = 256 << 20  # bytes of keys and values before versions are dropped
 _MESSAGES: Final = 2000  # as the store takes at a time
 _STALL: Final = 60.0  # seconds without any progress after which a task fails
 
-Keep: TypeAlias = Callable[[Batches, "Reading"], Batches]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -75,19 +70,6 @@ class Reading:
     """With a column ``headers``; needs ``keyless``."""
     on_spill: Callable[[], None] | None = None
     """Called when it does: a key may come again then."""
-
-
-def task(reading: Reading, keep: Keep) -> Task:
-    """The function of a task: takes numbers of spans, gives records."""
-
-    def read(numbers: Batches) -> Batches:
-        with tuned():
-            for batch in numbers:
-                for number in batch.column(0).to_pylist():
-                    if number < len(reading.spans):
-                        yield from keep(read_span(reading, reading.spans[number]), reading)
-
-    return read
 
 
 @contextmanager
@@ -136,11 +118,6 @@ def newest_of(partitions: Iterable[Batches]) -> Batches:
         return
     stamps, numbers = (np.concatenate([batch.column(name) for batch in held]) for name in ("timestamp_ms", "partition"))
     yield from _last(held, np.lexsort((numbers, stamps)))
-
-
-def every(batches: Batches, _reading: Reading) -> Batches:
-    """Every record."""
-    return batches
 
 
 def _last(batches: Sequence[pa.RecordBatch], order: np.ndarray | None = None) -> Batches:

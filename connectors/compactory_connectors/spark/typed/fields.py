@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 
 from ..identifier import quoted
-from ..topic.extent import Extent
+from ..topic.extent import Extent, Span
 from ..topic.reading import Reading, read_span
 from .json_columns import Fields, JsonReader
 from .json_types import fields_of, merged
@@ -80,26 +80,25 @@ def _in_json(name: str, kind: t.DataType) -> pa.DataType:
 
 def sample(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
     """The fields of some of the newest values. Raises ConfigError where they are no JSON at all."""
-    largest = sorted(extent.whole, key=lambda span: span.start - span.end)[:1]
-    spans = [replace(each, start=max(each.start, each.end - _SAMPLED)) for each in largest]
-    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=spans)
-    batches = [batch for span in spans for batch in read_span(reading, span)]
-    values = [value for batch in batches for value in batch.column("value").drop_null().to_pylist()]
+    values = [*chain.from_iterable(_values(kafka, extent.topic, extent.tail(_SAMPLED)))]
     _check(values, extent.topic)
     return JsonReader(directory.envelope, directory.active).parse(values, {}).found
 
 
 def infer(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
     """The fields of all values, each of the type that holds every value of it. Raises ConfigError as `sample` does."""
-    reading = Reading(properties=kafka.properties(), topic=extent.topic, spans=extent.whole)
     reader = JsonReader(directory.envelope, directory.active)
     fields: Fields = {}
-    for span in extent.whole:
-        for batch in read_span(reading, span):
-            values = batch.column("value").drop_null().to_pylist()
-            _check(values, extent.topic)
-            fields = widened(fields, reader.parse(values, fields).found)
+    for values in _values(kafka, extent.topic, extent.whole):
+        _check(values, extent.topic)
+        fields = widened(fields, reader.parse(values, fields).found)
     return fields
+
+
+def _values(kafka: Kafka, topic: str, spans: Sequence[Span]) -> Iterator[list[bytes]]:
+    reading = Reading(properties=kafka.properties(), topic=topic, spans=spans)
+    for batch in chain.from_iterable(read_span(reading, span) for span in spans):
+        yield batch.column("value").drop_null().to_pylist()
 
 
 def _check(values: Sequence[bytes], topic: str) -> None:

@@ -101,7 +101,8 @@ class TypedRows:
         found = {"_key": self._keys(records, told)}
         self._refuse_unsaid(records, told)
         found |= {name: column.take(taken) for name, column in columns.items()}
-        found[ERROR] = _texts(told, len(lives))
+        said = [told.get(row) for row in range(len(lives))] if told else pa.nulls(len(lives))
+        found[ERROR] = pa.array(said, pa.string())
         if OPERATION in self._shape.schema.names:
             found[OPERATION] = pa.array(np.where(lives, "put", "delete"), pa.string())
         rows = [found[name] if name in found else _own(records, name) for name in self._shape.schema.names]
@@ -161,7 +162,3 @@ def _own(records: pa.RecordBatch, name: str) -> pa.Array:
     if name == "_timestamp":
         return times(records)
     return _moments(records.column(name)) if name in VALIDITY else records.column(_OF_RECORDS[name])
-
-
-def _texts(told: Mapping[int, str], rows: int) -> pa.Array:
-    return pa.array([told.get(row) for row in range(rows)], pa.string()) if told else pa.nulls(rows, pa.string())

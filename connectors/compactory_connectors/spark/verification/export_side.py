@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -23,13 +23,13 @@ from compactory.lookup.digest import range_of
 from compactory_connectors.source.reconcile.checker import Finding
 from compactory_connectors.source.reconcile.progress import Progress, untold
 
-from ..export.files import read
-from ..export.folder import ExportFolder
+from ..export.folder import ExportFolder, flattened
 from ..export.increments import tombstones_kept
-from ..export.job import as_written
 from ..export.manifest import Export, Manifest
+from ..export.rows import Shape, rows
 from ..failures import spark_failures
 from ..identifier import quoted
+from ..record_batch import in_arrow
 from .side import Differing, SideOutcome
 from .topic_states import TopicStates
 
@@ -51,12 +51,7 @@ class _Files:
 
 
 def compare_export(
-    topic: TopicStates,
-    kafka: Kafka,
-    path: str,
-    *,
-    most: int = 20,
-    progress: Progress = untold,
+    topic: TopicStates, kafka: Kafka, path: str, *, most: int = 20, progress: Progress = untold
 ) -> SideOutcome:
     """Compare an export with its topic; ``most`` differing keys are shown.
 
@@ -69,11 +64,11 @@ def compare_export(
             with spark_failures():
                 files = _opened(topic, path, kept)
         except CompactoryError as error:
-            seconds = time.monotonic() - began
-            lasting = not error.retryable
-            return SideOutcome(kind="export", place=path, failure=str(error), lasting=lasting, seconds=seconds)
-        progress(f"export {path}", files.manifest.counts.rows)
-        return _outcome(topic, kafka, files, *_compared(topic, files, kept), most, began)
+            found = SideOutcome(kind="export", place=path, failure=str(error), lasting=not error.retryable)
+        else:
+            progress(f"export {path}", files.manifest.counts.rows)
+            found = _outcome(topic, kafka, files, kept, most)
+    return replace(found, seconds=time.monotonic() - began)
 
 
 def _opened(topic: TopicStates, path: str, kept: ExitStack) -> _Files:
@@ -94,7 +89,7 @@ def _opened(topic: TopicStates, path: str, kept: ExitStack) -> _Files:
             f"{path}: {len(odd)} files are not those of its manifest, which were added, lost or changed in size:"
             f" {', '.join(odd[:3])}; export again"
         )
-    rows = read(topic.spark, path, manifest)
+    rows = folder.read(manifest)
     its = _digested(rows).groupBy("key").agg(f.min("digest").alias("theirs"), f.count("digest").alias("times"))
     kept.callback(its.persist().unpersist)
     stored = its.agg(f.sum("times")).first()
@@ -110,12 +105,13 @@ def _digested(rows: DataFrame) -> DataFrame:
 
 
 def _expected(topic: TopicStates, manifest: Manifest) -> DataFrame:
-    """The rows that the export should have."""
+    """The rows that the export should have, as :meth:`ExportFolder.read` reads them."""
     latest = topic.at(manifest.ends)
     if manifest.export is Export.CHANGES:
         starts = [f.when(f.col("partition") == number, start) for number, start in manifest.starts.items()]
         latest = latest.where(f.col("offset") >= f.coalesce(*starts, f.lit(0)))
-    return as_written(latest, manifest)
+    shape = Shape.of(manifest)
+    return flattened(in_arrow(latest, rows(shape, lambda _: None), shape.schema), manifest.format)
 
 
 def _compared(topic: TopicStates, files: _Files, kept: ExitStack) -> tuple[int, dict[bytes, Finding]]:
@@ -136,16 +132,9 @@ def _finding(ours: bytes | None, theirs: bytes | None) -> Finding:
     return Finding.MISSING if theirs is None else Finding.DIFFERENT
 
 
-def _outcome(
-    topic: TopicStates,
-    kafka: Kafka,
-    files: _Files,
-    rows: int,
-    suspects: dict[bytes, Finding],
-    most: int,
-    began: float,
-) -> SideOutcome:
+def _outcome(topic: TopicStates, kafka: Kafka, files: _Files, kept: ExitStack, most: int) -> SideOutcome:
     manifest = files.manifest
+    count, suspects = _compared(topic, files, kept)
     since = topic.touched(manifest.ends, suspects)
     old = bool(suspects) and time.time() * 1000 - manifest.captured_ms > tombstones_kept(kafka, topic.topic)
     forgotten = {key for key, its in suspects.items() if its is Finding.EXTRA and old} - since
@@ -158,7 +147,7 @@ def _outcome(
         place=files.path,
         positions=manifest.ends,
         behind=topic.extent.behind(manifest.ends),
-        expected=rows,
+        expected=count,
         stored=files.stored,
         ranges=len({range_of(key) for key in suspects}),
         findings=Counter(stays.values()),
@@ -166,7 +155,6 @@ def _outcome(
             Differing(key=key, finding=stays[key], expected=expected.get(key), found=found.get(key)) for key in shown
         ],
         notes=list(_notes(len(since), len(forgotten), len(suspects))),
-        seconds=time.monotonic() - began,
     )
 
 

@@ -81,7 +81,7 @@ def read_digest(answer: Mapping[str, Any]) -> StoreDigest:
         callable=said["decode"] == "callable",
         topic_id=answer["topic_id"],
         positions={int(number): position for number, position in answer["positions"].items()},
-        digest=DirectoryDigest([_range(each) for each in answer["ranges"]]),
+        digest=DirectoryDigest([RangeDigest.read(each["count"], each["digest"]) for each in answer["ranges"]]),
         bad=answer["bad"],
     )
 
@@ -97,11 +97,6 @@ def read_record(line: Mapping[str, Any]) -> StoreRecord:
         bad=line["bad"],
         value=_bytes(line, "value"),
     )
-
-
-def _range(shown: Mapping[str, Any]) -> RangeDigest:
-    both = int(shown["digest"], 16)
-    return RangeDigest(shown["count"], both >> 64, both % (1 << 64))
 
 
 def _bytes(line: Mapping[str, Any], name: str) -> bytes | None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
-
-from pyspark.sql import DataFrame
 
 from compactory.errors import CompactoryError
 from compactory.lookup.digest import DirectoryDigest, range_of
@@ -41,20 +39,6 @@ class Mine(NamedTuple):
     state: str
 
 
-@dataclass(slots=True, kw_only=True)
-class _Compared:
-    """The results so far."""
-
-    first: StoreDigest
-    behind: int
-    expected: int
-    bad: int
-    ranges: int = 0
-    cut: bool = False
-    """More keys differ than are looked at."""
-    findings: dict[bytes, Finding] = field(default_factory=dict)
-
-
 def compare_store(
     topic: TopicStates,
     store: RunningStore,
@@ -69,12 +53,12 @@ def compare_store(
     Raises what reading the topic raises; what the store answers wrong, or not at all, is in the outcome.
     """
     began = time.monotonic()
+    comparison = _Comparison(topic=topic, store=store, name=directory, progress=progress)
     try:
-        compared = _compare(topic, store, directory, wait, progress)
-        return _shown(topic, store, directory, compared, most, time.monotonic() - began)
+        found = comparison.run(began + wait, most)
     except _StoreFailed as failed:
-        seconds = time.monotonic() - began
-        return SideOutcome(kind="store", place=store.place, failure=str(failed), seconds=seconds)
+        found = SideOutcome(kind="store", place=store.place, failure=str(failed))
+    return replace(found, seconds=time.monotonic() - began)
 
 
 class _StoreFailed(CompactoryError):
@@ -97,74 +81,112 @@ def finding_of(mine: Mine | None, its: StoreRecord | None) -> Finding | None:
     return Finding.DIFFERENT
 
 
-def _compare(topic: TopicStates, store: RunningStore, directory: str, wait: float, progress: Progress) -> _Compared:
-    deadline = time.monotonic() + wait
-    found = _digest(topic, store, directory)
-    progress(f"store {store.place}", found.digest.total.count)
-    frame = topic.at(found.positions)
-    digest, bad = digest_held(frame, found.directory)
-    behind = topic.extent.behind(found.positions)
-    compared = _Compared(first=found, behind=behind, expected=digest.total.count, bad=max(bad, found.bad))
-    ranges = digest.differing(found.digest)
-    compared.ranges = len(ranges)
-    suspects = _suspects(frame, found, digest, store, ranges, progress)
-    compared.cut = len(suspects) >= _MOST
-    while suspects:
-        changing = topic.touched(found.positions, suspects)
-        compared.findings |= {key: its for key, its in suspects.items() if key not in changing}
-        if compared.cut and not compared.findings:
-            raise _StoreFailed(f"{len(suspects):,} keys differ or more, all of them written just now; compare again")
-        if not changing or compared.cut:
-            return compared
-        if time.monotonic() > deadline:
-            compared.findings |= dict.fromkeys(changing, Finding.CHANGING)
-            return compared
-        time.sleep(_PAUSE)
-        progress("keys being written", len(changing))
-        found = _digest(topic, store, directory)
-        frame = topic.at(found.positions)
-        again = _suspects(frame, found, digest, store, sorted({range_of(key) for key in changing}), progress)
-        suspects = {key: its for key, its in again.items() if key in changing}
-    return compared
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Comparison:
+    """A directory of a store, by the ``name`` that the store has for it, beside its topic."""
 
+    topic: TopicStates
+    store: RunningStore
+    name: str
+    progress: Progress
 
-def _digest(topic: TopicStates, store: RunningStore, directory: str) -> StoreDigest:
-    """The store's digest; the topic's ends are looked at after it."""
-    with _asked():
-        found = read_digest(store.digest(directory))
-    extent = topic.look()
-    if found.directory.topic != topic.topic or extent.topic_id not in (None, found.topic_id or extent.topic_id):
-        what = f"topic {found.directory.topic!r}" + (f" of id {found.topic_id}" if found.topic_id else "")
-        raise _StoreFailed(
-            f"its directory {directory!r} is read from {what}, not from {topic.topic!r} of id {extent.topic_id}"
+    def run(self, deadline: float, most: int) -> SideOutcome:
+        """The outcome but for how long it took. Keys that are being written are looked at up to the deadline."""
+        first = self._digest()
+        self.progress(f"store {self.store.place}", first.digest.total.count)
+        digest, bad = digest_held(self.topic.at(first.positions), first.directory)
+        behind = self.topic.extent.behind(first.positions)
+        ranges = digest.differing(first.digest)
+        suspects = self._suspects(first, digest, ranges)
+        cut = len(suspects) >= _MOST
+        findings = self._settled(first, digest, suspects, deadline, cut=cut)
+        return SideOutcome(
+            kind="store",
+            place=self.store.place,
+            positions=first.positions,
+            behind=behind,
+            expected=digest.total.count,
+            stored=first.digest.total.count,
+            bad=max(bad, first.bad),
+            ranges=len(ranges),
+            findings=Counter(findings.values()),
+            differences=self._differences(findings, most),
+            notes=list(_notes(first, len(findings), cut=cut)),
         )
-    return found
 
+    def _settled(
+        self,
+        found: StoreDigest,
+        ours: DirectoryDigest,
+        suspects: Mapping[bytes, Finding],
+        deadline: float,
+        *,
+        cut: bool,
+    ) -> dict[bytes, Finding]:
+        """The suspects that differ for good, and those that are still being written at the deadline."""
+        findings: dict[bytes, Finding] = {}
+        while suspects:
+            changing = self.topic.touched(found.positions, suspects)
+            findings |= {key: its for key, its in suspects.items() if key not in changing}
+            if cut and not findings:
+                raise _StoreFailed(
+                    f"{len(suspects):,} keys differ or more, all of them written just now; compare again"
+                )
+            if not changing or cut:
+                break
+            if time.monotonic() > deadline:
+                return findings | dict.fromkeys(changing, Finding.CHANGING)
+            time.sleep(_PAUSE)
+            self.progress("keys being written", len(changing))
+            found = self._digest()
+            again = self._suspects(found, ours, sorted({range_of(key) for key in changing}))
+            suspects = {key: its for key, its in again.items() if key in changing}
+        return findings
 
-def _suspects(
-    frame: DataFrame,
-    found: StoreDigest,
-    ours: DirectoryDigest,
-    store: RunningStore,
-    ranges: Sequence[int],
-    progress: Progress,
-) -> dict[bytes, Finding]:
-    """The keys of these ranges that are not equal; not all of them where there are too many."""
-    suspects: dict[bytes, Finding] = {}
-    for some in _grouped(found.digest, ours, ranges):
-        rows = list_held(frame, found.directory, some).collect()
-        mine = {bytes(row[0]): Mine(bytes(row[1]), row[2]) for row in rows}
-        for record in _records(store, found.directory.name, some):
-            kind = finding_of(mine.pop(record.key, None), record)
-            if kind is not None:
-                suspects[record.key] = kind
-        for key, its in mine.items():
-            if finding_of(its, None) is not None:
-                suspects[key] = Finding.MISSING
-        progress("differing keys", len(suspects))
-        if len(suspects) >= _MOST:
-            break
-    return suspects
+    def _digest(self) -> StoreDigest:
+        """The store's digest; the topic's ends are looked at after it."""
+        with _asked():
+            found = read_digest(self.store.digest(self.name))
+        extent = self.topic.look()
+        if found.directory.topic != extent.topic or extent.topic_id not in (None, found.topic_id or extent.topic_id):
+            what = f"topic {found.directory.topic!r}" + (f" of id {found.topic_id}" if found.topic_id else "")
+            raise _StoreFailed(
+                f"its directory {self.name!r} is read from {what}, not from {extent.topic!r} of id {extent.topic_id}"
+            )
+        return found
+
+    def _suspects(self, found: StoreDigest, ours: DirectoryDigest, ranges: Sequence[int]) -> dict[bytes, Finding]:
+        """The keys of these ranges that are not equal; not all of them where there are too many."""
+        suspects: dict[bytes, Finding] = {}
+        for some in _grouped(found.digest, ours, ranges):
+            rows = list_held(self.topic.at(found.positions), found.directory, some).collect()
+            mine = {bytes(row[0]): Mine(bytes(row[1]), row[2]) for row in rows}
+            for record in self._records(some):
+                kind = finding_of(mine.pop(record.key, None), record)
+                if kind is not None:
+                    suspects[record.key] = kind
+            suspects |= dict.fromkeys((key for key, its in mine.items() if its.state == HELD), Finding.MISSING)
+            self.progress("differing keys", len(suspects))
+            if len(suspects) >= _MOST:
+                break
+        return suspects
+
+    def _records(self, ranges: Collection[int], *, values: bool = False) -> Iterator[StoreRecord]:
+        with _asked():
+            yield from map(read_record, self.store.digest_records(self.name, ranges, values=values))
+
+    def _differences(self, findings: Mapping[bytes, Finding], most: int) -> list[Differing]:
+        """The first keys that differ for good, with their values."""
+        staying = sorted(key for key, finding in findings.items() if finding.stays)[:most]
+        if not staying:
+            return []
+        expected = self.topic.values(self.topic.extent.ends, staying)
+        records = self._records(sorted({range_of(key) for key in staying}), values=True)
+        found = {record.key: record.value for record in records if record.key in findings}
+        return [
+            Differing(key=key, finding=findings[key], expected=expected.get(key), found=found.get(key))
+            for key in staying
+        ]
 
 
 def _grouped(theirs: DirectoryDigest, ours: DirectoryDigest, ranges: Sequence[int]) -> Iterator[list[int]]:
@@ -182,50 +204,11 @@ def _grouped(theirs: DirectoryDigest, ours: DirectoryDigest, ranges: Sequence[in
         yield group
 
 
-def _records(
-    store: RunningStore, directory: str, ranges: Collection[int], *, values: bool = False
-) -> Iterator[StoreRecord]:
-    with _asked():
-        for line in store.digest_records(directory, ranges, values=values):
-            yield read_record(line)
-
-
-def _shown(
-    topic: TopicStates, store: RunningStore, directory: str, compared: _Compared, most: int, seconds: float
-) -> SideOutcome:
-    staying = sorted(key for key, finding in compared.findings.items() if finding.stays)[:most]
-    expected = topic.values(topic.extent.ends, staying) if staying else {}
-    found: dict[bytes, bytes | None] = {}
-    if staying:
-        wanted = set(staying)
-        ranges = sorted({range_of(key) for key in staying})
-        found = {each.key: each.value for each in _records(store, directory, ranges, values=True) if each.key in wanted}
-    return SideOutcome(
-        kind="store",
-        place=store.place,
-        positions=compared.first.positions,
-        behind=compared.behind,
-        expected=compared.expected,
-        stored=compared.first.digest.total.count,
-        bad=compared.bad,
-        ranges=compared.ranges,
-        findings=Counter(compared.findings.values()),
-        differences=[
-            Differing(key=key, finding=compared.findings[key], expected=expected.get(key), found=found.get(key))
-            for key in staying
-        ],
-        notes=_notes(compared),
-        seconds=seconds,
-    )
-
-
-def _notes(compared: _Compared) -> list[str]:
-    notes = []
-    if compared.first.callable:
-        notes.append("its values are checked by a function of its own: which records are bad is known there alone")
-    if compared.cut:
-        notes.append(f"{len(compared.findings):,} keys differ or more; no more were looked at")
-    return notes
+def _notes(store: StoreDigest, differing: int, *, cut: bool) -> Iterator[str]:
+    if store.callable:
+        yield "its values are checked by a function of its own: which records are bad is known there alone"
+    if cut:
+        yield f"{differing:,} keys differ or more; no more were looked at"
 
 
 @contextmanager
