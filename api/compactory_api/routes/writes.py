@@ -13,8 +13,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
-from compactory.mastered.batch import failure
-from compactory.mastered.operation import Kind, Operation, Written
+from compactory.mastered.operation import Kind, Operation, Written, failure
 from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
 from compactory.store import GlobalStore
 

@@ -153,9 +153,7 @@ class FencedProducer:
             with kafka_errors(doing, self._kafka.bootstrap, lambda: self._trouble):
                 yield
         except CompactoryError as failed:
-            cause = failed.__cause__
-            behind = [cause.args[0]] if isinstance(cause, KafkaException) else []
-            behind += [self._trouble] if self._trouble is not None else []  # a purged record says less than its cause
-            if any(error.code() in _FENCED for error in behind):
+            behind = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause
+            if any(isinstance(error, KafkaError) and error.code() in _FENCED for error in behind):
                 raise LeaseLost(f"another process took over the transactional id {self._id!r}") from failed
             raise

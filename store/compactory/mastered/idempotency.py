@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -32,20 +32,15 @@ class Answers:
         self._seconds = seconds
         self._most = most
         found = {key.removeprefix(PREFIX): value for key, value in records.items() if key.startswith(PREFIX)}
-        self._answers = found
         ages = sorted((orjson.loads(value)["until"], key) for key, value in found.items())
-        self._ends: deque[tuple[float, str]] = deque(ages)
-
-    def __len__(self) -> int:
-        return len(self._answers)
+        self._answers = OrderedDict((key, (until, found[key])) for until, key in ages)
 
     def find(self, operation: Operation) -> Written | None:
         """Return the first answer to an operation. Raises WriteRefused where its key was used for another one."""
-        key = operation.idempotency_key
-        known = self._answers.get(key) if key is not None else None
+        known = self._answers.get(operation.idempotency_key or "")
         if known is None:
             return None
-        answer = orjson.loads(known)
+        answer = orjson.loads(known[1])
         operation.check_repeat(answer["fingerprint"])
         content = answer["content"]
         return Written(
@@ -53,32 +48,27 @@ class Answers:
             token=Token(*answer["token"]), repeated=True,
         )  # fmt: skip
 
-    def record(self, operation: Operation, written: Written) -> Record:
-        """Return the record that keeps an answer; `keep` it once it is committed."""
-        token = written.token
+    def keep(self, operation: Operation, written: Written) -> Record:
+        """Keep an answer; return its record, for the transaction of the write. If that fails, this is worth nothing."""
+        until = round(time.time() + self._seconds, 3)
         answer: dict[str, Any] = {
             "fingerprint": operation.fingerprint(),
             "status": written.status,
             "key": written.key,
             "content": None if written.content is None else orjson.Fragment(written.content),
-            "token": [token.topic, token.partition, token.offset, token.topic_id],
-            "until": round(time.time() + self._seconds, 3),
+            "token": list(written.token),
+            "until": until,
         }
-        return f"{PREFIX}{operation.idempotency_key}".encode(), json_bytes(answer)
-
-    def keep(self, record: Record) -> None:
-        """Keep an answer whose record is committed."""
-        key, value = record[0].decode().removeprefix(PREFIX), record[1]
-        self._answers[key] = value
-        self._ends.append((orjson.loads(value)["until"], key))
+        key, value = operation.idempotency_key or "", json_bytes(answer)
+        self._answers[key] = until, value
+        return f"{PREFIX}{key}".encode(), value
 
     def outdated(self) -> Iterator[tuple[bytes, None]]:
         """Forget what is too old or too much; return the tombstones of its records."""
         now = time.time()
-        for _ in range(min(_PER_BATCH, len(self._ends))):
-            until, key = self._ends[0]
+        for _ in range(min(_PER_BATCH, len(self._answers))):
+            key, (until, _) = next(iter(self._answers.items()))
             if until > now and len(self._answers) <= self._most:
                 return
-            self._ends.popleft()
-            if self._answers.pop(key, None) is not None:
-                yield f"{PREFIX}{key}".encode(), None
+            del self._answers[key]
+            yield f"{PREFIX}{key}".encode(), None
