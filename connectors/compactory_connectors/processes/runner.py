@@ -63,8 +63,7 @@ class ProcessRunner(Background[Members]):
     def _live(self, group: Members, worked: Callable[[], None]) -> None:
         with ExitStack() as stack:
             kept = stack.enter_context(closing(KeptEvents(self._kafka, self.processor.name)))
-            own = {"message.max.bytes": LARGEST}
-            publisher = Publisher(self._kafka, self._id, kept.topic, overrides=own, timeout=9.0, longest=10.0)
+            publisher = Publisher(self._kafka, self._id, kept.topic, overrides={"message.max.bytes": LARGEST})
             stack.callback(publisher.close)
             stack.callback(publisher.abort)
             kept.start()

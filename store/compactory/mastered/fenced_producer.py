@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from compactory.errors import CompactoryError, LeaseLost
-from compactory.kafka.client import (
-    Kafka,
-    KafkaError,
-    KafkaException,
-    Message,
-    hand_over,
-    kafka_errors,
-    take_transactional_id,
-)
+from compactory.errors import CompactoryError
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, hand_over
+from compactory.kafka.transactional_producer import TransactionalProducer
 
 __all__ = ["FencedProducer", "OutcomeUnknown", "Place", "Record"]
 
@@ -32,7 +25,6 @@ _DEFAULTS: dict[str, Any] = {
     "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 100,
 }
-_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001
 _LOOK = 0.001  # seconds between two looks at whether there are more records
 _SHORT = 2.0  # seconds for an abort: a fence or the time-out of the transaction ends it all the same
 
@@ -41,35 +33,32 @@ class OutcomeUnknown(CompactoryError):
     """The commit was asked for and not answered. ``retryable`` with an Idempotency-Key only."""
 
 
-class FencedProducer:
+class FencedProducer(TransactionalProducer):
     """Writes records in transactions under the transactional id of a directory's topic. Owned by one thread.
 
     After any error it must be closed: opening the next one ends whatever transaction is still open.
     """
 
     def __init__(self, kafka: Kafka, topic: str, timeout: float, largest: int) -> None:
-        self._kafka = kafka
         self._topic = topic
-        self._id = f"compactory-writes-{topic}"
         self._timeout = timeout
-        self._trouble: KafkaError | None = None
+        name = f"compactory-writes-{topic}"
         own = {
-            "transactional.id": self._id,
+            "transactional.id": name,
             "transaction.timeout.ms": int(timeout * 1000),
             "message.timeout.ms": int(timeout * 1000),
             "message.max.bytes": largest,  # the client never splits a batch, which the topic would refuse whole
             "enable.idempotence": True,
             "acks": "all",
         }
-        self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+        super().__init__(kafka, name, _DEFAULTS, own)
 
     def open(self) -> None:
         """Fence every earlier producer of this id. On return its open transaction is ended, one way or the other.
 
         Raises Unreachable, ConfigError, CompactoryError.
         """
-        with self._mapped(f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"):
-            take_transactional_id(self._producer, self._topic, self._timeout)
+        self._take_over(self._topic, self._timeout)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -83,7 +72,7 @@ class FencedProducer:
                 self._producer.begin_transaction()
                 yield
         except BaseException:
-            self._abort()
+            self._abort(_SHORT)
             raise
         self._commit()
 
@@ -123,37 +112,12 @@ class FencedProducer:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged"))  # noqa: SLF001
         return [place for place in places if place is not None]
 
-    def close(self) -> None:
-        """Drop what is unsent and end the client's threads."""
-        self._producer.purge()
-        with suppress(KafkaException):
-            self._producer.flush(0)
-        del self._producer
-
     def _commit(self) -> None:
         try:
             self._producer.commit_transaction(self._timeout)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
-                self._abort()
+                self._abort(_SHORT)
                 with self._mapped("commit a transaction"):
                     raise
             raise OutcomeUnknown(f"Kafka did not confirm the commit: {error.args[0].str()}") from error
-
-    def _abort(self) -> None:
-        with suppress(KafkaException):  # it is fenced, or never began
-            self._producer.abort_transaction(_SHORT)
-
-    def _remember(self, error: KafkaError) -> None:
-        self._trouble = error
-
-    @contextmanager
-    def _mapped(self, doing: str) -> Iterator[None]:
-        try:
-            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._trouble):
-                yield
-        except CompactoryError as failed:
-            behind = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause
-            if any(isinstance(error, KafkaError) and error.code() in _FENCED for error in behind):
-                raise LeaseLost(f"another process took over the transactional id {self._id!r}") from failed
-            raise
