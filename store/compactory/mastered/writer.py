@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Any, Self
 
@@ -312,7 +312,14 @@ def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) ->
 
 
 def start_writers(writers: Sequence[MasteredWriter]) -> None:
-    """Check the topics of all directories, then start. Raises ConfigError with every problem at once, Unreachable."""
-    check_topics(writers)
-    for writer in writers:
-        writer.start()
+    """Check the topics of all directories, then start; where that fails, close all.
+
+    Raises ConfigError with every problem at once, Unreachable, StartTimeout.
+    """
+    with ExitStack() as closing:
+        for writer in writers:
+            closing.callback(writer.close)
+        check_topics(writers)
+        for writer in writers:
+            writer.start()
+        closing.pop_all()
