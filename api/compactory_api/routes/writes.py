@@ -157,17 +157,12 @@ class Writes:
                     if loop.time() > deadline:
                         raise
             else:
+                path = raw_path(scope).decode()
                 try:
-                    path = raw_path(scope).decode()
-                    answer = await self._forwarding.send(announced[0], scope["method"], path, headers, body)
-                    if answer[0] != 503 or b":not-owner" not in answer[2]:
-                        return answer
-                    self._gone[name] = announced
-                except OwnerUnreached:
-                    self._gone[name] = announced
+                    return await self._forwarding.send(announced[0], scope["method"], path, headers, body)
                 except OwnerSilent as error:
                     self._gone[name] = announced
-                    if not repeatable:
+                    if not (repeatable or isinstance(error, OwnerUnreached)):
                         raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)
 

@@ -9,13 +9,11 @@ from functools import partial
 from typing import Any
 
 from compactory.errors import CompactoryError
-from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, hand_over
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, hand_over
 from compactory.kafka.transactional_producer import TransactionalProducer
+from compactory.writing.delivery import Record, Shipment
 
-__all__ = ["FencedProducer", "OutcomeUnknown", "Place", "Record"]
-
-Record = tuple[bytes, bytes | None]  # key and value
-Place = tuple[int, int]  # partition and offset
+__all__ = ["FencedProducer", "OutcomeUnknown"]
 
 _DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",  # as Java clients, the source and DirectoryWriter: a key stays in its partition
@@ -76,41 +74,36 @@ class FencedProducer(TransactionalProducer):
             raise
         self._commit()
 
-    def send(self, topic: str, records: Sequence[Record], more: Callable[[], Sequence[Record]] = tuple) -> list[Place]:
-        """Send records; return their places once every in-sync replica has them. Within a `transaction`.
+    def send(
+        self, topic: str, records: Sequence[Record], more: Callable[[], Sequence[Record]] = tuple
+    ) -> list[tuple[int, int]]:
+        """Send records; return partition and offset of each once every in-sync replica has it. In a `transaction`.
 
         The first records of a transaction wait for some milliseconds until Kafka has begun it. Meanwhile ``more`` is
         asked for further ones, again and again.
         """
         deadline = time.monotonic() + self._timeout
-        places: list[Place | None] = []
-        reported: list[KafkaError | None] = []
-
-        def report(number: int, error: KafkaError | None, message: Message) -> None:
-            reported.append(error)
-            partition, offset = message.partition(), message.offset()
-            if error is None and partition is not None and offset is not None and offset >= 0:
-                places[number] = (partition, offset)
-
+        shipments = list[Shipment]()
         try:
             while records:
-                for key, value in records:
-                    places.append(None)
-                    on_delivery = partial(report, len(places) - 1)
+                shipment = Shipment(records)
+                shipments.append(shipment)
+                for number, (key, value) in enumerate(records):
+                    on_delivery = partial(shipment.settle, number)
                     hand_over(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
                 records = ()
-                while not (records or reported or time.monotonic() > deadline):
+                while not (records or any(each.heard for each in shipments) or time.monotonic() > deadline):
                     self._producer.poll(_LOOK)
                     records = more()
             self._producer.flush(max(0.0, deadline - time.monotonic()))
-        except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
+        except SystemError as error:  # the client raised a fatal error, and reported it nevertheless (2.16)
             raise error.__cause__ or error from None
-        failures = [error for error in reported if error is not None]
-        if failures:
-            raise KafkaException(failures[0])
-        if None in places:
+        errors = [error for shipment in shipments for error in shipment.errors.values()]
+        if errors:
+            raise KafkaException(errors[0])
+        if not all(shipment.complete for shipment in shipments):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged"))  # noqa: SLF001
-        return [place for place in places if place is not None]
+        return [place for shipment in shipments for place in shipment.places if place is not None]
 
     def _commit(self) -> None:
         try:

@@ -13,11 +13,11 @@ from compactory.codec.encoding import json_bytes
 from compactory.mastered.operation import Operation, Written
 from compactory.token import Token
 
-__all__ = ["PREFIX", "Answers"]
+__all__ = ["Answers"]
 
 Record = tuple[bytes, bytes]
 
-PREFIX = "answer:"  # of the record's key in the topic of answers
+_PREFIX = "answer:"  # of the record's key in the topic of answers
 _PER_BATCH = 1000  # answers that are forgotten in one transaction at most
 
 
@@ -31,13 +31,14 @@ class Answers:
     def __init__(self, records: Mapping[str, bytes], seconds: float, most: int) -> None:
         self._seconds = seconds
         self._most = most
-        found = {key.removeprefix(PREFIX): value for key, value in records.items() if key.startswith(PREFIX)}
-        ages = sorted((orjson.loads(value)["until"], key) for key, value in found.items())
-        self._answers = OrderedDict((key, (until, found[key])) for until, key in ages)
+        found = [
+            (orjson.loads(value)["until"], key, value) for key, value in records.items() if key.startswith(_PREFIX)
+        ]
+        self._answers = OrderedDict((key.encode(), (until, value)) for until, key, value in sorted(found))
 
     def find(self, operation: Operation) -> Written | None:
         """Return the first answer to an operation. Raises WriteRefused where its key was used for another one."""
-        known = self._answers.get(operation.idempotency_key or "")
+        known = self._answers.get(_name(operation))
         if known is None:
             return None
         answer = orjson.loads(known[1])
@@ -59,16 +60,20 @@ class Answers:
             "token": list(written.token),
             "until": until,
         }
-        key, value = operation.idempotency_key or "", json_bytes(answer)
-        self._answers[key] = until, value
-        return f"{PREFIX}{key}".encode(), value
+        name, value = _name(operation), json_bytes(answer)
+        self._answers[name] = until, value
+        return name, value
 
     def outdated(self) -> Iterator[tuple[bytes, None]]:
         """Forget what is too old or too much; return the tombstones of its records."""
         now = time.time()
         for _ in range(min(_PER_BATCH, len(self._answers))):
-            key, (until, _) = next(iter(self._answers.items()))
+            name, (until, _) = next(iter(self._answers.items()))
             if until > now and len(self._answers) <= self._most:
                 return
-            del self._answers[key]
-            yield f"{PREFIX}{key}".encode(), None
+            del self._answers[name]
+            yield name, None
+
+
+def _name(operation: Operation) -> bytes:
+    return f"{_PREFIX}{operation.idempotency_key}".encode()

@@ -11,11 +11,12 @@ import orjson
 from compactory.errors import CompactoryError
 from compactory.mastered.checking import Checker
 from compactory.mastered.current_state import CurrentState, Write
-from compactory.mastered.fenced_producer import FencedProducer, Record
+from compactory.mastered.fenced_producer import FencedProducer
 from compactory.mastered.idempotency import Answers
 from compactory.mastered.operation import Operation, Written
 from compactory.token import Token
 from compactory.write_rules import WriteRules
+from compactory.writing.delivery import Record
 
 __all__ = ["OWNER", "Item", "Owner"]
 
