@@ -40,7 +40,7 @@ from .turn import Result, Turn
 
 __all__ = ["Writes", "write_routes"]
 
-Local = Callable[[bool], Awaitable[Answer]]
+Local = Callable[[], Awaitable[Answer]]
 
 _JSON = "application/json"
 _MEDIA: dict[Kind, tuple[str, ...]] = {"put": (_JSON,), "patch": (MERGE_PATCH, _JSON), "delete": (), "post": (_JSON,)}
@@ -102,8 +102,8 @@ class Writes:
             value = value_of(body)
         operation = operation_of(kind, key, value, headers)
 
-        async def local(take_over: bool) -> Answer:
-            [written] = await turn.submit([operation], _caller(scope), take_over)
+        async def local() -> Answer:
+            [written] = await turn.submit([operation], _caller(scope))
             if isinstance(written, CompactoryError):
                 raise written
             return _answer(name, written)
@@ -119,8 +119,8 @@ class Writes:
         check_bulk(headers)
         body = await _body(scope, receive, limits.REQUEST_BYTES)
 
-        async def local(take_over: bool) -> Answer:
-            return 200, {"content-type": NDJSON}, await _bulk(turn, _caller(scope), body, take_over)
+        async def local() -> Answer:
+            return 200, {"content-type": NDJSON}, await _bulk(turn, _caller(scope), body)
 
         return await self._answer(turn.writer, scope, headers, body, local, repeatable=False)
 
@@ -145,14 +145,14 @@ class Writes:
         sends a ``repeatable`` request again; of another one that was sent the outcome is unknown (WriteFailed).
         """
         if FORWARDED in headers:
-            return await _to_another(local)
+            return await _to_another(writer, local)
         loop, name = asyncio.get_running_loop(), writer.directory.name
         deadline = loop.time() + _PATIENCE
         while True:
             announced = None if writer.owns else writer.announcement
             if announced is None or announced[0] == self.url or self._gone.get(name) == announced:
                 try:
-                    return await local(True)
+                    return await local()
                 except LeaseLost:
                     if loop.time() > deadline:
                         raise
@@ -217,10 +217,12 @@ def _sent(answer: Answer) -> Response:
     return Response(None if status == 204 else body, status, headers)
 
 
-async def _to_another(local: Local) -> Answer:
-    """Return the answer to a server that takes this one for the owner: what is written here, or why nothing is."""
+async def _to_another(writer: MasteredWriter, local: Local) -> Answer:
+    """Return the answer to a server that takes this one for the owner; where it is not, it does not become it."""
     try:
-        status, headers, content = await local(False)
+        if not writer.owns:
+            raise LeaseLost(f"another process writes directory {writer.directory.name!r}")
+        status, headers, content = await local()
     except CompactoryError as error:
         refusal = problem(error)
         status, content = refusal.status, refusal.body
@@ -237,14 +239,14 @@ async def _body(scope: Any, receive: Any, most: int) -> bytes:
     return body
 
 
-async def _bulk(turn: Turn, caller: str, body: bytes, take_over: bool) -> bytes:
+async def _bulk(turn: Turn, caller: str, body: bytes) -> bytes:
     """Return the answers to all lines. Raises LeaseLost if nothing was written because another server is the owner."""
     lines = [line for line in body.split(b"\n") if line.strip()]
     answers = list[bytes]()
     asked = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
         operations = [each for each in asked if isinstance(each, Operation)]
-        under_way = turn.submit(operations, caller, take_over)
+        under_way = turn.submit(operations, caller)
         await asyncio.sleep(0)  # the writer has them now
         following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
         try:

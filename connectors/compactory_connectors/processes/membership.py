@@ -115,15 +115,15 @@ class Members(Group):
             raise CompactoryError(f"topic {topic!r} was deleted and created again; start the processor anew")
         self.topic_id = found.topic_id
         starts, ends = self._kafka.log_starts(partitions), self._kafka.high_watermarks(partitions)
-        stored = self.stored(partitions)
-        located = {}
-        for part in partitions:
-            offset, its_topic = stored.get(part, (-1, None))
-            first = (starts if self._processor.start == "earliest" else ends)[part]
-            same = not its_topic or its_topic == self.topic_id  # else it is of a topic that was deleted
-            located[part] = max(offset, starts[part]) if offset >= 0 and same else first
-            if located[part] > ends[part]:
+        first = starts if self._processor.start == "earliest" else ends
+        stored = self.stored(partitions)  # some of it perhaps for a topic of that name that was deleted
+        known = {
+            part: offset for part, (offset, its_topic) in stored.items() if its_topic in (None, "", found.topic_id)
+        }
+        located = {part: max(known.get(part, first[part]), starts[part]) for part in partitions}
+        for part, offset in located.items():
+            if offset > ends[part]:
                 place = f"partition {part.partition} of {topic!r}"
-                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {located[part]}: it was cut off")
+                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {offset}: it was cut off")
         kept.read_to_the_end()  # after the offsets, whose answer waited for open transactions
         return located

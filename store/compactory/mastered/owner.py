@@ -33,7 +33,6 @@ class Item:
     """Operations that wait, the future of their results, and what was decided of each."""
 
     operations: Sequence[Operation]
-    take_over: bool
     future: Future[list[Written | CompactoryError]] = field(default_factory=Future)
     decided: Sequence[Decision] = ()
 

@@ -182,15 +182,13 @@ class MasteredWriter:
                 raise result
             return result
 
-    def submit(
-        self, operations: Sequence[Operation], *, take_over: bool = True
-    ) -> Future[list[Written | CompactoryError]]:
+    def submit(self, operations: Sequence[Operation]) -> Future[list[Written | CompactoryError]]:
         """Have operations written in one transaction; return the future of what `write` would give or raise for each.
 
-        It fails with LeaseLost, and nothing is written, if another process is the owner and ``take_over`` is off, or
-        if another one took over. Then ask the `owner`.
+        This process becomes the owner where it is not. The future fails with LeaseLost, and nothing is written, if
+        another one took over just now. Then ask the `owner`.
         """
-        item = Item(operations, take_over)
+        item = Item(operations)
         item.future.set_running_or_notify_cancel()  # who waits may give up, but not take it back
         with self._handing_over:
             if self._open:
@@ -227,7 +225,7 @@ class MasteredWriter:
     def _answer(self, batch: list[Item]) -> None:
         """Write a batch and what joins it; answer each of its operations, whatever happens."""
         try:
-            owner = self._own(take_over=any(item.take_over for item in batch))
+            owner = self._own()
             with collector_paused():
                 owner.decide(batch)
                 owner.commit(batch, lambda: self._taken(_MOST - sum(len(item.operations) for item in batch)))
@@ -254,13 +252,13 @@ class MasteredWriter:
                     [failure(self._topic, each.key, error, unknown=unknown) for each in item.operations]
                 )
 
-    def _own(self, *, take_over: bool) -> Owner:
+    def _own(self) -> Owner:
         owned = self._owned
         if owned is not None and owned.state.topic_id == self._store.topic_id(self._topic):
             owned.state.prune(self._store.positions())
             return owned
         self._drop()
-        if not take_over or time.monotonic() - self._fenced_at < _HOLD_OFF:
+        if time.monotonic() - self._fenced_at < _HOLD_OFF:
             raise LeaseLost(f"another process writes directory {self.directory.name!r}")
         self._owned = self._taken_over()
         return self._owned
