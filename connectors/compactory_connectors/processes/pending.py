@@ -57,11 +57,6 @@ class Parked:
         """The partition that it was read from."""
         return Partition(self.topic, self.partition)
 
-    @property
-    def lane(self) -> tuple[int, str | None, int | None]:
-        """What events share of which only one runs at a time: partition and key. One without a key runs by itself."""
-        return self.partition, self.key, self.offset if self.key is None else None
-
     def data(self) -> bytes:
         """Return the record's value: a line of JSON, then the event's bytes as they are."""
         names = [name for name in self.__dataclass_fields__ if name != "value"]
@@ -100,11 +95,16 @@ class Task:
 
 
 def due(tasks: Iterable[Task]) -> list[Task]:
-    """Return the tasks that may run now, in the order given: of each key the first event, unless one runs."""
+    """Return the tasks that may run now, in the order given: of each key the first event, unless one runs.
+
+    An event without a key waits for no other.
+    """
     first: dict[Any, Task] = {}
     for task in tasks:
-        known = first.setdefault(task.parked.lane, task)
-        if not known.running and (task.running or task.parked.offset < known.parked.offset):
-            first[task.parked.lane] = task
+        parked = task.parked
+        place = parked.partition, parked.key, parked.offset if parked.key is None else None
+        known = first.setdefault(place, task)
+        if not known.running and (task.running or parked.offset < known.parked.offset):
+            first[place] = task
     now = time.time()
     return [task for task in first.values() if not task.running and task.parked.due <= now]

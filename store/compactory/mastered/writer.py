@@ -200,9 +200,15 @@ class MasteredWriter:
         return item.future
 
     def _turn(self) -> None:
-        """Write what waits, in each transaction as much as it takes."""
+        """Write what waits, in each transaction as much as it takes.
+
+        Each begins once the store has read the one before; meanwhile more operations come for it. Kafka takes no
+        records before it has marked the end of a transaction, and the client would pause for 20 ms.
+        """
         while self._waiting:
-            self._await_markers()
+            if self._owned is not None:
+                with suppress(CompactoryError):
+                    self._store.wait_for(*self._owned.last, timeout=_PAUSE)
             self._answer(self._taken(_MOST))
 
     def _taken(self, most: int) -> list[Item]:
@@ -212,15 +218,6 @@ class MasteredWriter:
             taken.append(self._waiting.popleft())
             size += len(taken[-1].operations)
         return taken
-
-    def _await_markers(self) -> None:
-        """Wait until the store has read the last transaction; meanwhile more operations come for the next one.
-
-        Kafka takes no records before it has marked the end of a transaction, and the client would pause for 20 ms.
-        """
-        if self._owned is not None:
-            with suppress(CompactoryError):
-                self._store.wait_for(*self._owned.last, timeout=_PAUSE)
 
     def _answer(self, batch: list[Item]) -> None:
         """Write a batch and what joins it; answer each of its operations, whatever happens."""
