@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from itertools import starmap
 from typing import Any
 from urllib.parse import quote
 
@@ -58,6 +57,19 @@ _STORED_HEADERS = _HEADERS | {
     "Compactory-Status": text("Where processors finish the write: the path that shows its outcome"),
     "Compactory-Outcome": text("The directory that has the outcome, where one came in time"),
 }
+_STORED = {"description": "Written", "headers": _STORED_HEADERS, "content": {_JSON: {"schema": {}}}}
+_ANSWERS: dict[int, dict[str, Any]] = {
+    200: _STORED,
+    201: _STORED,
+    202: _STORED | {"description": "Written; processors have not finished it yet"},
+    204: {"description": "Written", "headers": _HEADERS},
+}
+_PARAMETERS = [
+    parameter("If-Match", "ETags; the entry must have one of them, * for any"),
+    parameter("If-None-Match", "*: the entry must not exist"),
+    parameter("Idempotency-Key", "A repeat with the same key gets the first answer"),
+    parameter("Prefer", "wait=SECONDS: for the outcome, where processors finish the write"),
+]
 
 
 class Writes:
@@ -173,6 +185,7 @@ def write_routes(writes: Writes) -> APIRouter:
 
     def route(kind: Kind, summary: str, *statuses: int) -> None:
         keyed = kind != "post"
+        values = {media: {"schema": {"type": "object"}} for media in _MEDIA[kind]}
 
         async def endpoint(directory: str, request: Request) -> Response:
             key = decode_segment(raw_path(request.scope).partition(ENTRIES)[2]) if keyed else None
@@ -185,8 +198,9 @@ def write_routes(writes: Writes) -> APIRouter:
             operation_id=f"{kind}_entry",
             summary=summary,
             status_code=statuses[0],
-            responses={**_stored(*statuses), **_REFUSALS},
-            openapi_extra=_extra(_MEDIA[kind], key=keyed),
+            responses={**{status: _ANSWERS[status] for status in statuses}, **_REFUSALS},
+            openapi_extra={"parameters": [*_PARAMETERS, *([KEY] if keyed else [])]}
+            | ({"requestBody": {"required": True, "content": values}} if values else {}),
             response_class=Response,
         )
 
@@ -297,20 +311,3 @@ def _headers(scope: Any) -> dict[str, str]:
 def _caller(scope: Any) -> str:
     client = scope.get("client")
     return f"{scope[GRANT].name} at {client[0] if client else '-'}"
-
-
-def _stored(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    answer: dict[str, Any] = {"description": "Written", "headers": _STORED_HEADERS, "content": {_JSON: {"schema": {}}}}
-    told = {202: answer | {"description": "Written; processors have not finished it yet"},
-            204: {"description": "Written", "headers": _HEADERS}}  # fmt: skip
-    return {status: told.get(status, answer) for status in statuses}
-
-
-def _extra(media: tuple[str, ...], *, key: bool) -> dict[str, Any]:
-    names = {"If-Match": "ETags; the entry must have one of them, * for any",
-             "If-None-Match": "*: the entry must not exist",
-             "Idempotency-Key": "A repeat with the same key gets the first answer",
-             "Prefer": "wait=SECONDS: for the outcome, where processors finish the write"}  # fmt: skip
-    parameters = [*starmap(parameter, names.items()), *([KEY] if key else [])]
-    body = {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in media}}
-    return {"parameters": parameters} | ({"requestBody": body} if media else {})
