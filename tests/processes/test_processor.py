@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from compactory import ConfigError
 from compactory.errors import OrderRefused
@@ -189,6 +190,21 @@ def test_poison_is_set_aside_and_tried_again_by_order(bench: Bench) -> None:
         assert json.loads(tell(bench, "drop", bench.name, "--all", "--json")) == {"events": 2}
     assert operators.kept_events(kafka, bench.name) == []
     assert Counter(key for key, _ in committed(bench.kafka, bench.created)) == {"good": 1, "refused": 1, "large": 1}
+
+
+def test_an_event_that_is_kept_and_read_again_is_handled_once(bench: Bench) -> None:
+    """As after an operator has set the group's offset back."""
+    bench.tenants(a={"flaky": 1})
+    with bench.runner(retry=Retry(first=1.0)) as runner:
+        eventually(lambda: runner.board.counters["retries"])
+    consumer = Consumer({"bootstrap.servers": bench.kafka, "group.id": f"compactory-process-{bench.name}"})
+    consumer.commit(offsets=[TopicPartition(bench.pending, part, 0) for part in range(2)], asynchronous=False)
+    consumer.close()
+    bench.tenants(b={})
+    with bench.runner():
+        eventually(lambda: bench.outcomes().keys() == {"a", "b"})
+    bench.once()
+    assert operators.kept_events(Kafka(bench.kafka), bench.name) == []
 
 
 @pytest.mark.parametrize("step", STEPS)

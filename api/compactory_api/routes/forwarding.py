@@ -28,12 +28,12 @@ _SENT = ("authorization", "content-type", "if-match", "if-none-match", "idempote
 _RETURNED = ("content-type", "etag", "compactory-offset", "location", "retry-after", "cache-control", "allow")
 
 
-class OwnerUnreached(Exception):
-    """Nobody answers at the owner's address: the request was not sent."""
-
-
 class OwnerSilent(CompactoryError):
-    """The request was sent, and no answer came."""
+    """No answer came from the owner; the request may have been carried out."""
+
+
+class OwnerUnreached(OwnerSilent):
+    """Nobody at the owner's address is the owner: the request was not carried out."""
 
 
 class Forwarding:
@@ -44,7 +44,7 @@ class Forwarding:
         self._kept: list[tuple[str, HTTPConnection, float]] = []
 
     async def send(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Return the owner's status, headers and body. Raises OwnerUnreached, OwnerSilent."""
+        """Return the owner's status, headers and body. Raises OwnerSilent."""
         sent = {name: headers[name] for name in _SENT if name in headers} | {FORWARDED: "1"}
         sent["host"] = urlsplit(url).netloc
         loop = asyncio.get_running_loop()
@@ -71,6 +71,8 @@ class Forwarding:
             raise OwnerUnreached("another program answers there")
         if connection.sock is not None:
             self._kept.append((url, connection, time.monotonic()))
+        if answer.status == 503 and b":not-owner" in content:
+            raise OwnerUnreached("another server writes this directory")
         found = {name: value for name in _RETURNED if (value := answer.getheader(name)) is not None}
         return answer.status, found, content
 

@@ -84,10 +84,9 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
             raise NoResource(f"directory {directory!r} has no outcomes")
         if event is None:
             try:
-                entry = view.entry(key)
+                event = str(view.versioned(key)[1])
             except KeyError:
                 raise NoEntry(directory, key) from None
-            event = str(Version(store.topic_id(entry.topic) or entry.topic, entry.partition, entry.offset))
         found = await _outcome(store, view.directory, key, event, request.headers.get("prefer"))
         state, value = found or ("pending", None)
         body = orjson.dumps({"key": key, "event": event, "state": state, "value": value})

@@ -28,21 +28,21 @@ class Turn:
 
     def __init__(self, writer: MasteredWriter) -> None:
         self.writer = writer
-        self._waiting: dict[bool, list[Waiting]] = {False: [], True: []}
+        self._waiting: list[Waiting] = []
 
-    def submit(self, operations: Sequence[Operation], caller: str, take_over: bool) -> asyncio.Future[list[Result]]:
+    def submit(self, operations: Sequence[Operation], caller: str) -> asyncio.Future[list[Result]]:
         """Return the future of what `MasteredWriter.submit` gives or raises; writes are audited before it is done."""
         loop = asyncio.get_running_loop()
-        waiting, answer = self._waiting[take_over], loop.create_future()
-        if not waiting:
-            loop.call_soon(self._hand_over, take_over, loop)
-        waiting.append((operations, caller, answer))
+        if not self._waiting:
+            loop.call_soon(self._hand_over, loop)
+        answer: asyncio.Future[list[Result]] = loop.create_future()
+        self._waiting.append((operations, caller, answer))
         return answer
 
-    def _hand_over(self, take_over: bool, loop: asyncio.AbstractEventLoop) -> None:
-        waiting, self._waiting[take_over] = self._waiting[take_over], []
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        waiting, self._waiting = self._waiting, []
         operations = [operation for asked, _, _ in waiting for operation in asked]
-        under_way = self.writer.submit(operations, take_over=take_over)
+        under_way = self.writer.submit(operations)
 
         def done(finished: Future[list[Result]]) -> None:
             with suppress(RuntimeError):  # the loop has ended: the server waits for no requests any more

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from itertools import starmap
 from typing import Any
 from urllib.parse import quote
 
@@ -13,8 +12,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
-from compactory.mastered.batch import failure
-from compactory.mastered.operation import Kind, Operation, Written
+from compactory.mastered.operation import Kind, Operation, Written, failure
 from compactory.mastered.writer import MasteredWriter, check_topics, start_writers
 from compactory.store import GlobalStore
 
@@ -41,9 +39,10 @@ from .turn import Result, Turn
 
 __all__ = ["Writes", "write_routes"]
 
-Local = Callable[[bool], Awaitable[Answer]]
+Local = Callable[[], Awaitable[Answer]]
 
 _JSON = "application/json"
+_MEDIA: dict[Kind, tuple[str, ...]] = {"put": (_JSON,), "patch": (MERGE_PATCH, _JSON), "delete": (), "post": (_JSON,)}
 _MOST_BYTES = 1 << 20  # of one value
 _MOST_LINES = 2000  # of a bulk write that are in one transaction
 _PATIENCE = 10.0  # seconds in which the owner must be found
@@ -58,6 +57,19 @@ _STORED_HEADERS = _HEADERS | {
     "Compactory-Status": text("Where processors finish the write: the path that shows its outcome"),
     "Compactory-Outcome": text("The directory that has the outcome, where one came in time"),
 }
+_STORED = {"description": "Written", "headers": _STORED_HEADERS, "content": {_JSON: {"schema": {}}}}
+_ANSWERS: dict[int, dict[str, Any]] = {
+    200: _STORED,
+    201: _STORED,
+    202: _STORED | {"description": "Written; processors have not finished it yet"},
+    204: {"description": "Written", "headers": _HEADERS},
+}
+_PARAMETERS = [
+    parameter("If-Match", "ETags; the entry must have one of them, * for any"),
+    parameter("If-None-Match", "*: the entry must not exist"),
+    parameter("Idempotency-Key", "A repeat with the same key gets the first answer"),
+    parameter("Prefer", "wait=SECONDS: for the outcome, where processors finish the write"),
+]
 
 
 class Writes:
@@ -74,22 +86,17 @@ class Writes:
     def check(self) -> None:
         """Look at the topics before a load that may take long. Raises ConfigError with every problem."""
         with suppress(Unreachable):  # the store waits for Kafka, or starts without it
-            check_topics(list(self._made().values()), loading=True)
+            check_topics(self._made(), loading=True)
 
     def start(self) -> None:
         """Check rules and topics, then take writes; once the store is ready. Raises ConfigError, Unreachable."""
         writers = self._made()
-        try:
-            start_writers(list(writers.values()))
-        except BaseException:
-            for writer in writers.values():
-                writer.close()
-            raise
-        self._turns, self.started = {name: Turn(writer) for name, writer in writers.items()}, True
+        start_writers(writers)
+        self._turns, self.started = {writer.directory.name: Turn(writer) for writer in writers}, True
 
-    def _made(self) -> dict[str, MasteredWriter]:
+    def _made(self) -> list[MasteredWriter]:
         mastered = [directory for directory in self._store.directories if directory.rules is not None]
-        return {directory.name: MasteredWriter(self._store, directory, url=self.url) for directory in mastered}
+        return [MasteredWriter(self._store, directory, url=self.url) for directory in mastered]
 
     def close(self) -> None:
         """Answer what is under way and end."""
@@ -99,36 +106,38 @@ class Writes:
 
     async def single(self, kind: Kind, name: str, key: str | None, scope: Any, receive: Any) -> Answer:
         """Answer the request for one write. Raises the errors of `problem`'s table."""
-        writer = self._writer(name, scope)
-        headers = _headers(scope)
-        body, value = await _given(kind, headers, scope, receive)
+        turn, headers = self._turn(name, scope), _headers(scope)
+        body, value = b"", None
+        if _MEDIA[kind]:
+            body = await _body(scope, receive, _MOST_BYTES)
+            check_media(headers, *_MEDIA[kind])
+            value = value_of(body)
         operation = operation_of(kind, key, value, headers)
 
-        async def local(take_over: bool) -> Answer:
-            [written] = await self._turns[name].submit([operation], _caller(scope), take_over)
+        async def local() -> Answer:
+            [written] = await turn.submit([operation], _caller(scope))
             if isinstance(written, CompactoryError):
                 raise written
             return _answer(name, written)
 
-        answer = await self._answer(writer, scope, headers, body, local, operation.idempotency_key is not None)
+        answer = await self._answer(turn.writer, scope, headers, body, local, operation.idempotency_key is not None)
         if answer[0] in (200, 201) and FORWARDED not in headers:
-            return await completed(self._store, writer.directory, key, headers.get("prefer"), answer)
+            return await completed(self._store, turn.writer.directory, key, headers.get("prefer"), answer)
         return answer
 
     async def bulk(self, name: str, scope: Any, receive: Any) -> Answer:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
-        writer = self._writer(name, scope)
-        headers = _headers(scope)
+        turn, headers = self._turn(name, scope), _headers(scope)
         check_bulk(headers)
         body = await _body(scope, receive, limits.REQUEST_BYTES)
 
-        async def local(take_over: bool) -> Answer:
-            return 200, {"content-type": NDJSON}, await _bulk(self._turns[name], _caller(scope), body, take_over)
+        async def local() -> Answer:
+            return 200, {"content-type": NDJSON}, await _bulk(turn, _caller(scope), body)
 
-        return await self._answer(writer, scope, headers, body, local, repeatable=False)
+        return await self._answer(turn.writer, scope, headers, body, local, repeatable=False)
 
-    def _writer(self, name: str, scope: Any) -> MasteredWriter:
-        """Return the writer of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
+    def _turn(self, name: str, scope: Any) -> Turn:
+        """Return the turn of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
         directory = self._store[name].directory
         if directory.rules is None:
             hint = f"Directory {name!r} is not mastered in Kafka: change the row of its table in Postgres instead"
@@ -137,7 +146,7 @@ class Writes:
             raise Forbidden(f"{scope[GRANT].name} may not write directory {name!r}: that needs the write token")
         if name not in self._turns:
             raise NotReady("the store is loading: writes are taken once it has read to the high watermark")
-        return self._turns[name].writer
+        return self._turns[name]
 
     async def _answer(
         self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
@@ -147,41 +156,25 @@ class Writes:
         A server whose owner does not answer becomes the owner: its fence lets the other one write nothing more. It
         sends a ``repeatable`` request again; of another one that was sent the outcome is unknown (WriteFailed).
         """
-        if FORWARDED not in headers:
-            return await self._found(writer, scope, headers, body, local, repeatable)
-        try:
-            status, answered, content = await local(False)
-        except CompactoryError as error:
-            refusal = problem(error)
-            status, content = refusal.status, refusal.body
-            answered = {name.decode(): value.decode() for name, value in refusal.headers}
-        return status, answered | {OWNER: "1"}, content
-
-    async def _found(
-        self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
-    ) -> Answer:
+        if FORWARDED in headers:
+            return await _to_another(writer, local)
         loop, name = asyncio.get_running_loop(), writer.directory.name
         deadline = loop.time() + _PATIENCE
         while True:
             announced = None if writer.owns else writer.announcement
             if announced is None or announced[0] == self.url or self._gone.get(name) == announced:
                 try:
-                    return await local(True)
+                    return await local()
                 except LeaseLost:
                     if loop.time() > deadline:
                         raise
             else:
+                path = raw_path(scope).decode()
                 try:
-                    path = raw_path(scope).decode()
-                    answer = await self._forwarding.send(announced[0], scope["method"], path, headers, body)
-                    if answer[0] != 503 or b":not-owner" not in answer[2]:
-                        return answer
-                    self._gone[name] = announced
-                except OwnerUnreached:
-                    self._gone[name] = announced
+                    return await self._forwarding.send(announced[0], scope["method"], path, headers, body)
                 except OwnerSilent as error:
                     self._gone[name] = announced
-                    if not repeatable:
+                    if not (repeatable or isinstance(error, OwnerUnreached)):
                         raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)
 
@@ -190,8 +183,9 @@ def write_routes(writes: Writes) -> APIRouter:
     """Return the routes. They raise the errors of `problem`'s table. `Application` answers most keyed writes itself."""
     routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
 
-    def route(kind: Kind, statuses: tuple[int, ...], media: tuple[str, ...], summary: str) -> None:
+    def route(kind: Kind, summary: str, *statuses: int) -> None:
         keyed = kind != "post"
+        values = {media: {"schema": {"type": "object"}} for media in _MEDIA[kind]}
 
         async def endpoint(directory: str, request: Request) -> Response:
             key = decode_segment(raw_path(request.scope).partition(ENTRIES)[2]) if keyed else None
@@ -204,15 +198,16 @@ def write_routes(writes: Writes) -> APIRouter:
             operation_id=f"{kind}_entry",
             summary=summary,
             status_code=statuses[0],
-            responses={**_stored(*statuses), **_REFUSALS},
-            openapi_extra=_extra(media, key=keyed),
+            responses={**{status: _ANSWERS[status] for status in statuses}, **_REFUSALS},
+            openapi_extra={"parameters": [*_PARAMETERS, *([KEY] if keyed else [])]}
+            | ({"requestBody": {"required": True, "content": values}} if values else {}),
             response_class=Response,
         )
 
-    route("put", (200, 201, 202), (_JSON,), "Create or replace an entry")
-    route("patch", (200, 201, 202), (MERGE_PATCH, _JSON), "Merge a patch into an entry (RFC 7396)")
-    route("delete", (204,), (), "Remove an entry")
-    route("post", (201, 202), (_JSON,), "Create an entry whose key is derived from its fields")
+    route("put", "Create or replace an entry", 200, 201, 202)
+    route("patch", "Merge a patch into an entry (RFC 7396)", 200, 201, 202)
+    route("delete", "Remove an entry", 204)
+    route("post", "Create an entry whose key is derived from its fields", 201, 202)
 
     @routes.post(
         "/entries:bulkWrite",
@@ -236,13 +231,17 @@ def _sent(answer: Answer) -> Response:
     return Response(None if status == 204 else body, status, headers)
 
 
-async def _given(kind: Kind, headers: Mapping[str, str], scope: Any, receive: Any) -> tuple[bytes, Any]:
-    """Return the body and its JSON; none where a write has no value."""
-    if kind == "delete":
-        return b"", None
-    body = await _body(scope, receive, _MOST_BYTES)
-    check_media(headers, *((MERGE_PATCH, _JSON) if kind == "patch" else (_JSON,)))
-    return body, value_of(body)
+async def _to_another(writer: MasteredWriter, local: Local) -> Answer:
+    """Return the answer to a server that takes this one for the owner; where it is not, it does not become it."""
+    try:
+        if not writer.owns:
+            raise LeaseLost(f"another process writes directory {writer.directory.name!r}")
+        status, headers, content = await local()
+    except CompactoryError as error:
+        refusal = problem(error)
+        status, content = refusal.status, refusal.body
+        headers = {name.decode(): value.decode() for name, value in refusal.headers}
+    return status, headers | {OWNER: "1"}, content
 
 
 async def _body(scope: Any, receive: Any, most: int) -> bytes:
@@ -254,14 +253,14 @@ async def _body(scope: Any, receive: Any, most: int) -> bytes:
     return body
 
 
-async def _bulk(turn: Turn, caller: str, body: bytes, take_over: bool) -> bytes:
+async def _bulk(turn: Turn, caller: str, body: bytes) -> bytes:
     """Return the answers to all lines. Raises LeaseLost if nothing was written because another server is the owner."""
     lines = [line for line in body.split(b"\n") if line.strip()]
     answers = list[bytes]()
     asked = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
         operations = [each for each in asked if isinstance(each, Operation)]
-        under_way = turn.submit(operations, caller, take_over)
+        under_way = turn.submit(operations, caller)
         await asyncio.sleep(0)  # the writer has them now
         following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
         try:
@@ -312,20 +311,3 @@ def _headers(scope: Any) -> dict[str, str]:
 def _caller(scope: Any) -> str:
     client = scope.get("client")
     return f"{scope[GRANT].name} at {client[0] if client else '-'}"
-
-
-def _stored(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    answer: dict[str, Any] = {"description": "Written", "headers": _STORED_HEADERS, "content": {_JSON: {"schema": {}}}}
-    told = {202: answer | {"description": "Written; processors have not finished it yet"},
-            204: {"description": "Written", "headers": _HEADERS}}  # fmt: skip
-    return {status: told.get(status, answer) for status in statuses}
-
-
-def _extra(media: tuple[str, ...], *, key: bool) -> dict[str, Any]:
-    names = {"If-Match": "ETags; the entry must have one of them, * for any",
-             "If-None-Match": "*: the entry must not exist",
-             "Idempotency-Key": "A repeat with the same key gets the first answer",
-             "Prefer": "wait=SECONDS: for the outcome, where processors finish the write"}  # fmt: skip
-    parameters = [*starmap(parameter, names.items()), *([KEY] if key else [])]
-    body = {"required": True, "content": {kind: {"schema": {"type": "object"}} for kind in media}}
-    return {"parameters": parameters} | ({"requestBody": body} if media else {})

@@ -41,19 +41,21 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """One record to write. ``value`` is JSON, bytes that go as they are, or None for a tombstone."""
+    """One record to write. ``value`` is JSON, bytes that go as they are, or None for a tombstone.
+
+    Raises TypeError or UnicodeEncodeError for what no record can hold.
+    """
 
     topic: str
     key: str | None
     value: Any = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def data(self) -> bytes | None:
-        """Return the bytes of the value. Raises TypeError for what is not JSON."""
-        return self.value if self.value is None or isinstance(self.value, bytes) else orjson.dumps(self.value)
-
-    def check(self) -> None:
-        """Raise TypeError or UnicodeEncodeError for what no record can hold."""
+    def __post_init__(self) -> None:
         self.data()
         for text in (self.topic, self.key or "", *self.headers, *self.headers.values()):
             str.encode(text)
+
+    def data(self) -> bytes | None:
+        """Return the bytes of the value."""
+        return self.value if self.value is None or isinstance(self.value, bytes) else orjson.dumps(self.value)

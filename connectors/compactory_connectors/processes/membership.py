@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import structlog
 
 from compactory import Directory, GlobalStore
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
-from compactory.kafka.client import Kafka, KafkaException, TopicPartition
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
 from compactory.token import Token
-from compactory_connectors.consumer.group import Group
+from compactory_connectors.consumer.group import Group, Position
 
 from .pending import LARGEST, Parked, group_of
 from .processor import Processor
@@ -46,9 +45,10 @@ class KeptEvents:
         """End the store."""
         self._store.close()
 
-    def note(self, token: Token) -> None:
-        """Remember that this process has written there."""
-        self._written[token.partition] = token
+    def write(self, producer: Producer, event: str, parked: Parked | None) -> None:
+        """Keep an event, or forget it, within the producer's transaction."""
+        data = None if parked is None else parked.data()
+        producer.produce(self.topic, data, event, on_delivery=self._note)
 
     def read_to_the_end(self) -> None:
         """Wait for everything that is in the topic. Raises Unreachable where an open transaction holds it back."""
@@ -68,6 +68,11 @@ class KeptEvents:
         """Return all that are kept, as far as read."""
         return list(self._store["kept"].values())
 
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            token = Token.from_message(message)
+            self._written[token.partition] = token
+
 
 class Members(Group):
     """Membership whose offsets are committed in the transactions of a producer, with the topic's id beside them.
@@ -81,13 +86,10 @@ class Members(Group):
         self._processor = processor
         self.topic_id: str | None = None
 
-    def metadata(self) -> Any:
-        """Return what fences a member that the group has gone on without."""
-        return self._consumer.consumer_group_metadata()
-
-    def place(self, partition: Partition, offset: int) -> TopicPartition:
-        """Return an offset to commit."""
-        return TopicPartition(partition.topic, partition.partition, offset, self.topic_id or "")
+    def send_offsets(self, producer: Producer, positions: Mapping[Partition, Position]) -> None:
+        """Commit in the producer's transaction what was read. Kafka refuses a member that the group goes on without."""
+        offsets = [TopicPartition(*part, position.read, self.topic_id or "") for part, position in positions.items()]
+        producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 9.0)
 
     def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
         """Do nothing: a transaction has done it."""
@@ -100,8 +102,8 @@ class Members(Group):
         except KafkaException as error:
             log.debug("could not pause or resume yet", error=str(error))
 
-    def locate(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return where partitions go on, once no transaction is open that might move that.
+    def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return where partitions go on, once no transaction is open that might move that or add to ``kept``.
 
         Raises Unreachable, ConfigError, CompactoryError where the log does not have what comes next.
         """
@@ -113,14 +115,15 @@ class Members(Group):
             raise CompactoryError(f"topic {topic!r} was deleted and created again; start the processor anew")
         self.topic_id = found.topic_id
         starts, ends = self._kafka.log_starts(partitions), self._kafka.high_watermarks(partitions)
-        stored = self.stored(partitions)
-        located = {}
-        for part in partitions:
-            offset, its_topic = stored.get(part, (-1, None))
-            first = (starts if self._processor.start == "earliest" else ends)[part]
-            same = not its_topic or its_topic == self.topic_id  # else it is of a topic that was deleted
-            located[part] = max(offset, starts[part]) if offset >= 0 and same else first
-            if located[part] > ends[part]:
+        first = starts if self._processor.start == "earliest" else ends
+        stored = self.stored(partitions)  # some of it perhaps for a topic of that name that was deleted
+        known = {
+            part: offset for part, (offset, its_topic) in stored.items() if its_topic in (None, "", found.topic_id)
+        }
+        located = {part: max(known.get(part, first[part]), starts[part]) for part in partitions}
+        for part, offset in located.items():
+            if offset > ends[part]:
                 place = f"partition {part.partition} of {topic!r}"
-                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {located[part]}: it was cut off")
+                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {offset}: it was cut off")
+        kept.read_to_the_end()  # after the offsets, whose answer waited for open transactions
         return located

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import replace
 
-from compactory.errors import ConfigError, OrderRefused, Unreachable
-from compactory.kafka.client import Kafka, KafkaError
+from compactory.errors import ConfigError, OrderRefused
+from compactory.kafka.client import Kafka
+from compactory_connectors.topics.publisher import Publisher
 
 from .membership import KeptEvents
 from .pending import LARGEST, Parked, group_of
 
 __all__ = ["drop", "kept_events", "retry"]
-
-_SECONDS = 10.0
 
 
 def kept_events(kafka: Kafka, name: str) -> list[Parked]:
@@ -42,20 +41,15 @@ def drop(kafka: Kafka, name: str, events: Iterable[str] = ()) -> int:
 
 
 def _order(kafka: Kafka, name: str, events: Iterable[str], value: Callable[[Parked], bytes | None]) -> int:
-    chosen, failures = set(events), list[KafkaError]()
+    chosen = set(events)
     found = [parked for parked in kept_events(kafka, name) if parked.state == "failed"]
     if unknown := chosen - {parked.id for parked in found}:
         raise OrderRefused(
             f"not set aside: event {', '.join(sorted(unknown))}; nothing was changed: compactory process failed {name}"
             " lists those that are"
         )
-    producer = kafka.producer(
-        {"acks": "all", "enable.idempotence": True}, {"message.max.bytes": LARGEST}, lambda _: None
-    )
     ordered = [parked for parked in found if not chosen or parked.id in chosen]
-    for parked in ordered:
-        producer.produce(group_of(name), value(parked), parked.id,
-                         on_delivery=lambda error, _: failures.append(error) if error else None)  # fmt: skip
-    if producer.flush(_SECONDS) or failures:
-        raise Unreachable("Kafka", f"topic {group_of(name)!r} did not take the order; give it again")
+    topic, own = group_of(name), {"message.max.bytes": LARGEST}
+    with closing(Publisher(kafka, "process-orders", topic, transactions=False, overrides=own)) as publisher:
+        publisher.publish(topic, [(parked.id.encode(), value(parked)) for parked in ordered], None)
     return len(ordered)

@@ -7,16 +7,18 @@ transaction as the offset. So the offset always moves on, and one event never bl
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import orjson
 
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Position
 
-__all__ = ["LARGEST", "Lanes", "Parked", "Task", "group_of"]
+from .event import Output
+
+__all__ = ["LARGEST", "Parked", "Task", "due", "group_of"]
 
 State = Literal["waiting", "failed"]
 
@@ -78,64 +80,31 @@ class Parked:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """An event of ours that is not done. ``kept``: the topic has it. Owned by the runner's thread."""
+    """An event of ours that is not done. Owned by the runner's thread; a call's thread gives its results.
+
+    ``outputs`` and ``left`` are the results: what to write, and what is kept of the event; None: it is done.
+    """
 
     parked: Parked
     position: Position  # of its partition: another one once that was lost and gained again
-    kept: bool
-    running: bool = False
+    kept: bool  # whether the topic of kept events has it
+    running: bool = False  # from its call until the results are committed
+    ended: bool = False  # whether the call has given its results
+    outputs: Sequence[Output] = ()
+    left: Parked | None = None
 
 
-class Lanes:
-    """The tasks of this process, a lane for each key: only the first of a lane runs. Owned by the runner's thread."""
+def due(tasks: Iterable[Task]) -> list[Task]:
+    """Return the tasks that may run now, in the order given: of each key the first event, unless one runs.
 
-    def __init__(self) -> None:
-        self._lanes: dict[tuple[Partition, str], list[Task]] = {}
-        self._ids: set[str] = set()
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __contains__(self, event: str) -> bool:
-        return event in self._ids
-
-    def add(self, task: Task) -> None:
-        """Put a task into its lane, by its offset."""
-        lane = self._lanes.setdefault(_lane(task), [])
-        lane.append(task)
-        lane.sort(key=lambda each: (not each.running, each.parked.offset))
-        self._ids.add(task.parked.id)
-
-    def remove(self, task: Task) -> None:
-        """Take out a task that is done."""
-        lane = self._lanes[_lane(task)]
-        lane.remove(task)
-        self._ids.discard(task.parked.id)
-        if not lane:
-            del self._lanes[_lane(task)]
-
-    def drop(self, position: Position) -> None:
-        """Forget the tasks of a partition that was lost."""
-        for task in [task for task in self.tasks() if task.position is position]:
-            self.remove(task)
-
-    def due(self) -> Iterator[Task]:
-        """The tasks that may run now."""
-        now = time.time()
-        for lane in self._lanes.values():
-            if not lane[0].running and lane[0].parked.due <= now:
-                yield lane[0]
-
-    def tasks(self) -> Iterator[Task]:
-        """All of them."""
-        for lane in self._lanes.values():
-            yield from lane
-
-    def unkept(self) -> list[Task]:
-        """Those that the offset does not cover yet."""
-        return [task for task in self.tasks() if not task.kept]
-
-
-def _lane(task: Task) -> tuple[Partition, str]:
-    parked = task.parked
-    return parked.place, parked.id if parked.key is None else f"={parked.key}"
+    An event without a key waits for no other.
+    """
+    first: dict[Any, Task] = {}
+    for task in tasks:
+        parked = task.parked
+        place = parked.partition, parked.key, parked.offset if parked.key is None else None
+        known = first.setdefault(place, task)
+        if not known.running and (task.running or parked.offset < known.parked.offset):
+            first[place] = task
+    now = time.time()
+    return [task for task in first.values() if not task.running and task.parked.due <= now]

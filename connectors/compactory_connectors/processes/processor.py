@@ -15,6 +15,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.retry import Retry
 
 from .event import Event, Failed, Output, Refused
+from .pending import Parked
 
 __all__ = ["Processor", "Retry", "processor"]
 
@@ -73,42 +74,35 @@ class Processor:
 
     def decoder(self) -> Callable[[bytes], Any]:
         """Return what makes values of bytes."""
-        found: Callable[[bytes], Any] = decoder(Directory(self.topic, decode=self.decode))
-        return found
+        return decoder(Directory(self.topic, decode=self.decode))
 
     def outputs(self, event: Event) -> list[Output]:
         """Call the function and return outputs. Raises its errors, and an error for a result that fits no record."""
-        found = self._outputs(event)
-        for output in found:
-            output.check()
-        return found
-
-    def _outputs(self, event: Event) -> list[Output]:
         if self.created is None:
             return list(_listed(self._called(event)))
         try:
             value = self._called(event)
         except Failed as error:
-            return self.failure(event.key, event.id, str(error))
+            return self.failure(event, str(error))
         if value is None and event.value is not None:
             raise Refused("the function returned None, and the outcome of an event that has a value needs one")
         if not isinstance(value, Mapping | None):
             raise Refused(f"the function returned {type(value).__name__}, and an outcome is a mapping")
-        return self._outcome(event.key, event.id, value, None)
+        return self._outcome(event, value, None)
 
-    def failure(self, key: str | None, event: str, reason: str) -> list[Output]:
-        """Return what is to be written for an event that is given up. ``event`` is its id."""
-        return [] if self.failed is None else self._outcome(key, event, None, {"error": reason})
+    def failure(self, event: Event | Parked, reason: str | None) -> list[Output]:
+        """Return what is to be written for an event that is given up."""
+        return [] if self.failed is None else self._outcome(event, None, {"error": reason})
 
     def _called(self, event: Event) -> Any:
         found = self.function(event)
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
-    def _outcome(self, key: str | None, event: str, created: Any, failed: Any) -> list[Output]:
+    def _outcome(self, event: Event | Parked, created: Any, failed: Any) -> list[Output]:
         assert self.created is not None
         assert self.failed is not None
         return [
-            Output(topic=topic, key=key, value=None if value is None else {**value, "event": event})
+            Output(topic=topic, key=event.key, value=None if value is None else {**value, "event": event.id})
             for topic, value in ((self.created, created), (self.failed, failed))
         ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
@@ -12,7 +12,6 @@ from uuid import uuid4
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory.records import Partition
 from compactory_connectors.consumer.background import Background
 from compactory_connectors.topics.publisher import Publisher
 
@@ -64,14 +63,14 @@ class ProcessRunner(Background[Members]):
     def _live(self, group: Members, worked: Callable[[], None]) -> None:
         with ExitStack() as stack:
             kept = stack.enter_context(closing(KeptEvents(self._kafka, self.processor.name)))
-            own = {"message.max.bytes": LARGEST}
-            publisher = Publisher(self._kafka, self._id, kept.topic, overrides=own, timeout=9.0, longest=10.0)
+            publisher = Publisher(self._kafka, self._id, kept.topic, overrides={"message.max.bytes": LARGEST})
             stack.callback(publisher.close)
             stack.callback(publisher.abort)
             kept.start()
             publisher.open()
-            group.attach(partial(_located, group, kept))
-            work = Work(self.processor, group, kept, publisher, self._threads, self.board)
+            group.attach(partial(group.locate, kept))
+            chosen = self.processor
+            work = Work(chosen, chosen.decoder(), group, kept, publisher, self._threads, self.board)
             beat = time.monotonic() + _BEAT
             while not self._stop.is_set():
                 if work.turn():
@@ -80,10 +79,3 @@ class ProcessRunner(Background[Members]):
                     work.look_around()
                     beat = time.monotonic() + _BEAT
             work.finish()
-
-
-def _located(group: Members, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, int]:
-    """Return where partitions go on. Read their kept events after that: no transaction can add to them then."""
-    located = group.locate(partitions)
-    kept.read_to_the_end()
-    return located

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -14,13 +14,12 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Message
 from compactory.records import Partition
-from compactory.token import Token
 from compactory_connectors.consumer.group import Position
 from compactory_connectors.topics.publisher import Publisher, TopicRefused
 
-from .event import Event, Output, Refused
+from .event import Event, Refused
 from .membership import KeptEvents, Members
-from .pending import Lanes, Parked, Task
+from .pending import Parked, Task, due
 from .processor import Processor
 from .worker import Board
 
@@ -35,52 +34,31 @@ _BATCH = 16  # events for each call at a time
 _MOST = 1000  # events that are not done; more are not fetched
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Result:
-    """How a call ended. ``left`` is what is kept of an event that is not done; None: it is."""
-
-    task: Task
-    outputs: Sequence[Output]
-    left: Parked | None = None
-
-
+@dataclass(slots=True, eq=False)
 class Work:
     """The events under way. Owned by one thread; the function is called in others. Raises Unreachable, ConfigError."""
 
-    def __init__(
-        self,
-        processor: Processor,
-        group: Members,
-        kept: KeptEvents,
-        publisher: Publisher,
-        threads: ThreadPoolExecutor,
-        board: Board,
-    ) -> None:
-        self._processor = processor
-        self._decode = processor.decoder()
-        self._group = group
-        self._kept = kept
-        self._publisher = publisher
-        self._threads = threads
-        self._board = board
-        self._ours: dict[Partition, Position] = {}  # as of the last poll
-        self._lanes = Lanes()
-        self._ended: SimpleQueue[Result] = SimpleQueue()
-        self._results: list[Result] = []
-        self._running = 0
-        self._since = 0.0  # when the events were taken that the offset does not cover yet
-        self._held = False
+    processor: Processor
+    decode: Callable[[bytes], Any]
+    group: Members
+    kept: KeptEvents
+    publisher: Publisher
+    threads: ThreadPoolExecutor
+    board: Board
+    _ours: dict[Partition, Position] = field(default_factory=dict)  # as of the last poll
+    _tasks: dict[str, Task] = field(default_factory=dict)  # those of our partitions, by the event's id
+    _ended: SimpleQueue[Task] = field(default_factory=SimpleQueue)
+    _running: int = 0  # calls, also of tasks that are not ours any more
+    _since: float = 0.0  # when the events were taken that the offset does not cover yet
+    _held: bool = False
 
     def turn(self) -> bool:
         """Take events, call, commit what is done; whether something was committed."""
-        if not self._lanes.unkept():
-            self._take(self._processor.concurrency * _BATCH, 0.0 if self._running else _POLL)
+        if all(task.kept for task in self._tasks.values()):
+            self._take(self.processor.concurrency * _BATCH, 0.0 if self._running else _POLL)
         self._call_due()
         self._collect(0.02)
-        undone = self._undone()
-        if undone and time.monotonic() - self._since < _PATIENCE:
-            return False
-        return self._commit_all(undone)
+        return self._commit_all(_PATIENCE)
 
     def finish(self) -> None:
         """Commit what ends within some seconds; what does not is kept for the next process."""
@@ -88,171 +66,151 @@ class Work:
         while self._running and time.monotonic() < deadline:
             self._collect(0.1)
         self._take(1, 0.0)  # a rebalance may have come
-        self._commit_all(self._undone())
+        self._commit_all(0.0)
 
     def look_around(self) -> None:
         """Take up what an operator wants tried again; refresh the figures."""
-        if self._kept.current():
+        if self.kept.current():
             self._adopt()
-            aside = [parked for parked in self._kept.events() if parked.state == "failed"]
-            self._board.set_aside = sum(parked.place in self._ours for parked in aside)
-        self._board.lag = self._group.lag()
-        self._board.waiting = len(self._lanes)
+            aside = [parked for parked in self.kept.events() if parked.state == "failed"]
+            self.board.set_aside = sum(parked.place in self._ours for parked in aside)
+        self.board.lag = self.group.lag()
+        self.board.waiting = len(self._tasks)
 
     def _take(self, limit: int, timeout: float) -> None:
-        full = len(self._lanes) >= _MOST
+        full = len(self._tasks) >= _MOST
         if full is not self._held:
-            self._group.hold(full)
+            self.group.hold(full)
             self._held = full
-        fetched = self._group.poll(limit, timeout)
-        self._board.polled_at = self._since = time.monotonic()
+        fetched = self.group.poll(limit, timeout)
+        self.board.polled_at = self._since = time.monotonic()
         self._follow()
         for each in fetched:
-            for message in each.messages if self._group.is_current(each) else ():
-                self._lanes.add(Task(_parked(message, self._group.topic_id), each.position, kept=False))
+            for message in each.messages if self.group.is_current(each) else ():
+                self._add(_parked(message, self.group.topic_id), each.position, kept=False)
 
     def _follow(self) -> None:
         """Drop what belongs to partitions that were lost, and take up what is kept of those that were gained."""
         before = self._ours
-        self._ours = {part: position for part, position in self._group.positions.items() if position is not None}
-        for part, position in before.items():
-            if self._ours.get(part) is not position:
-                self._lanes.drop(position)
+        self._ours = {part: position for part, position in self.group.positions.items() if position is not None}
+        if self._ours != before:
+            places = self._ours.get
+            self._tasks = {event: task for event, task in self._tasks.items()
+                           if places(task.parked.place) is task.position}  # fmt: skip
         if any(before.get(part) is not position for part, position in self._ours.items()):
-            self._board.located, self._board.error, self._held = True, None, False
+            self.board.located, self.board.error, self._held = True, None, False
             self._adopt()
 
     def _adopt(self) -> None:
-        for parked in self._kept.events():
+        for parked in self.kept.events():
             position = self._ours.get(parked.place)
-            if position is not None and parked.state == "waiting" and parked.id not in self._lanes:
-                self._lanes.add(Task(parked, position, kept=True))
+            if position is not None and parked.state == "waiting":
+                self._add(parked, position, kept=True)
+
+    def _add(self, parked: Parked, position: Position, *, kept: bool) -> None:
+        self._tasks.setdefault(parked.id, Task(parked, position, kept))
 
     def _call_due(self) -> None:
-        free = self._processor.concurrency - self._running
-        for task in list(self._lanes.due())[:free]:
+        for task in due(self._tasks.values())[: self.processor.concurrency - self._running]:
             task.running = True
             self._running += 1
-            self._threads.submit(self._call, task, task.parked)
+            self.threads.submit(self._call, task)
 
-    def _call(self, task: Task, parked: Parked) -> None:
+    def _call(self, task: Task) -> None:
         """Call the function. In a thread of the pool."""
         decoded = False
         try:
-            event = _event(parked, self._decode)
+            event = _event(task.parked, self.decode)
             decoded = True
-            result = Result(task, self._processor.outputs(event))
+            task.left, task.outputs = None, self.processor.outputs(event)
         except BaseException as error:  # noqa: BLE001 (of the user's code: sys.exit, a coroutine that was cancelled)
-            result = self._failure(task, parked, error, decoded=decoded)
-        self._ended.put(result)
+            self._fail(task, error, decoded=decoded)
+        self._ended.put(task)
 
-    def _failure(self, task: Task, parked: Parked, error: BaseException, *, decoded: bool) -> Result:
-        retry, attempt = self._processor.retry, parked.attempts + 1
+    def _fail(self, task: Task, error: BaseException, *, decoded: bool) -> None:
+        retry, attempt = self.processor.retry, task.parked.attempts + 1
         final = not decoded or isinstance(error, Refused) or retry.ends(attempt, error)
-        left = parked.after(error, None if final else retry.pause(attempt))
-        log.warning("set aside" if final else "an attempt failed", processor=self._processor.name, id=parked.id,
+        task.left = task.parked.after(error, None if final else retry.pause(attempt))
+        task.outputs = self.processor.failure(task.left, task.left.error) if final else ()
+        log.warning("set aside" if final else "an attempt failed", processor=self.processor.name, id=task.parked.id,
                     attempt=attempt, error=type(error).__name__)  # fmt: skip
-        return self._given_up(task, left) if final else Result(task, (), left)
-
-    def _given_up(self, task: Task, left: Parked) -> Result:
-        return Result(task, self._processor.failure(left.key, left.id, left.error or ""), left)
 
     def _collect(self, timeout: float) -> None:
         """Take the results of calls; wait for the first one."""
         try:
             while self._running:
-                self._results.append(self._ended.get(timeout=timeout))
+                self._ended.get(timeout=timeout).ended = True
                 self._running -= 1
                 timeout = 0.0
         except Empty:
             return
 
-    def _undone(self) -> list[Task]:
-        """The tasks without a result that the offset does not cover yet."""
-        done = {id(result.task) for result in self._results}
-        return [task for task in self._lanes.unkept() if id(task) not in done]
-
-    def _commit_all(self, undone: Sequence[Task]) -> bool:
-        results, self._results = self._results, []
-        places = self._ours.get  # another process has the partitions that are not ours any more
-        ours = [each for each in results if places(each.task.parked.place) is each.task.position]
-        if not ours and not undone:
+    def _commit_all(self, patience: float) -> bool:
+        """Commit what has ended; keep what does not end within so many seconds. Whether there was any of it."""
+        ended = [task for task in self._tasks.values() if task.ended]
+        undone = [task for task in self._tasks.values() if not (task.ended or task.kept)]
+        if not (ended or undone) or (undone and time.monotonic() - self._since < patience):
             return False
-        self._commit(ours, undone)
+        self._commit(ended, undone)
         return True
 
-    def _commit(self, results: Sequence[Result], undone: Sequence[Task]) -> None:
+    def _commit(self, ended: Sequence[Task], undone: Sequence[Task]) -> None:
         """Write outputs, what is to be kept and the offsets in one transaction."""
+        # An offset of each partition is committed: that fences a member without it.
+        positions = {task.parked.place: task.position for task in (*ended, *undone)}
         try:
-            self._transact(results, undone)
+            self._transact(ended, undone, positions)
         except TopicRefused as error:
-            self._commit_apart(results, undone, error)
+            self._commit_apart(ended, undone, error)
             return
-        for result in results:
-            self._settle(result)
+        for task in ended:
+            self._settle(task)
         for task in undone:
             task.kept = True
-        for part, position in _parts(results, undone).items():
-            self._group.advance(part, position.read)
+        for part, position in positions.items():
+            self.group.advance(part, position.read)
 
-    def _commit_apart(self, results: Sequence[Result], undone: Sequence[Task], error: TopicRefused) -> None:
+    def _commit_apart(self, ended: Sequence[Task], undone: Sequence[Task], error: TopicRefused) -> None:
         """Find the outputs that Kafka refuses: keep every event, then commit each by itself; that one is set aside."""
-        if len(results) > 1 or (results and undone):
-            self._commit([], [*undone, *(result.task for result in results if not result.task.kept)])
-            for result in results:
-                self._commit([result], [])
-        elif results and results[0].outputs:
-            task, left = results[0].task, results[0].task.parked.after(error, None)
-            self._commit([self._given_up(task, left) if results[0].left is None else Result(task, (), left)], undone)
+        if len(ended) > 1 or (ended and undone):
+            self._commit([], [*undone, *(task for task in ended if not task.kept)])
+            for task in ended:
+                self._commit([task], [])
+        elif ended and ended[0].outputs:
+            [task] = ended
+            left, task.left = task.left, task.parked.after(error, None)
+            task.outputs = self.processor.failure(task.left, task.left.error) if left is None else ()
+            self._commit(ended, undone)
         else:
-            raise Unreachable("Kafka", f"topic {self._kept.topic!r} takes no records: {error}") from error
+            raise Unreachable("Kafka", f"topic {self.kept.topic!r} takes no records: {error}") from error
 
-    def _transact(self, results: Sequence[Result], undone: Sequence[Task]) -> None:
+    def _transact(self, ended: Sequence[Task], undone: Sequence[Task], positions: Mapping[Partition, Position]) -> None:
         def send(producer: Any) -> None:
-            for result in results:
-                for output in result.outputs:
-                    headers = [*output.headers.items(), ("compactory-event-id", result.task.parked.id)]
+            for task in ended:
+                for output in task.outputs:
+                    headers = [*output.headers.items(), ("compactory-event-id", task.parked.id)]
                     producer.produce(output.topic, output.data(), output.key, headers=headers)
-                if result.left is not None or result.task.kept:
-                    self._keep(producer, result.task.parked.id, result.left)
+                if task.left is not None or task.kept:
+                    self.kept.write(producer, task.parked.id, task.left)
             for task in undone:
-                self._keep(producer, task.parked.id, task.parked)
-            offsets = [self._group.place(part, position.read) for part, position in _parts(results, undone).items()]
-            producer.send_offsets_to_transaction(offsets, self._group.metadata(), 9.0)
-            self.before_commit()
+                self.kept.write(producer, task.parked.id, task.parked)
+            self.group.send_offsets(producer, positions)
 
         try:
-            self._publisher.transact(send)
+            self.publisher.transact(send)
         except (ConfigError, TopicRefused, Unreachable):
             raise
         except CompactoryError as error:  # the group has gone on without us, or Kafka has ended the transaction
             raise Unreachable("Kafka", str(error)) from error
 
-    def before_commit(self) -> None:
-        """Do nothing; a test stops the process here."""
-
-    def _keep(self, producer: Any, event: str, parked: Parked | None) -> None:
-        value = None if parked is None else parked.data()
-        producer.produce(self._kept.topic, value, event, on_delivery=self._noted)
-
-    def _noted(self, error: Any, message: Message) -> None:
-        if error is None:
-            self._kept.note(Token.from_message(message))
-
-    def _settle(self, result: Result) -> None:
-        task, left = result.task, result.left
+    def _settle(self, task: Task) -> None:
+        left = task.left
         if left is not None and left.state == "waiting":
-            task.parked, task.kept, task.running = left, True, False
-            self._board.counters["retries"] += 1
+            task.parked, task.kept, task.running, task.ended = left, True, False, False
+            self.board.counters["retries"] += 1
             return
-        self._lanes.remove(task)
-        self._board.counters["events" if left is None else "failed"] += 1
-
-
-def _parts(results: Sequence[Result], undone: Sequence[Task]) -> dict[Partition, Position]:
-    """Return the partitions of events. An offset of each is committed: that fences a member without it."""
-    tasks = [*(result.task for result in results), *undone]
-    return {task.parked.place: task.position for task in tasks}
+        del self._tasks[task.parked.id]
+        self.board.counters["events" if left is None else "failed"] += 1
 
 
 def _parked(message: Message, topic_id: str | None) -> Parked:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
-from compactory.kafka.client import Kafka, hand_over, kafka_errors, take_transactional_id
+from compactory.kafka.client import Kafka, hand_over
+from compactory.kafka.kafka_errors import code_of
+from compactory.kafka.transactional_producer import TransactionalProducer
 from compactory_connectors.topics.producer_record import Copy, Headers, ProducerRecord
 
 from .partitioner import placing
@@ -29,12 +31,6 @@ _LONGEST = 10.0
 """Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
 
 _SHORT = 3.0  # seconds; for Kafka to forget a transaction, where it answers at all
-
-_FENCED = {
-    KafkaError._FENCED,  # noqa: SLF001 - the client's own name
-    KafkaError.INVALID_PRODUCER_EPOCH,
-    KafkaError.PRODUCER_FENCED,
-}
 
 _SLOW = {KafkaError._TIMED_OUT, KafkaError._QUEUE_FULL}  # noqa: SLF001 - the client's own names
 
@@ -95,7 +91,7 @@ class TopicRefused(CompactoryError):
         self.code = code
 
 
-class Publisher:
+class Publisher(TransactionalProducer):
     """A producer of one holder of a transactional id. Owned by one thread.
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
@@ -120,10 +116,8 @@ class Publisher:
         longest: float = _LONGEST,
         lease: PublishLease | None = None,
     ) -> None:
-        self._kafka = kafka
         self._offsets_topic = offsets_topic
         self._transactions = transactions
-        self._id = f"compactory-{name}"
         self._timeout = timeout
         self._longest = longest
         self._lease = lease
@@ -131,20 +125,19 @@ class Publisher:
         self._failure: KafkaError | None = None
         self.usable = True
         """Whether it may go on: no failure was about more than some records."""
-        self._last_error: KafkaError | None = None
         own: dict[str, Any] = dict(overrides or {})
         if transactions:
-            own |= {"transactional.id": self._id, "transaction.timeout.ms": int(self._longest * 1000)}
-        self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+            own |= {"transactional.id": f"compactory-{name}", "transaction.timeout.ms": int(longest * 1000)}
+        super().__init__(kafka, f"compactory-{name}", _DEFAULTS, own)
         self.partitioner = placing({**_DEFAULTS, **kafka.properties(), **own}["partitioner"])
         """By what keys are put into partitions; see `partitioner.home_of`."""
 
     def open(self, timeout: float = 30.0) -> None:
         """Fence earlier holders of the transactional id; whatever they had open is aborted when this returns."""
         if self._transactions:
-            taking = f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"
-            with self._guarded(taking, transaction=False):
-                take_transactional_id(self._producer, self._offsets_topic, timeout)
+            self.usable = False
+            self._take_over(self._offsets_topic, timeout)
+            self.usable = True
         if self._lease is not None:
             self._lease.confirm()
 
@@ -202,19 +195,7 @@ class Publisher:
         A publisher that failed can do nothing else but this.
         """
         if self._transactions and self._began is not None:
-            with suppress(KafkaException):  # it is fenced, or the transaction has ended
-                self._producer.abort_transaction(_SHORT)
-
-    def close(self) -> None:
-        """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder.
-
-        To be called once. The client ends its threads here: its callbacks refer back to this object, so that otherwise
-        they would live until the cyclic garbage collector comes by.
-        """
-        self._producer.purge()
-        with suppress(KafkaException):  # a producer that failed for good says so again, and would hide the first time
-            self._producer.flush(0)
-        del self._producer
+            self._abort(_SHORT)
 
     def _insist(
         self,
@@ -234,22 +215,19 @@ class Publisher:
         if error is not None and self._failure is None:
             self._failure = error
 
-    def _remember(self, error: KafkaError) -> None:
-        self._last_error = error
-
     @contextmanager
-    def _guarded(self, doing: str, *, transaction: bool = True) -> Iterator[None]:
+    def _guarded(self, doing: str) -> Iterator[None]:
         """Raise our errors in place of the client's. It stays usable where only records were refused.
 
-        With ``transaction`` all that is sent within it is one, where transactions are on; on leaving it Kafka has
-        acknowledged that.
+        All that is sent within it is one transaction, where transactions are on; on leaving it Kafka has acknowledged
+        that.
         """
-        if transaction and self._lease is not None:
+        if self._lease is not None:
             self._lease.check()
         self.usable, self._failure = False, None
         try:
-            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._last_error):
-                if transaction and self._transactions:
+            with self._mapped(doing):
+                if self._transactions:
                     self._producer.begin_transaction()  # where it fails, `_began` is of one that could not be ended
                     self._began = time.monotonic()
                 try:
@@ -257,23 +235,22 @@ class Publisher:
                 except KafkaException as error:
                     self._raise_reason(error)
                     raise
-                if transaction and self._transactions:
+                if self._transactions:
                     self._producer.commit_transaction(self._timeout)
                     self._began = None
-                elif transaction:
+                else:
                     self.flush()
+        except LeaseLost as error:
+            if self._began is None or time.monotonic() - self._began < self._longest:
+                raise
+            raise TransactionTimedOut(
+                f"a transaction stood open for more than {self._longest:g} s, because this process was frozen or Kafka"
+                " was away, and Kafka has aborted it; its records are sent again"
+            ) from error
         except Exception as error:
-            cause = error.__cause__
-            code = cause.args[0].code() if isinstance(cause, KafkaException) and cause.args else None
-            if code in _FENCED and self._began is not None and time.monotonic() - self._began >= self._longest:
-                raise TransactionTimedOut(
-                    f"a transaction stood open for more than {self._longest:g} s, because this process was frozen or"
-                    " Kafka was away, and Kafka has aborted it; its records are sent again"
-                ) from error
-            if code in _FENCED:
-                raise LeaseLost(f"another process took over the transactional id {self._id!r}") from error
             self._give_up_what_is_refused(error)
-            if code in _SLOW and self._last_error is None:
+            cause = error.__cause__
+            if isinstance(cause, KafkaException) and code_of(cause) in _SLOW and self._trouble is None:
                 place = f"Kafka at {self._kafka.bootstrap} was not reached to {doing} within {self._timeout:g} s"
                 why = "it is away, or takes records too slowly; the next pages are smaller"
                 raise Unreachable("Kafka", f"{place}: {why}") from error

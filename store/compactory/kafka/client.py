@@ -53,7 +53,6 @@ __all__ = [
     "event_kind",
     "hand_over",
     "kafka_errors",
-    "take_transactional_id",
 ]
 
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -317,17 +316,6 @@ class Kafka:
             for part, answer in answers.items()
             if answer is not None
         }
-
-
-def take_transactional_id(producer: Producer, topic: str, timeout: float) -> None:
-    """Fence earlier producers of the transactional id; what they had open is ended on return. Raises KafkaException.
-
-    Without a connection librdkafka looks for the coordinator again after 0.5 s only. The first answer about ``topic``,
-    any one, ends the connection to a bootstrap server; the second comes over that to a broker, which stays.
-    """
-    producer.list_topics(topic, timeout)
-    producer.list_topics(topic, timeout)
-    producer.init_transactions(timeout)
 
 
 def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | None, key: Any, **options: Any) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import orjson
 
-from compactory.codec.decoding import key_text, path, term
+from compactory.codec.decoding import key_text, path
 from compactory.codec.encoding import Encoding, json_bytes
 from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
-from compactory.mastered.batch import Write
-from compactory.mastered.current_state import CurrentState, Held, Terms
+from compactory.mastered.current_state import CurrentState, Held, Write
 from compactory.mastered.operation import Operation, merged
 from compactory.write_rules import WriteRules
 
@@ -42,8 +41,6 @@ class Checker:
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
         self._schema_errors = _schema_errors(rules.schema) if rules.schema is not None else None
         self._plain = directory.decode is dict  # any JSON object reads back as it is
-        others = [index.fields for index in directory.indexes if tuple(index.fields) not in rules.unique]
-        self._filed = [(fields, [path(name) for name in fields]) for fields in others] if self._plain else []
 
     def write(self, operation: Operation, state: CurrentState) -> Write:
         """Return the record that an operation writes; for the repeat of a ``post`` the one that is there already.
@@ -69,7 +66,7 @@ class Checker:
             if held.document != document:
                 raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
             return Write(held.data, operation=operation, key=key, name=name, status="created", there=held)
-        terms = self._terms(document, state)
+        terms = state.terms(document)
         taken = state.taken(name, terms)
         if taken:
             raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
@@ -81,7 +78,7 @@ class Checker:
     def _derived_key(self, operation: Operation) -> str:
         if not self._derived:
             raise WriteRefused(f"directory {self._name!r} derives no keys (it has no key_from): name one with PUT")
-        document = self._object(operation.value)
+        document = _object(operation.value)
         values = [read(document) for _, read in self._derived]
         missing = [f"{name}: is missing, and the key is derived from it"
                    for (name, _), value in zip(self._derived, values, strict=True) if value is None]  # fmt: skip
@@ -93,33 +90,30 @@ class Checker:
             raise WriteRefused("the fields of the key can't be written as JSON, or are nested too deeply") from error
 
     def _document(self, operation: Operation, held: Held | None) -> dict[str, Any]:
-        given = self._object(operation.value)
+        document = _object(operation.value)
         if operation.kind == "patch":
             assert held is not None
-            return self._object(merged(held.document, self._shallow(given)))
-        document = given if self._plain else self._shallow(given)
+            _check_depth(document)
+            return _object(merged(held.document, document))
         if held is not None and self._rules.internal:  # who can't see them can't send them back
             kept = held.document
             missing = [name for name in self._rules.internal if name in kept and name not in document]
             document = document | {name: kept[name] for name in missing}
         return document
 
-    def _object(self, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            raise WriteRefused("the value must be a JSON object")
-        return value
-
-    def _shallow(self, value: dict[str, Any]) -> dict[str, Any]:
-        if _deeper(value, _DEEPEST):
-            raise WriteRefused(f"the value is nested more than {_DEEPEST} levels deep")
-        return value
-
     def _encoded(self, key: str, document: dict[str, Any]) -> bytes:
-        data = self._json(key, document) if self._plain else b""
+        try:
+            data = json_bytes(document)
+        except TypeError as error:
+            _check_depth(document)
+            raise WriteRefused(f"{key!r}: the value can't be written as JSON") from error
+        if data.count(b"{") + data.count(b"[") > _DEEPEST:  # else it can't be that deep
+            _check_depth(document)
         if self._schema_errors is not None and (problems := self._schema_errors(document)):
             raise WriteRefused(problems)
-        if self._plain:
-            return data
+        return data if self._plain else self._decodable(key, document)
+
+    def _decodable(self, key: str, document: dict[str, Any]) -> bytes:
         try:
             return self._encoding.record(key, document)[1]
         except WriteRefused as error:
@@ -128,24 +122,6 @@ class Checker:
                 raise
             found = told(include_url=False, include_input=False, include_context=False)
             raise WriteRefused(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in found) from error
-
-    def _terms(self, document: dict[str, Any], state: CurrentState) -> Terms:
-        try:
-            for fields, readers in self._filed:
-                term(fields, [read(document) for read in readers])
-            return state.terms(document)
-        except DecodeError as error:
-            raise WriteRefused(str(error)) from error
-
-    def _json(self, key: str, document: dict[str, Any]) -> bytes:
-        try:
-            data = json_bytes(document)
-        except TypeError as error:
-            self._shallow(document)
-            raise WriteRefused(f"{key!r}: the value can't be written as JSON") from error
-        if data.count(b"{") + data.count(b"[") > _DEEPEST:  # else it can't be that deep
-            self._shallow(document)
-        return data
 
     def _check_references(self, name: bytes, document: dict[str, Any], state: CurrentState) -> None:
         for field, read, target in self._references:
@@ -186,8 +162,15 @@ def _schema_errors(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:
     return errors
 
 
-def _deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    parts = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper(part, levels - 1) for part in parts)
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise WriteRefused("the value must be a JSON object")
+    return value
+
+
+def _check_depth(value: Any, levels: int = _DEEPEST) -> None:
+    if isinstance(value, dict | list):
+        if not levels:
+            raise WriteRefused(f"the value is nested more than {_DEEPEST} levels deep")
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_depth(part, levels - 1)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
 from compactory.codec.decoding import path, term
 from compactory.codec.packed_record import METADATA_SIZE, unpack
+from compactory.errors import DecodeError, WriteRefused
 from compactory.lookup.view import View
+from compactory.mastered.operation import Operation
 from compactory.records import Partition
 from compactory.token import Version
 
-__all__ = ["CurrentState", "Held", "Terms"]
+__all__ = ["CurrentState", "Held", "Terms", "Write"]
 
 Terms = tuple[tuple[str, Any], ...]
 """The index and the term of each unique value of a document."""
@@ -40,6 +42,17 @@ class Held:
         return found
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class Write(Held):
+    """The record of an operation that is allowed. ``name`` is its key, ``there`` an earlier record that it repeats."""
+
+    operation: Operation
+    key: str
+    name: bytes
+    status: Literal["created", "replaced", "deleted"]
+    there: Held | None = None
+
+
 class CurrentState:
     """The state that the next write is checked against, by record key. Owned by the only thread that writes.
 
@@ -49,10 +62,8 @@ class CurrentState:
     def __init__(self, view: View[Any], unique: tuple[tuple[str, ...], ...], topic_id: str | None) -> None:
         self.topic_id = topic_id
         self._view = view
-        indexes = [view.directory.index_over(fields) for fields in unique]
-        self._unique = {
-            index.name: (index.fields, [path(name) for name in index.fields]) for index in indexes if index is not None
-        }
+        self._indexes = {index.name: (index.fields, [*map(path, index.fields)]) for index in view.directory.indexes}
+        self._unique = {index.name for fields in unique if (index := view.directory.index_over(fields)) is not None}
         self._recent: dict[bytes, Held] = {}  # written, and not certainly read by the store
         self._keys: dict[tuple[str, Any], bytes] = {}  # index and unique value → key of _recent that has it
 
@@ -72,32 +83,35 @@ class CurrentState:
         return str(Version(self.topic_id or self._view.directory.topic, held.partition, held.offset))
 
     def terms(self, document: dict[str, Any]) -> Terms:
-        """Return the unique values of a document. Raises DecodeError for one that no index can hold."""
+        """Return the unique values of a document. Raises WriteRefused for a value that no index can hold."""
         found = []
-        for index, (fields, readers) in self._unique.items():
+        for index, (fields, readers) in self._indexes.items():
             values = [read(document) for read in readers]
-            filed = values[0] if len(values) == 1 and type(values[0]) is str else term(fields, values)
-            if filed is not None:
+            try:
+                filed = values[0] if len(values) == 1 and type(values[0]) is str else term(fields, values)
+            except DecodeError as error:
+                raise WriteRefused(str(error)) from error
+            if filed is not None and index in self._unique:
                 found.append((index, filed))
         return tuple(found)
 
-    def write(self, key: bytes, held: Held) -> None:
+    def write(self, write: Write) -> None:
         """Take down a record that is about to be written."""
-        if key in self._recent:
-            self._forget(key)
-        self._recent[key] = held
-        for filed in held.terms:
-            self._keys[filed] = key
+        if write.name in self._recent:
+            self._forget(write.name)
+        self._recent[write.name] = write
+        for filed in write.terms:
+            self._keys[filed] = write.name
 
     def taken(self, key: bytes, terms: Terms) -> tuple[str, ...]:
         """Return the fields of a unique value that another entry has; none if there is no such value."""
         for filed in terms:
             if self._keys.get(filed, key) != key:
-                return self._unique[filed[0]][0]
+                return self._indexes[filed[0]][0]
             for other in self._view.may_have(*filed):
                 held = self.entry(other) if other != key else None
                 if held is not None and filed in self.terms(held.document):
-                    return self._unique[filed[0]][0]
+                    return self._indexes[filed[0]][0]
         return ()
 
     def prune(self, positions: Mapping[Partition, int]) -> None:

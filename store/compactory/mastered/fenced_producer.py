@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from compactory.errors import CompactoryError, LeaseLost
-from compactory.kafka.client import (
-    Kafka,
-    KafkaError,
-    KafkaException,
-    Message,
-    hand_over,
-    kafka_errors,
-    take_transactional_id,
-)
+from compactory.errors import CompactoryError
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, hand_over
+from compactory.kafka.transactional_producer import TransactionalProducer
+from compactory.writing.delivery import Record, Shipment
 
-__all__ = ["FencedProducer", "OutcomeUnknown", "Place", "Record"]
-
-Record = tuple[bytes, bytes | None]  # key and value
-Place = tuple[int, int]  # partition and offset
+__all__ = ["FencedProducer", "OutcomeUnknown"]
 
 _DEFAULTS: dict[str, Any] = {
     "partitioner": "murmur2_random",  # as Java clients, the source and DirectoryWriter: a key stays in its partition
@@ -32,7 +23,6 @@ _DEFAULTS: dict[str, Any] = {
     "retry.backoff.ms": 1,
     "retry.backoff.max.ms": 100,
 }
-_FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001
 _LOOK = 0.001  # seconds between two looks at whether there are more records
 _SHORT = 2.0  # seconds for an abort: a fence or the time-out of the transaction ends it all the same
 
@@ -41,35 +31,32 @@ class OutcomeUnknown(CompactoryError):
     """The commit was asked for and not answered. ``retryable`` with an Idempotency-Key only."""
 
 
-class FencedProducer:
+class FencedProducer(TransactionalProducer):
     """Writes records in transactions under the transactional id of a directory's topic. Owned by one thread.
 
     After any error it must be closed: opening the next one ends whatever transaction is still open.
     """
 
     def __init__(self, kafka: Kafka, topic: str, timeout: float, largest: int) -> None:
-        self._kafka = kafka
         self._topic = topic
-        self._id = f"compactory-writes-{topic}"
         self._timeout = timeout
-        self._trouble: KafkaError | None = None
+        name = f"compactory-writes-{topic}"
         own = {
-            "transactional.id": self._id,
+            "transactional.id": name,
             "transaction.timeout.ms": int(timeout * 1000),
             "message.timeout.ms": int(timeout * 1000),
             "message.max.bytes": largest,  # the client never splits a batch, which the topic would refuse whole
             "enable.idempotence": True,
             "acks": "all",
         }
-        self._producer = kafka.producer(_DEFAULTS, own, self._remember)
+        super().__init__(kafka, name, _DEFAULTS, own)
 
     def open(self) -> None:
         """Fence every earlier producer of this id. On return its open transaction is ended, one way or the other.
 
         Raises Unreachable, ConfigError, CompactoryError.
         """
-        with self._mapped(f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"):
-            take_transactional_id(self._producer, self._topic, self._timeout)
+        self._take_over(self._topic, self._timeout)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -83,79 +70,47 @@ class FencedProducer:
                 self._producer.begin_transaction()
                 yield
         except BaseException:
-            self._abort()
+            self._abort(_SHORT)
             raise
         self._commit()
 
-    def send(self, topic: str, records: Sequence[Record], more: Callable[[], Sequence[Record]] = tuple) -> list[Place]:
-        """Send records; return their places once every in-sync replica has them. Within a `transaction`.
+    def send(
+        self, topic: str, records: Sequence[Record], more: Callable[[], Sequence[Record]] = tuple
+    ) -> list[tuple[int, int]]:
+        """Send records; return partition and offset of each once every in-sync replica has it. In a `transaction`.
 
         The first records of a transaction wait for some milliseconds until Kafka has begun it. Meanwhile ``more`` is
         asked for further ones, again and again.
         """
         deadline = time.monotonic() + self._timeout
-        places: list[Place | None] = []
-        reported: list[KafkaError | None] = []
-
-        def report(number: int, error: KafkaError | None, message: Message) -> None:
-            reported.append(error)
-            partition, offset = message.partition(), message.offset()
-            if error is None and partition is not None and offset is not None and offset >= 0:
-                places[number] = (partition, offset)
-
+        shipments = list[Shipment]()
         try:
             while records:
-                for key, value in records:
-                    places.append(None)
-                    on_delivery = partial(report, len(places) - 1)
+                shipment = Shipment(records)
+                shipments.append(shipment)
+                for number, (key, value) in enumerate(records):
+                    on_delivery = partial(shipment.settle, number)
                     hand_over(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
                 records = ()
-                while not (records or reported or time.monotonic() > deadline):
+                while not (records or any(each.heard for each in shipments) or time.monotonic() > deadline):
                     self._producer.poll(_LOOK)
                     records = more()
             self._producer.flush(max(0.0, deadline - time.monotonic()))
-        except SystemError as error:  # the client raised a fatal error, and called `report` nevertheless (2.16)
+        except SystemError as error:  # the client raised a fatal error, and reported it nevertheless (2.16)
             raise error.__cause__ or error from None
-        failures = [error for error in reported if error is not None]
-        if failures:
-            raise KafkaException(failures[0])
-        if None in places:
+        errors = [error for shipment in shipments for error in shipment.errors.values()]
+        if errors:
+            raise KafkaException(errors[0])
+        if not all(shipment.complete for shipment in shipments):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged"))  # noqa: SLF001
-        return [place for place in places if place is not None]
-
-    def close(self) -> None:
-        """Drop what is unsent and end the client's threads."""
-        self._producer.purge()
-        with suppress(KafkaException):
-            self._producer.flush(0)
-        del self._producer
+        return [place for shipment in shipments for place in shipment.places if place is not None]
 
     def _commit(self) -> None:
         try:
             self._producer.commit_transaction(self._timeout)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
-                self._abort()
+                self._abort(_SHORT)
                 with self._mapped("commit a transaction"):
                     raise
             raise OutcomeUnknown(f"Kafka did not confirm the commit: {error.args[0].str()}") from error
-
-    def _abort(self) -> None:
-        with suppress(KafkaException):  # it is fenced, or never began
-            self._producer.abort_transaction(_SHORT)
-
-    def _remember(self, error: KafkaError) -> None:
-        self._trouble = error
-
-    @contextmanager
-    def _mapped(self, doing: str) -> Iterator[None]:
-        try:
-            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._trouble):
-                yield
-        except CompactoryError as failed:
-            cause = failed.__cause__
-            behind = [cause.args[0]] if isinstance(cause, KafkaException) else []
-            behind += [self._trouble] if self._trouble is not None else []  # a purged record says less than its cause
-            if any(error.code() in _FENCED for error in behind):
-                raise LeaseLost(f"another process took over the transactional id {self._id!r}") from failed
-            raise

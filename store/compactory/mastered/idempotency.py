@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,11 +13,11 @@ from compactory.codec.encoding import json_bytes
 from compactory.mastered.operation import Operation, Written
 from compactory.token import Token
 
-__all__ = ["PREFIX", "Answers"]
+__all__ = ["Answers"]
 
 Record = tuple[bytes, bytes]
 
-PREFIX = "answer:"  # of the record's key in the topic of answers
+_PREFIX = "answer:"  # of the record's key in the topic of answers
 _PER_BATCH = 1000  # answers that are forgotten in one transaction at most
 
 
@@ -31,21 +31,17 @@ class Answers:
     def __init__(self, records: Mapping[str, bytes], seconds: float, most: int) -> None:
         self._seconds = seconds
         self._most = most
-        found = {key.removeprefix(PREFIX): value for key, value in records.items() if key.startswith(PREFIX)}
-        self._answers = found
-        ages = sorted((orjson.loads(value)["until"], key) for key, value in found.items())
-        self._ends: deque[tuple[float, str]] = deque(ages)
-
-    def __len__(self) -> int:
-        return len(self._answers)
+        found = [
+            (orjson.loads(value)["until"], key, value) for key, value in records.items() if key.startswith(_PREFIX)
+        ]
+        self._answers = OrderedDict((key.encode(), (until, value)) for until, key, value in sorted(found))
 
     def find(self, operation: Operation) -> Written | None:
         """Return the first answer to an operation. Raises WriteRefused where its key was used for another one."""
-        key = operation.idempotency_key
-        known = self._answers.get(key) if key is not None else None
+        known = self._answers.get(_name(operation))
         if known is None:
             return None
-        answer = orjson.loads(known)
+        answer = orjson.loads(known[1])
         operation.check_repeat(answer["fingerprint"])
         content = answer["content"]
         return Written(
@@ -53,32 +49,31 @@ class Answers:
             token=Token(*answer["token"]), repeated=True,
         )  # fmt: skip
 
-    def record(self, operation: Operation, written: Written) -> Record:
-        """Return the record that keeps an answer; `keep` it once it is committed."""
-        token = written.token
+    def keep(self, operation: Operation, written: Written) -> Record:
+        """Keep an answer; return its record, for the transaction of the write. If that fails, this is worth nothing."""
+        until = round(time.time() + self._seconds, 3)
         answer: dict[str, Any] = {
             "fingerprint": operation.fingerprint(),
             "status": written.status,
             "key": written.key,
             "content": None if written.content is None else orjson.Fragment(written.content),
-            "token": [token.topic, token.partition, token.offset, token.topic_id],
-            "until": round(time.time() + self._seconds, 3),
+            "token": list(written.token),
+            "until": until,
         }
-        return f"{PREFIX}{operation.idempotency_key}".encode(), json_bytes(answer)
-
-    def keep(self, record: Record) -> None:
-        """Keep an answer whose record is committed."""
-        key, value = record[0].decode().removeprefix(PREFIX), record[1]
-        self._answers[key] = value
-        self._ends.append((orjson.loads(value)["until"], key))
+        name, value = _name(operation), json_bytes(answer)
+        self._answers[name] = until, value
+        return name, value
 
     def outdated(self) -> Iterator[tuple[bytes, None]]:
         """Forget what is too old or too much; return the tombstones of its records."""
         now = time.time()
-        for _ in range(min(_PER_BATCH, len(self._ends))):
-            until, key = self._ends[0]
+        for _ in range(min(_PER_BATCH, len(self._answers))):
+            name, (until, _) = next(iter(self._answers.items()))
             if until > now and len(self._answers) <= self._most:
                 return
-            self._ends.popleft()
-            if self._answers.pop(key, None) is not None:
-                yield f"{PREFIX}{key}".encode(), None
+            del self._answers[name]
+            yield name, None
+
+
+def _name(operation: Operation) -> bytes:
+    return f"{_PREFIX}{operation.idempotency_key}".encode()

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import orjson
 
-from compactory.errors import WriteRefused
+from compactory.errors import CompactoryError, WriteFailed, WriteRefused
 from compactory.token import Token, Version
 
-__all__ = ["Kind", "Operation", "Written", "merged"]
+__all__ = ["Kind", "Operation", "Written", "failure", "merged"]
 
 Kind = Literal["put", "patch", "delete", "post"]
 
@@ -65,6 +65,16 @@ class Written:
         """The entity tag of the entry's record, as lookups over HTTP answer it, without quotes."""
         topic, partition, offset, topic_id = self.token
         return str(Version(topic_id or topic, partition, offset))
+
+
+def failure(topic: str, key: str | None, error: Exception, *, unknown: bool) -> WriteFailed:
+    """Return the error of an operation on a key whose transaction failed."""
+    told = "nothing was written"
+    if unknown:
+        told = "whether it was written is not known; the same request with an Idempotency-Key tells"
+    cause = error if isinstance(error, CompactoryError) else None
+    message = f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {told}"
+    return WriteFailed.of_key(message, topic=topic, key=key, unknown=unknown, cause=cause)
 
 
 def merged(target: Any, patch: Any) -> Any:

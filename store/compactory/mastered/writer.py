@@ -7,8 +7,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from itertools import chain, islice, repeat
+from contextlib import ExitStack, suppress
 from threading import Lock
 from typing import Any, Self
 
@@ -18,13 +17,13 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
-from compactory.mastered.batch import Decision, Item, Ownership, Write, failure
 from compactory.mastered.checking import Checker
 from compactory.mastered.current_state import CurrentState
-from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown, Record
+from compactory.mastered.fenced_producer import FencedProducer, OutcomeUnknown
 from compactory.mastered.fitness import rule_problems, topic_problems
 from compactory.mastered.idempotency import Answers
-from compactory.mastered.operation import Operation, Written
+from compactory.mastered.operation import Operation, Written, failure
+from compactory.mastered.owner import OWNER, Item, Owner
 from compactory.records import StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
@@ -40,7 +39,6 @@ _PAUSE = 0.02  # seconds that the client waits itself before it begins a transac
 _QUICK = 3.0  # seconds for the look at topics before a load
 _RECORD_BYTES = 1_000_000  # the client's own limit
 _OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
-_OWNER = "owner"  # key of the record that names the owner
 
 
 class MasteredWriter:
@@ -85,12 +83,11 @@ class MasteredWriter:
         self._checker = Checker(self.directory, rules, {name: store[name] for name in rules.references.values()})
         self._record_bytes = _RECORD_BYTES
         self._thread = ThreadPoolExecutor(1, f"compactory-write-{self.directory.name}")
-        self._handing_over = Lock()  # guards the next three
+        self._handing_over = Lock()  # guards the next two; the thread takes what waits without it
         self._waiting: deque[Item] = deque()
-        self._busy = False  # whether the thread takes what waits, or was asked to
         self._open = False
         self._fenced_at = float("-inf")
-        self._owned: Ownership | None = None  # written by the thread
+        self._owned: Owner | None = None  # written by the thread
 
     def __enter__(self) -> Self:
         start_writers([self])
@@ -114,7 +111,7 @@ class MasteredWriter:
     def announcement(self) -> tuple[str, int] | None:
         """The owner's address, and the offset at which it said that it is the owner; None as for ``owner``."""
         with suppress(CompactoryError, KeyError):
-            entry = self._notes["notes"].entry(_OWNER)
+            entry = self._notes["notes"].entry(OWNER)
             url = orjson.loads(entry.value)["url"]
             return None if url is None else (url, entry.offset)
         return None
@@ -185,65 +182,51 @@ class MasteredWriter:
                 raise result
             return result
 
-    def submit(
-        self, operations: Sequence[Operation], *, take_over: bool = True
-    ) -> Future[list[Written | CompactoryError]]:
+    def submit(self, operations: Sequence[Operation]) -> Future[list[Written | CompactoryError]]:
         """Have operations written in one transaction; return the future of what `write` would give or raise for each.
 
-        It fails with LeaseLost, and nothing is written, if another process is the owner and ``take_over`` is off, or
-        if another one took over. Then ask the `owner`.
+        This process becomes the owner where it is not. The future fails with LeaseLost, and nothing is written, if
+        another one took over just now. Then ask the `owner`.
         """
-        item = Item(operations, take_over)
+        item = Item(operations)
         item.future.set_running_or_notify_cancel()  # who waits may give up, but not take it back
         with self._handing_over:
             if self._open:
                 self._waiting.append(item)
-                if not self._busy:
-                    self._busy = True
+                if len(self._waiting) == 1:  # else a turn is under way or was asked for
                     self._thread.submit(self._turn)
                 return item.future
         item.future.set_exception(NotReady(f"directory {self.directory.name!r} takes no writes now"))
         return item.future
 
     def _turn(self) -> None:
-        """Write what waits, in each transaction as much as it takes."""
-        while self._goes_on():
-            self._await_markers()
-            self._answer(self._taken(_MOST))
+        """Write what waits, in each transaction as much as it takes.
 
-    def _goes_on(self) -> bool:
-        with self._handing_over:
-            self._busy = bool(self._waiting)
-            return self._busy
+        Each begins once the store has read the one before; meanwhile more operations come for it. Kafka takes no
+        records before it has marked the end of a transaction, and the client would pause for 20 ms.
+        """
+        while self._waiting:
+            if self._owned is not None:
+                with suppress(CompactoryError):
+                    self._store.wait_for(*self._owned.last, timeout=_PAUSE)
+            self._answer(self._taken(_MOST))
 
     def _taken(self, most: int) -> list[Item]:
         """Take items that wait, until they have so many operations."""
         taken, size = list[Item](), 0
-        with self._handing_over:
-            while self._waiting and size < most:
-                taken.append(self._waiting.popleft())
-                size += len(taken[-1].operations)
+        while self._waiting and size < most:
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1].operations)
         return taken
-
-    def _await_markers(self) -> None:
-        """Wait until the store has read the last transaction; meanwhile more operations come for the next one.
-
-        Kafka takes no records before it has marked the end of a transaction, and the client would pause for 20 ms.
-        """
-        if self._owned is not None:
-            with suppress(CompactoryError):
-                self._store.wait_for(*self._owned.last, timeout=_PAUSE)
 
     def _answer(self, batch: list[Item]) -> None:
         """Write a batch and what joins it; answer each of its operations, whatever happens."""
         try:
-            owned = self._own(take_over=any(item.take_over for item in batch))
+            owner = self._own()
             with collector_paused():
-                decided = self._decided(owned, batch)
-                self._commit(owned, batch, decided)
-                operations = chain.from_iterable(item.operations for item in batch)
-                results = map(self._result, repeat(owned), operations, decided)
-                answers = [list(islice(results, len(item.operations))) for item in batch]
+                owner.decide(batch)
+                owner.commit(batch, lambda: self._taken(_MOST - sum(len(item.operations) for item in batch)))
+                answers = [*map(owner.results, batch)]
         except Exception as error:  # noqa: BLE001 (each caller gets it)
             self._fail(batch, error)
         else:
@@ -266,18 +249,18 @@ class MasteredWriter:
                     [failure(self._topic, each.key, error, unknown=unknown) for each in item.operations]
                 )
 
-    def _own(self, *, take_over: bool) -> Ownership:
+    def _own(self) -> Owner:
         owned = self._owned
         if owned is not None and owned.state.topic_id == self._store.topic_id(self._topic):
             owned.state.prune(self._store.positions())
             return owned
         self._drop()
-        if not take_over or time.monotonic() - self._fenced_at < _HOLD_OFF:
+        if time.monotonic() - self._fenced_at < _HOLD_OFF:
             raise LeaseLost(f"another process writes directory {self.directory.name!r}")
         self._owned = self._taken_over()
         return self._owned
 
-    def _taken_over(self) -> Ownership:
+    def _taken_over(self) -> Owner:
         """Fence the former owner, then read both topics to their ends. Raises what may come of that."""
         if self._store.state is not StoreState.READY:
             raise NotReady(f"the store is {self._store.state.value}: writes need all entries of {self._topic!r}")
@@ -288,13 +271,17 @@ class MasteredWriter:
         except BaseException:
             producer.close()
             raise
-        notes = self._notes["notes"]
-        records = {key: notes.raw(key) for key in notes}
+        notes, rules = self._notes["notes"], self._rules
         log.info("this process writes directory %s from now on", self.directory.name)
-        return Ownership(
-            producer,
-            CurrentState(self._view, self._rules.unique, self._store.topic_id(self._topic)),
-            Answers(records, self._rules.remember, self._rules.remember_at_most),
+        return Owner(
+            topic=self._topic,
+            answers_topic=self._answers_topic,
+            url=self.url,
+            rules=rules,
+            checker=self._checker,
+            producer=producer,
+            state=CurrentState(self._view, rules.unique, self._store.topic_id(self._topic)),
+            answers=Answers({key: notes.raw(key) for key in notes}, rules.remember, rules.remember_at_most),
         )
 
     def _read_to_the_end(self) -> None:
@@ -311,73 +298,6 @@ class MasteredWriter:
         if owned is not None:
             owned.producer.close()
 
-    def _decided(self, owned: Ownership, items: Sequence[Item]) -> list[Decision]:
-        return [self._decision(owned, operation) for item in items for operation in item.operations]
-
-    def _decision(self, owned: Ownership, operation: Operation) -> Decision:
-        try:
-            first = owned.first(operation)
-            if first is not None:
-                return first
-            write = self._checker.write(operation, owned.state)
-        except CompactoryError as error:
-            return error
-        if write.there is None:
-            owned.state.write(write.name, write)
-            owned.writes.append(write)
-        if operation.idempotency_key is not None:
-            owned.keyed[operation.idempotency_key] = write
-        return write
-
-    def _commit(self, owned: Ownership, batch: list[Item], decided: list[Decision]) -> None:
-        """Write in one transaction: entries, answers to keep, and who the owner is.
-
-        Operations that come before Kafka has the first entry join the batch, each with its decision.
-        """
-        if all(isinstance(decision, Written) for decision in decided):
-            return
-
-        def joining() -> list[Record]:
-            sent, items = len(owned.writes), self._taken(_MOST - len(decided))
-            batch.extend(items)
-            decided.extend(self._decided(owned, items))
-            return _records(owned.writes[sent:])
-
-        with owned.producer.transaction():
-            places = owned.producer.send(self._topic, _records(owned.writes), joining)
-            writes, owned.writes = owned.writes, []
-            keyed, owned.keyed = list(owned.keyed.values()), {}
-            for write, place in zip(writes, places, strict=True):
-                write.partition, write.offset = place
-            kept = [owned.answers.record(write.operation, self._written(owned, write)) for write in keyed]
-            notes: list[Record] = [*kept, *owned.answers.outdated()]
-            if not owned.announced or not writes:  # a refusal, too, must know that nobody has taken over
-                notes.append((_OWNER.encode(), orjson.dumps({"url": self.url})))
-            if notes:
-                owned.producer.send(self._answers_topic, notes)
-        owned.announced = True
-        owned.last = [Token(self._topic, *place) for place in dict(places).items()]
-        for record in kept:
-            owned.answers.keep(record)
-
-    def _result(self, owned: Ownership, operation: Operation, decision: Decision) -> Written | CompactoryError:
-        if not isinstance(decision, Write):
-            return decision
-        repeated = decision.there is not None or decision.operation is not operation
-        return self._written(owned, decision, repeated=repeated)
-
-    def _written(self, owned: Ownership, write: Write, *, repeated: bool = False) -> Written:
-        content = write.data
-        if content is not None and self._rules.internal:
-            content = orjson.dumps(self._rules.shown(write.document))
-        record = write.there or write
-        token = Token(self._topic, record.partition, record.offset, owned.state.topic_id)
-        return Written(status=write.status, key=write.key, content=content, token=token, repeated=repeated)
-
-
-def _records(writes: Sequence[Write]) -> list[Record]:
-    return [(write.name, write.data) for write in writes]
-
 
 def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) -> None:
     """Raise ConfigError with all that is wrong with the topics of these directories; Unreachable."""
@@ -387,7 +307,14 @@ def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) ->
 
 
 def start_writers(writers: Sequence[MasteredWriter]) -> None:
-    """Check the topics of all directories, then start. Raises ConfigError with every problem at once, Unreachable."""
-    check_topics(writers)
-    for writer in writers:
-        writer.start()
+    """Check the topics of all directories, then start; where that fails, close all.
+
+    Raises ConfigError with every problem at once, Unreachable, StartTimeout.
+    """
+    with ExitStack() as closing:
+        for writer in writers:
+            closing.callback(writer.close)
+        check_topics(writers)
+        for writer in writers:
+            writer.start()
+        closing.pop_all()

@@ -35,6 +35,7 @@ class Shipment:
         self.records = records
         self.places: list[tuple[int, int] | None] = [None] * len(records)  # partition and offset, once acknowledged
         self.errors: dict[int, KafkaError] = {}  # number of the record → why it is not
+        self.heard = False  # whether there was any report
         self.done = Event()
         self._reports = count(1)  # atomic: a full queue lets the sender hear reports too
         if not records:
@@ -42,6 +43,7 @@ class Shipment:
 
     def settle(self, number: int, error: KafkaError | None, message: Message | None = None) -> None:
         """Take down what became of a record."""
+        self.heard = True
         if error is not None:
             self.errors[number] = error
         elif message is not None:
