@@ -13,11 +13,11 @@ from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.progress import Progress
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
-from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_config import Policies
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
+from compactory.stoppable_thread import StoppableThread
 
 __all__ = ["Discovery"]
 
