@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from confluent_kafka import (
@@ -140,6 +141,12 @@ class Kafka:
         with self._admin.mapped("list topics"):
             metadata = self._admin.insist(timeout, lambda limit: self._admin.client().list_topics(timeout=limit))
         return sorted(name for name in metadata.topics if not name.startswith("__"))
+
+    def absence(self, name: str, remedy: str, timeout: float = 10.0) -> str:
+        """Say that a topic does not exist: what it may be called, and else the remedy. Raises Unreachable."""
+        near = get_close_matches(name, self.topic_names(timeout), n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]!r}? Else " if near else ""
+        return f"topic {name!r} does not exist on {self.bootstrap}: {hint}{remedy}"
 
     def cluster_id(self, timeout: float = 10.0) -> str:
         """Return the cluster's id. Raises Unreachable."""

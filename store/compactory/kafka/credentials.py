@@ -7,11 +7,11 @@ names the property and the remedy. Contents are never quoted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from compactory.kafka.java_properties import jks_problem
+from compactory.nearest import nearest
 
 __all__ = ["credential_problems", "mechanism"]
 
@@ -57,8 +57,7 @@ def _login(properties: Mapping[str, Any]) -> Iterator[str]:
     if not chosen:
         yield f"sasl.mechanism is missing: set one of {', '.join(_MECHANISMS[:-1])}"
     elif chosen not in _MECHANISMS:
-        close = get_close_matches(chosen.upper(), _MECHANISMS, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(_MECHANISMS[:-1])}"
+        hint = nearest(chosen, _MECHANISMS) or f"; choose one of {', '.join(_MECHANISMS[:-1])}"
         yield f"sasl.mechanism {chosen!r} is none that is known here{hint}"
     elif chosen == "OAUTHBEARER":
         yield from _token(properties)
