@@ -204,7 +204,6 @@ class Kafka:
         return {
             asked[resource]: {entry.name: entry.value for entry in answer.values()}
             for resource, answer in answers.items()
-            if answer is not None
         }
 
     def create_topic(
@@ -299,13 +298,12 @@ class Kafka:
         wanted = TopicCollection(list(names))
         if not wanted.topic_names:
             return {}
-        answers = self._admin.ask(
+        return self._admin.ask(
             "describe topics",
             "Describe",
             timeout,
             lambda a, t: a.describe_topics(wanted, include_authorized_operations=rights, request_timeout=t),
         )
-        return {name: answer for name, answer in answers.items() if answer is not None}
 
     def _offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
@@ -319,11 +317,7 @@ class Kafka:
             timeout,
             lambda a, t: a.list_offsets(asked, isolation_level=isolation, request_timeout=t),
         )
-        return {
-            Partition(part.topic, part.partition): answer.offset
-            for part, answer in answers.items()
-            if answer is not None
-        }
+        return {Partition(part.topic, part.partition): answer.offset for part, answer in answers.items()}
 
 
 def take_transactional_id(producer: Producer, topic: str, timeout: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from compactory.errors import BackendFailed
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.ordered.database import Database
 from compactory.storage.ordered.key_space import KeySpace, OrderedPostings, Seen, Source
-from compactory.storage.ordered.keys import MAX_PARTS, part_prefix
+from compactory.storage.ordered.keys import MAX_PARTS, STATE, part_prefix
 
 __all__ = ["FORMAT", "Contents", "State"]
 
@@ -28,8 +29,10 @@ class State(msgspec.Struct):
     format: int = FORMAT
 
     @classmethod
-    def read(cls, data: bytes) -> State:
-        """Read a stored one. Raises ValueError for what is none of this format."""
+    def of(cls, get: Callable[[bytes], bytes | None]) -> State | None:
+        """Read the one in a database; None in an empty one. Raises ValueError for what is none of this format."""
+        if (data := get(STATE)) is None:
+            return None
         try:
             state = msgspec.json.decode(data, type=cls)
         except msgspec.MsgspecError as error:

@@ -16,7 +16,6 @@ from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, Co
 from compactory.storage.backend import Backend
 from compactory.storage.ordered.contents import State
 from compactory.storage.ordered.folder import Lock, TopicFolder, remove
-from compactory.storage.ordered.keys import STATE
 from compactory.storage.ordered.topic_storage import OrderedTopicStorage
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.tuning import Resources, Tuning
@@ -152,8 +151,7 @@ class RocksDB(Backend):
             folder.set_aside(generation, error)
             return None
         try:
-            data = database.read(STATE)
-            state = None if data is None else State.read(data)
+            state = State.of(database.read)
             if state is not None and state.topic != topic:
                 raise ValueError(f"it holds topic {state.topic!r}")
         except (BackendCorrupt, ValueError) as error:
