@@ -8,10 +8,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial, wraps
-from threading import Thread
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
+from compactory.cleanup import apart
+from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
@@ -116,14 +117,9 @@ class AsyncGlobalStore(BaseStore):
         Raises what `GlobalStore.barrier` raises. Barriers that wait for the broker's answer share the next one.
         """
         self.sync.wait_for(timeout=0)  # refuses a store that was not started, or has ended
-        deadline = asyncio.get_running_loop().time() + timeout
-        try:
-            async with asyncio.timeout_at(deadline):
-                targets = await self._ends(timeout)
-        except TimeoutError:
-            raise Unreachable("Kafka", f"Kafka did not return the ends of the topics within {timeout:g} s") from None
-        left = max(0.0, deadline - asyncio.get_running_loop().time())
-        await self._waiting.until(targets, left, "the barrier")
+        deadline = clock() + timeout
+        targets = await self._ends(timeout)
+        await self._waiting.until(targets, max(0.0, deadline - clock()), "the barrier")
 
     @spanned("wait_for")
     async def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
@@ -132,16 +128,15 @@ class AsyncGlobalStore(BaseStore):
         Raises what `GlobalStore.wait_for` raises.
         """
         self.sync.wait_for(timeout=0)
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = clock() + timeout
         try:
             targets = targets_of(tokens, self.sync.topics())
         except WaitTimeout:  # unless the topic was created again and the store has not heard of it yet
-            with suppress(Unreachable, TimeoutError):
-                async with asyncio.timeout_at(deadline):
-                    await self._ends(timeout)
+            with suppress(Unreachable):
+                await self._ends(timeout)
             targets = targets_of(tokens, self.sync.topics())
-        left = max(0.0, deadline - asyncio.get_running_loop().time())
-        await self._waiting.until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
+        what = "the token" if len(tokens) == 1 else "one of the tokens"
+        await self._waiting.until(targets, max(0.0, deadline - clock()), what)
 
     end_offsets = _in_a_thread(GlobalStore.end_offsets)
     retry = _in_a_thread(GlobalStore.retry)
@@ -194,7 +189,10 @@ class AsyncGlobalStore(BaseStore):
             ends = self._asking[loop] = _Ends(self.sync)
         ends.askers += 1
         try:
-            return await ends.ask(timeout)
+            async with asyncio.timeout(timeout):
+                return await ends.ask(timeout)
+        except TimeoutError:
+            raise Unreachable("Kafka", f"Kafka did not return the ends of the topics within {timeout:g} s") from None
         finally:
             ends.askers -= 1
             if not ends.askers:
@@ -238,5 +236,5 @@ async def _in_thread(function: Callable[[], R], name: str) -> R:
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
             future.set_exception(error)
 
-    Thread(target=call, name=f"compactory-{name}", daemon=True).start()
+    apart(name, call)
     return await asyncio.wrap_future(future)

@@ -10,9 +10,9 @@ from typing import Any
 from compactory.callbacks import Contained
 from compactory.entries.change import Change
 from compactory.errors import ConfigError, StoreClosed, StoreFailed, WatchExpired
-from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.lookup.view import View
 from compactory.lookup.watch import Watch
+from compactory.stoppable_thread import StoppableThread
 from compactory.token import Cursor
 
 __all__ = ["ChangeSubscription"]

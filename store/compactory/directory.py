@@ -160,7 +160,7 @@ class Directory(Generic[T]):
         if not isinstance(self.indexes, Iterable):
             raise ConfigError(f"directory {self.name!r}: indexes must be a list of Index(…), not {self.indexes!r}")
         object.__setattr__(self, "indexes", tuple(self.indexes))
-        problems = list(_problems(self))
+        problems = [f"directory {self.name!r}: {problem}" for problem in _problems(self)]
         if problems:
             raise ConfigError(problems)
 
@@ -191,56 +191,55 @@ class Directory(Generic[T]):
 
 
 def _problems(directory: Any) -> Iterator[str]:
-    where = f"directory {directory.name!r}"
     if not isinstance(directory.name, str) or not directory.name.strip() or "/" in directory.name:
-        yield f"{where}: the name must be text without '/'"
+        yield "the name must be text without '/'"
     if not is_topic_name(directory.topic):
-        yield f"{where}: {directory.topic!r} is no topic's name: those are of letters, digits, '.', '_' and '-'"
+        yield f"{directory.topic!r} is no topic's name: those are of letters, digits, '.', '_' and '-'"
     for option in ("key", "active"):
         value = getattr(directory, option)
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            yield f"{where}: {option} must name a field of the value, not {value!r}"
+            yield f"{option} must name a field of the value, not {value!r}"
     if not callable(directory.envelope) and directory.envelope not in get_args(Envelope):
-        yield f"{where}: envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
+        yield f"envelope must be one of {', '.join(get_args(Envelope))}, not {directory.envelope!r}"
     for option in ("writable", "cache_decoded", "keep_changes"):
         if not isinstance(getattr(directory, option), bool):
-            yield f"{where}: {option} must be True or False, not {getattr(directory, option)!r}"
-    yield from _write_problems(directory, where)
-    yield from _callable_problems(directory, where)
-    yield from _age_problems(directory, where)
-    yield from _index_problems(directory, where)
+            yield f"{option} must be True or False, not {getattr(directory, option)!r}"
+    yield from _write_problems(directory)
+    yield from _callable_problems(directory)
+    yield from _age_problems(directory)
+    yield from _index_problems(directory)
 
 
-def _write_problems(directory: Any, where: str) -> Iterator[str]:
+def _write_problems(directory: Any) -> Iterator[str]:
     if directory.writable is True and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
-        yield f"{where}: writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
+        yield f"writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
     if directory.rules is not None and not isinstance(directory.rules, WriteRules):
-        yield f"{where}: rules must be WriteRules(…), not {type(directory.rules).__name__}"
+        yield f"rules must be WriteRules(…), not {type(directory.rules).__name__}"
 
 
-def _callable_problems(directory: Any, where: str) -> Iterator[str]:
+def _callable_problems(directory: Any) -> Iterator[str]:
     if not callable(directory.decode) and get_origin(directory.decode) is None:
-        yield f"{where}: decode must be a type or a callable that takes bytes, not {directory.decode!r}"
+        yield f"decode must be a type or a callable that takes bytes, not {directory.decode!r}"
     if inspect.iscoroutinefunction(directory.decode):
-        yield f"{where}: decode must not be a coroutine function: nothing awaits it"
+        yield "decode must not be a coroutine function: nothing awaits it"
     projection = directory.projection
     if projection is not None and not callable(projection):
-        yield f"{where}: projection must be a class or a callable without parameters, not {projection!r}"
+        yield f"projection must be a class or a callable without parameters, not {projection!r}"
     apply = getattr(projection, "apply", None)
     if isinstance(projection, type) and (not callable(apply) or inspect.iscoroutinefunction(apply)):
-        yield f"{where}: projection {projection.__name__} needs a method apply(change), which is no coroutine function"
+        yield f"projection {projection.__name__} needs a method apply(change), which is no coroutine function"
 
 
-def _age_problems(directory: Any, where: str) -> Iterator[str]:
+def _age_problems(directory: Any) -> Iterator[str]:
     if directory.on_stale not in get_args(OnStale):
-        yield f"{where}: on_stale must be one of {', '.join(get_args(OnStale))}, not {directory.on_stale!r}"
+        yield f"on_stale must be one of {', '.join(get_args(OnStale))}, not {directory.on_stale!r}"
     if directory.max_age is not None and not (isinstance(directory.max_age, int | float) and directory.max_age > 0):
-        yield f"{where}: max_age must be a number of seconds above 0, not {directory.max_age!r}"
+        yield f"max_age must be a number of seconds above 0, not {directory.max_age!r}"
 
 
-def _index_problems(directory: Any, where: str) -> Iterator[str]:
+def _index_problems(directory: Any) -> Iterator[str]:
     for number, index in enumerate(directory.indexes):
         if not isinstance(index, Index):
-            yield f"{where}: indexes must hold Index(…), not {index!r}"
+            yield f"indexes must hold Index(…), not {index!r}"
         elif any(other.name == index.name for other in directory.indexes[:number] if isinstance(other, Index)):
-            yield f"{where}: two indexes are called {index.name!r}; give one a name="
+            yield f"two indexes are called {index.name!r}; give one a name="

@@ -38,22 +38,15 @@ def spanned(name: str) -> Callable[[F], F]:
     def decorated(function: F) -> F:
         if _trace is None:
             return function
-
-        if inspect.iscoroutinefunction(function):
-
-            @wraps(function)
-            async def waiting(*args: Any, **kwargs: Any) -> Any:
-                with _span(name):
-                    return await function(*args, **kwargs)
-
-            return cast("F", waiting)
+        if not inspect.iscoroutinefunction(function):
+            return _span(name)(function)
 
         @wraps(function)
-        def calling(*args: Any, **kwargs: Any) -> Any:
+        async def waiting(*args: Any, **kwargs: Any) -> Any:
             with _span(name):
-                return function(*args, **kwargs)
+                return await function(*args, **kwargs)
 
-        return cast("F", calling)
+        return cast("F", waiting)
 
     return decorated
 

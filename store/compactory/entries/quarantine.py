@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import traceback
-from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterator, MutableMapping
 from copy import copy
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
-import orjson
+import msgspec
 
-from compactory.codec.encoding import json_bytes
 from compactory.codec.packed_record import Origin
 from compactory.errors import BadRecord
 from compactory.records import QuarantinedRecord
@@ -187,19 +185,8 @@ class Quarantine:
             )  # fmt: skip
 
     def _unpacked(self, packed: bytes) -> _Held:
-        found = orjson.loads(packed)
-        error = QuarantinedRecord(
-            directory=self.directory,
-            topic=self.topic,
-            partition=found["partition"],
-            offset=found["offset"],
-            key=_bytes(found["key"]),
-            value=_bytes(found["value"]),
-            timestamp_ms=found["timestamp_ms"],
-            error=found["error"],
-            stacktrace=found["stacktrace"],
-        )
-        return _Held(error, _bytes(found["name"]))
+        found = msgspec.json.decode(packed) | {"directory": self.directory, "topic": self.topic}
+        return _Held(msgspec.convert(found, QuarantinedRecord), msgspec.convert(found["name"], bytes | None))
 
 
 def _place(error: QuarantinedRecord) -> tuple[int, int]:
@@ -216,27 +203,10 @@ def _under(number: Number) -> bytes:
 
 
 def _packed(held: _Held) -> bytes:
-    error = held.error
-    fields = {
-        "partition": error.partition,
-        "offset": error.offset,
-        "key": _text(error.key),
-        "value": _text(error.value),
-        "name": _text(held.name),
-        "whole": held.whole,
-        "timestamp_ms": error.timestamp_ms,
-        "error": error.error.encode(errors="replace").decode(),
-        "stacktrace": error.stacktrace.encode(errors="replace").decode(),
-    }
-    return json_bytes(fields)
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else b64encode(data).decode()
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else b64decode(text)
+    """Return JSON, with bytes in base64."""
+    fields: dict[str, Any] = asdict(held.error) | {"name": held.name}
+    texts = {name: fields[name].encode(errors="replace").decode() for name in ("error", "stacktrace")}
+    return msgspec.json.encode(fields | texts)
 
 
 def _size(held: _Held) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Mapping
-from difflib import get_close_matches
 from threading import Event, Lock
 from typing import Literal
 
@@ -13,17 +12,18 @@ from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.progress import Progress
 from compactory.ingest.resumption import gap_of, obstacle, truncation_of
-from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_config import Policies
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
+from compactory.stoppable_thread import StoppableThread
 
 __all__ = ["Discovery"]
 
 log = logging.getLogger("compactory.store")
 
 _INTERVAL = 2.0  # seconds; a new partition is found within two of them
+_REMEDY = "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
 
 
 class Discovery:
@@ -61,7 +61,7 @@ class Discovery:
         found = self._kafka.topics(self._names, _left(deadline))
         missing = [name for name in self._names if name not in found]
         if missing and not self._waits:
-            raise ConfigError(self._missing_problems(missing, _left(deadline)))
+            raise ConfigError(self._kafka.absence(name, _REMEDY, _left(deadline)) for name in missing)
         if missing:
             log.warning("waiting for topics that do not exist: %s", ", ".join(missing))
             self._progress.note_missing(missing)
@@ -233,10 +233,9 @@ class Discovery:
             unseen = part not in reading or part not in marks or self._progress.topics[part.topic].hidden
             if unseen or self._progress.state is StoreState.LOADING:
                 continue
-            at, known_end = marks[part]
-            retention = self.retention(part.topic)
-            if end > known_end and now - at > retention:
-                self._progress.demand(part.topic, gap_of(part, now - at, retention))
+            gap = gap_of(part, marks[part], end, now, self.retention(part.topic))
+            if gap is not None:
+                self._progress.demand(part.topic, gap)
 
     def _note_missing(self, missing: list[str]) -> None:
         """A topic that stays away is absent; one that is back as it was is not. Brokers may forget for a moment."""
@@ -249,16 +248,6 @@ class Discovery:
             log.error("topic %r was deleted; lookups go on with what was read until it is there again", name)
         if absent != former and self._progress.serves:
             self._progress.note_absent(absent)
-
-    def _missing_problems(self, missing: list[str], timeout: float) -> list[str]:
-        names = self._kafka.topic_names(timeout)
-        problems = []
-        for name in missing:
-            near = get_close_matches(name, names, n=1, cutoff=0.75)
-            hint = f"did you mean {near[0]!r}? Else " if near else ""
-            create = "create it with cleanup.policy=compact, let a source do so, or wait for it (missing_topic = wait)"
-            problems.append(f"topic {name!r} does not exist on {self._kafka.bootstrap}: {hint}{create}")
-        return problems
 
 
 def _left(deadline: float) -> float:

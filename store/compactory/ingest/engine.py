@@ -65,9 +65,8 @@ class Engine:
         tables_by_topic: dict[str, TopicTables] = {}
         self.discovery = Discovery(kafka, tables_by_topic, progress, options.missing_topic)
         self.reader = Reader(
-            kafka, backend, by_topic, options, tables_by_topic, progress, self.discovery,
-            partial(_swap, self.served, self.serving), partial(_serve, self.served, progress),
-        )  # fmt: skip
+            kafka, backend, by_topic, options, tables_by_topic, progress, self.discovery, self._swap, self._serve
+        )
         self._watched = False  # whether changes of a directory were ever asked for
         self._closing = RLock()  # guards close against what load opens; a signal's handler may close during a close
         self.load_seconds: float | None = None
@@ -109,8 +108,7 @@ class Engine:
     def give_up(self) -> None:
         """End a start that failed, with all that it has opened: another store may take the backend's folder."""
         with self._closing:
-            for served in self.served.values():
-                served.open = False
+            self._close_views()
             self._release()
 
     def close(self) -> None:
@@ -118,8 +116,7 @@ class Engine:
         with self._closing:
             if not self.progress.move(StoreState.CLOSED):
                 return
-            for served in self.served.values():
-                served.open = False
+            self._close_views()
             self._release()
 
     def _release(self) -> None:
@@ -142,8 +139,7 @@ class Engine:
     def orphan(self, cause: CompactoryError) -> None:
         """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""
         self.progress.orphan(cause)
-        for served in self.served.values():
-            served.open = False
+        self._close_views()
 
     def tables_by_topic(self) -> dict[str, TopicTables]:
         """Return the topic tables of each topic that is served; of topics not served yet, those that are loading."""
@@ -265,9 +261,32 @@ class Engine:
             assert checkpoint is not None
             topic_tables.serve(checkpoint.topic_id, checkpoint.positions)
             self.progress.keep(topic_tables.topic, checkpoint)
-            _swap(self.served, self.serving, topic_tables)
-        _serve(self.served, self.progress)
+            self._swap(topic_tables)
+        self._serve()
         return True
+
+    def _swap(self, topic_tables: TopicTables) -> None:
+        """Let the directories of a topic be answered from these tables; watches of the former ones end."""
+        former = self.serving.get(topic_tables.topic)
+        self.serving[topic_tables.topic] = topic_tables
+        for table in topic_tables.tables:
+            self.served[table.directory.name].swap(table)
+        for old, new in zip(former.tables if former else (), topic_tables.tables, strict=False):
+            if old is not new:
+                if old.changes.recording:
+                    new.changes.open()
+                old.changes.end_here()
+
+    def _serve(self) -> None:
+        """Open the views, then say so."""
+        for each in self.served.values():
+            each.open = each.open or self.progress.state is StoreState.LOADING
+        if not self.progress.serve() and self.progress.state is StoreState.CLOSED:  # by another thread, in between
+            self._close_views()
+
+    def _close_views(self) -> None:
+        for served in self.served.values():
+            served.open = False
 
 
 class _ProgressReporter:
@@ -289,25 +308,3 @@ class _ProgressReporter:
             except Exception:
                 log.exception("on_progress raised; it is not called again")
                 self._on_progress = None
-
-
-def _swap(served: Mapping[str, Served], serving: dict[str, TopicTables], topic_tables: TopicTables) -> None:
-    """Let the directories of a topic be answered from these tables; watches of the former ones end."""
-    former = serving.get(topic_tables.topic)
-    serving[topic_tables.topic] = topic_tables
-    for table in topic_tables.tables:
-        served[table.directory.name].swap(table)
-    for old, new in zip(former.tables if former else (), topic_tables.tables, strict=False):
-        if old is not new:
-            if old.changes.recording:
-                new.changes.open()
-            old.changes.end_here()
-
-
-def _serve(served: Mapping[str, Served], progress: Progress) -> None:
-    """Open the views, then say so."""
-    for each in served.values():
-        each.open = each.open or progress.state is StoreState.LOADING
-    if not progress.serve() and progress.state is StoreState.CLOSED:  # by another thread, in between
-        for each in served.values():
-            each.open = False

@@ -21,11 +21,11 @@ from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
 from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
-from compactory.ingest.stoppable_thread import StoppableThread
 from compactory.ingest.topic_progress import Phase
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
+from compactory.stoppable_thread import StoppableThread
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.tracing import passed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from compactory.records import Partition, Rebuild, RebuildCause, Topic
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
@@ -69,8 +70,8 @@ def obstacle(
         mark = checkpoint.caught_up.get(number)
         if mark is None:
             return Rebuild(RebuildCause.INCOMPLETE, f"it is not known when partition {number} was read to its end")
-        if ends[place] > mark.end and now - mark.at > retention:
-            return gap_of(place, now - mark.at, retention)
+        if (gap := gap_of(place, (mark.at, mark.end), ends[place], now, retention)) is not None:
+            return gap
     return None
 
 
@@ -81,8 +82,14 @@ def truncation_of(place: Partition, position: int, end: int) -> Rebuild:
     )
 
 
-def gap_of(place: Partition, seconds: float, retention: float) -> Rebuild:
-    """Return the rebuild for a reader that was away from the end for longer than tombstones are kept."""
+def gap_of(place: Partition, mark: tuple[float, int], end: int, now: float, retention: float) -> Rebuild | None:
+    """Return the rebuild for a reader that was away from the end for longer than tombstones are kept.
+
+    ``mark`` is when it was last there and where that was, ``end`` where it is at ``now``. None if nothing came since.
+    """
+    seconds = now - mark[0]
+    if end <= mark[1] or seconds <= retention:
+        return None
     known = seconds < _YEARS
     long = f"for {seconds:.0f} s" if known else "for an unknown time (the machine's clock was ahead)"
     return Rebuild(

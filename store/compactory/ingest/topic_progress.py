@@ -146,9 +146,9 @@ class TopicProgress:
     def gap(self, retention: float, now: float) -> Rebuild | None:
         """Return why deletions may have been missed from the checkpoint that it was resumed from until now."""
         for partition in self._resumed & self._marks.keys():
-            at, end = self._marks[partition]
-            if self.positions.get(partition, -1) > end and now - at > retention:
-                return gap_of(partition, now - at, retention)
+            gap = gap_of(partition, self._marks[partition], self.positions.get(partition, -1), now, retention)
+            if gap is not None:
+                return gap
         return None
 
     def age(self, marks: Collection[Mark], now: float) -> float:

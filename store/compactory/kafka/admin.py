@@ -181,7 +181,7 @@ class Admin:
     def ask(
         self, doing: str, right: str, timeout: float, request: Callable[[AdminClient, float], Mapping[R, Future[Any]]]
     ) -> dict[R, Any]:
-        """Send ``request`` until every part is answered or ``timeout`` is over; None stands for "does not exist".
+        """Send ``request`` until every part is answered or ``timeout`` is over; return the answers about what exists.
 
         Raises ConfigError with every topic on which the ACL operation ``right`` is missing.
         """
@@ -202,7 +202,7 @@ class Admin:
         refused_to = sorted({_topic_of(name) for name, answer in answers.items() if answer is _NO_RIGHT})
         if refused_to:
             raise ConfigError(self.forbidden(doing, right, topic) for topic in refused_to)
-        return answers
+        return {name: answer for name, answer in answers.items() if answer is not None}
 
     def forbidden(self, doing: str, right: str, topic: str) -> str:
         """Say which right is missing, and how to give it."""

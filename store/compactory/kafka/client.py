@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from confluent_kafka import (
@@ -140,6 +141,12 @@ class Kafka:
             metadata = self._admin.insist(timeout, lambda limit: self._admin.client().list_topics(timeout=limit))
         return sorted(name for name in metadata.topics if not name.startswith("__"))
 
+    def absence(self, name: str, remedy: str, timeout: float = 10.0) -> str:
+        """Say that a topic does not exist: what it may be called, and else the remedy. Raises Unreachable."""
+        near = get_close_matches(name, self.topic_names(timeout), n=1, cutoff=0.75)
+        hint = f"did you mean {near[0]!r}? Else " if near else ""
+        return f"topic {name!r} does not exist on {self.bootstrap}: {hint}{remedy}"
+
     def cluster_id(self, timeout: float = 10.0) -> str:
         """Return the cluster's id. Raises Unreachable."""
         return str(self._cluster(timeout).cluster_id)
@@ -196,7 +203,6 @@ class Kafka:
         return {
             asked[resource]: {entry.name: entry.value for entry in answer.values()}
             for resource, answer in answers.items()
-            if answer is not None
         }
 
     def create_topic(
@@ -291,13 +297,12 @@ class Kafka:
         wanted = TopicCollection(list(names))
         if not wanted.topic_names:
             return {}
-        answers = self._admin.ask(
+        return self._admin.ask(
             "describe topics",
             "Describe",
             timeout,
             lambda a, t: a.describe_topics(wanted, include_authorized_operations=rights, request_timeout=t),
         )
-        return {name: answer for name, answer in answers.items() if answer is not None}
 
     def _offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
@@ -311,11 +316,7 @@ class Kafka:
             timeout,
             lambda a, t: a.list_offsets(asked, isolation_level=isolation, request_timeout=t),
         )
-        return {
-            Partition(part.topic, part.partition): answer.offset
-            for part, answer in answers.items()
-            if answer is not None
-        }
+        return {Partition(part.topic, part.partition): answer.offset for part, answer in answers.items()}
 
 
 def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | None, key: Any, **options: Any) -> None:

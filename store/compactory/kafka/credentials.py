@@ -7,19 +7,19 @@ names the property and the remedy. Contents are never quoted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from compactory.kafka.java_properties import jks_problem
+from compactory.nearest import nearest
 
 __all__ = ["credential_problems", "mechanism"]
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_CERTIFICATE, _KEY = "-----BEGIN CERTIFICATE-----", "PRIVATE KEY-----"
-_TRUSTED = "-----BEGIN TRUSTED CERTIFICATE-----"
-_PEM_FILES = {"ssl.ca.location": _CERTIFICATE, "ssl.certificate.location": _CERTIFICATE, "ssl.key.location": _KEY}
-_PEM_TEXTS = {"ssl.ca.pem": _CERTIFICATE, "ssl.certificate.pem": _CERTIFICATE, "ssl.key.pem": _KEY}
+_CERTIFICATES = ("-----BEGIN CERTIFICATE-----", "-----BEGIN TRUSTED CERTIFICATE-----")
+_KEYSTORE = "ssl.keystore.location"
+_FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", _KEYSTORE)
+_TEXTS = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
 _LARGEST = 4 << 20  # bytes of a file that are looked at
 
 
@@ -34,14 +34,10 @@ def credential_problems(properties: Mapping[str, Any]) -> Iterator[str]:
     yield from _unused(properties, protocol)
     if protocol.startswith("SASL"):
         yield from _login(properties)
-    for name in _PEM_FILES:
-        if name in properties:
-            yield from _file(name, str(properties[name]))
-    for name in _PEM_TEXTS:
-        if name in properties:
-            yield from _text(name, str(properties[name]))
-    if "ssl.keystore.location" in properties:
-        yield from _keystore(str(properties["ssl.keystore.location"]))
+    for names, problems in ((_FILES, _file), (_TEXTS, _text)):
+        for name in names:
+            if name in properties:
+                yield from problems(name, str(properties[name]))
     yield from _pair(properties)
 
 
@@ -61,8 +57,7 @@ def _login(properties: Mapping[str, Any]) -> Iterator[str]:
     if not chosen:
         yield f"sasl.mechanism is missing: set one of {', '.join(_MECHANISMS[:-1])}"
     elif chosen not in _MECHANISMS:
-        close = get_close_matches(chosen.upper(), _MECHANISMS, n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]}?" if close else f"; choose one of {', '.join(_MECHANISMS[:-1])}"
+        hint = nearest(chosen, _MECHANISMS) or f"; choose one of {', '.join(_MECHANISMS[:-1])}"
         yield f"sasl.mechanism {chosen!r} is none that is known here{hint}"
     elif chosen == "OAUTHBEARER":
         yield from _token(properties)
@@ -93,30 +88,23 @@ def _file(name: str, path: str) -> Iterator[str]:
         yield f"{name}: {path} can't be read: {content}"
     elif problem := jks_problem(name, path, content):
         yield problem
-    elif not _holds(content.decode(errors="replace"), _PEM_FILES[name]):
-        yield f"{name}: {path} holds no {_what(name)} in PEM (a line {_shown(name)})"
+    elif name == _KEYSTORE:
+        if b"-----BEGIN" in content:
+            yield f"{name}: {path} is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"
+    elif lacking := _lacking(name, content.decode(errors="replace")):
+        yield f"{name}: {path} holds no {lacking}"
 
 
 def _text(name: str, text: str) -> Iterator[str]:
     lines = text.strip().splitlines()
     if "\\n" in text:
         yield f"{name} has \\n written out where its lines end: give real line ends ({_three_quotes(name)})"
-    elif not _holds(text, _PEM_TEXTS[name]):
-        yield f"{name} holds no {_what(name)} in PEM (a line {_shown(name)})"
+    elif lacking := _lacking(name, text):
+        yield f"{name} holds no {lacking}"
     elif len(lines) < 3:
         yield f"{name} has lost its line ends: give the lines as they are in the file ({_three_quotes(name)})"
     elif any(line != line.strip() for line in lines):
         yield f"{name} has lines that begin or end with blanks: remove these ({_three_quotes(name)})"
-
-
-def _keystore(path: str) -> Iterator[str]:
-    name, content = "ssl.keystore.location", _read(path)
-    if isinstance(content, str):
-        yield f"{name}: {path} can't be read: {content}"
-    elif problem := jks_problem(name, path, content):
-        yield problem
-    elif b"-----BEGIN" in content:
-        yield f"{name}: {path} is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"
 
 
 def _pair(properties: Mapping[str, Any]) -> Iterator[str]:
@@ -150,16 +138,11 @@ def _given(properties: Mapping[str, Any], *names: str) -> str | None:
     return next((name for name in names if properties.get(name)), None)
 
 
-def _holds(text: str, mark: str) -> bool:
-    return mark in text or (mark == _CERTIFICATE and _TRUSTED in text)
-
-
-def _what(name: str) -> str:
-    return "private key" if ".key." in name else "certificate"
-
-
-def _shown(name: str) -> str:
-    return "-----BEGIN … PRIVATE KEY-----" if ".key." in name else _CERTIFICATE
+def _lacking(name: str, text: str) -> str | None:
+    """Return what a text in PEM ought to hold and does not."""
+    if ".key." in name:
+        return None if "PRIVATE KEY-----" in text else "private key in PEM (a line -----BEGIN … PRIVATE KEY-----)"
+    return None if any(mark in text for mark in _CERTIFICATES) else f"certificate in PEM (a line {_CERTIFICATES[0]})"
 
 
 def _three_quotes(name: str) -> str:

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 log = logging.getLogger("compactory.kafka")
+_SILENT = logging.Logger("silent", logging.CRITICAL + 1)  # of clients that are only made to check their properties
 
 OLD_LEADER = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH,
                         KafkaError.NOT_LEADER_FOR_PARTITION})  # fmt: skip
@@ -235,13 +236,3 @@ def _remedy(detail: str, otherwise: str = "check security.protocol, sasl.*, ssl.
     if any(alert in detail for alert in _ALERTS):
         return _CERTIFICATE
     return next((remedy for mark, remedy in _REMEDIES.items() if mark in detail), otherwise)
-
-
-class _Silent:
-    """Drops what the library logs of clients that are only made to check their properties."""
-
-    def log(self, _level: int, _message: str, *_args: object) -> None:
-        """Drop one line."""
-
-
-_SILENT = _Silent()

@@ -48,9 +48,9 @@ class Reading(ABC):
         """The mapping to ask first, as it is quickest; `entries` has what it lacks."""
         return self.entries
 
-    @abstractmethod
     def all_keys(self) -> Iterator[bytes]:
         """Yield the lookup keys as they were when this was called, in no order that could be relied on."""
+        return self.range(b"", None)
 
     @abstractmethod
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import msgspec
 
-__all__ = ["CaughtUp", "Checkpoint", "checkpoint_of"]
+__all__ = ["CaughtUp", "Checkpoint"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CaughtUp:
+class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
     """When a partition was last known to be applied to its end, and what the end was then.
 
     ``at`` is in seconds since 1970 (UTC); ``end`` the high watermark at that moment. ``clock`` is the same moment by
@@ -22,8 +20,7 @@ class CaughtUp:
     boot: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """How far a topic was read: enough to go on from there, or to see that one can't.
 
     ``topic_id``    identity of the topic; None on a Kafka older than 2.8
@@ -41,27 +38,7 @@ class Checkpoint:
     cluster_id: str | None
     definition: str
     positions: dict[int, int]
-    last_record_epochs: dict[int, tuple[int, int]] = field(default_factory=dict)
-    caught_up: dict[int, CaughtUp] = field(default_factory=dict)
+    # its name in folders of RocksDB's format 2, and in saved files of format 1
+    last_record_epochs: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict, name="tails")
+    caught_up: dict[int, CaughtUp] = msgspec.field(default_factory=dict)
     complete: bool = False
-
-    def fields(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; `checkpoint_of` reads it."""
-        found = asdict(self)
-        found["tails"] = found.pop("last_record_epochs")  # its name in folders of RocksDB's format 2
-        return found
-
-
-def checkpoint_of(fields: dict[str, Any]) -> Checkpoint:
-    """Return the checkpoint that JSON holds. Raises KeyError, TypeError, AttributeError, ValueError."""
-    epochs = fields.get("tails", {}).items()
-    marks = fields["caught_up"].items()
-    return Checkpoint(
-        topic_id=fields["topic_id"],
-        cluster_id=fields["cluster_id"],
-        definition=fields["definition"],
-        positions={int(number): position for number, position in fields["positions"].items()},
-        last_record_epochs={int(number): tuple(epoch) for number, epoch in epochs},
-        caught_up={int(number): CaughtUp(**mark) for number, mark in marks},
-        complete=fields["complete"],
-    )

@@ -19,15 +19,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct, error
+from struct import Struct
 from typing import Any, BinaryIO, NamedTuple
 from zlib import crc32
 
+import msgspec
 import orjson
 
-from compactory.storage.checkpoint import Checkpoint, checkpoint_of
+from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Bucket", "HashIndex", "SavedDirectory", "SavedFile", "SavedFileWriter", "replaceable", "written"]
+__all__ = ["Bucket", "HashIndex", "Layout", "SavedDirectory", "SavedFile", "SavedFileWriter", "replaceable", "written"]
 
 _FORMAT = b"compactory saved tables "
 _MAGIC = _FORMAT + b"1\n"
@@ -71,33 +72,57 @@ def _unpacked(data: Any, at: int) -> tuple[bytes, ...]:
     return Struct(data[begin:end]).unpack_from(data, end)
 
 
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the file has what of a directory.
+
+    ``count``    records outside of bucket 0
+    ``buckets``  number of buckets
+    ``indexes``  number of columns of terms in each
+    ``places``   place of the places of the buckets
+    ``rows``     number of rows of hashes
+    ``keys``     place of the hashes of topic keys
+    ``names``    place of the hashes of lookup keys; None where these are the topic keys
+    ``parts``    places of small mappings, by name
+    """
+
+    count: int
+    buckets: int
+    indexes: int
+    places: int
+    rows: int
+    keys: int
+    names: int | None
+    parts: dict[str, int]
+
+
+class _Description(msgspec.Struct):
+    topic: str
+    checkpoint: Checkpoint
+    directories: dict[str, Layout]
+
+
 class SavedDirectory:
     """The records of one directory in a file, ``count`` of them outside of bucket 0. For any thread."""
 
-    def __init__(self, data: Any, found: Mapping[str, Any]) -> None:
-        self.count = int(found["count"])
-        self.buckets = int(found["buckets"])
+    def __init__(self, data: Any, layout: Layout) -> None:
+        self.count, self.buckets = layout.count, layout.buckets
         self._data = data
-        self._places = int(found["places"])
-        self._keys = int(found["keys"])
-        self._names = None if found["names"] is None else int(found["names"])
-        self._rows = int(found["rows"])
-        self._indexes = int(found["indexes"])
-        self._parts = {str(name): int(place) for name, place in found["parts"].items()}
-        if not (0 < self.buckets <= len(data) and self._rows > 0):
-            raise ValueError(f"it has {self.buckets} buckets and {self._rows} rows of hashes")
+        self._layout = layout
+        if not (0 < self.buckets <= len(data) and layout.rows > 0):
+            raise ValueError(f"it has {self.buckets} buckets and {layout.rows} rows of hashes")
 
     def part(self, name: str) -> dict[bytes, bytes]:
         """Return a small mapping that is kept whole."""
-        fields = _unpacked(self._data, self._parts[name]) if name in self._parts else ()
+        place = self._layout.parts.get(name)
+        fields = () if place is None else _unpacked(self._data, place)
         half = len(fields) // 2
         return dict(zip(fields[:half], fields[half:], strict=True))
 
     def bucket(self, number: int) -> Bucket:
         """Return a bucket's records."""
-        fields = _unpacked(self._data, self._at(self._places, number))
-        rows = len(fields) - self._indexes
-        keyed = self._names is not None
+        fields = _unpacked(self._data, self._at(self._layout.places, number))
+        rows = len(fields) - self._layout.indexes
+        keyed = self._layout.names is not None
         count = rows // (3 if keyed else 2)
         keys = fields[:count]
         terms = [[_term(each) for each in orjson.loads(column)] for column in fields[rows:]]
@@ -105,9 +130,9 @@ class SavedDirectory:
 
     def buckets_of(self, key: bytes, *, named: bool) -> list[int]:
         """Return the buckets that may have a topic key or, ``named``, a lookup key; bucket 0 left out."""
-        table = self._keys if self._names is None or not named else self._names
+        keys, names = self._layout.keys, self._layout.names
         digest = crc32(key)
-        at = self._at(table, digest % self._rows)
+        at = self._at(names if named and names is not None else keys, digest % self._layout.rows)
         begin = at + _LENGTH.size
         row = self._data[begin : begin + _LENGTH.unpack_from(self._data, at)[0]]
         return [bucket for found, bucket in _HASHED.iter_unpack(row) if found == digest]
@@ -132,13 +157,13 @@ class SavedFile:
             if at + length != len(checked) or hashlib.sha256(checked).digest() != digest:
                 raise ValueError("its digest is wrong: it was damaged or cut off")
         try:
-            found = orjson.loads(data[at : at + length])
-            if found["topic"] != topic:
-                raise ValueError(f"it holds topic {found['topic']!r}")
-            self.checkpoint = checkpoint_of(found["checkpoint"])
-            self.directories = {name: SavedDirectory(data, each) for name, each in found["directories"].items()}
-        except (KeyError, TypeError, AttributeError, error) as lack:
-            raise ValueError(f"it lacks {lack}") from lack
+            found = msgspec.json.decode(data[at : at + length], type=_Description)
+        except msgspec.MsgspecError as wrong:
+            raise ValueError(f"its description can't be read: {wrong}") from wrong
+        if found.topic != topic:
+            raise ValueError(f"it holds topic {found.topic!r}")
+        self.checkpoint = found.checkpoint
+        self.directories = {name: SavedDirectory(data, layout) for name, layout in found.directories.items()}
 
 
 class SavedFileWriter:
@@ -168,10 +193,9 @@ class SavedFileWriter:
         """Write the places of buckets; return the place of that."""
         return self._add(Struct(f"<{len(places)}Q").pack(*places))
 
-    def finish(self, topic: str, checkpoint: Checkpoint, directories: Mapping[str, Mapping[str, Any]]) -> None:
+    def finish(self, topic: str, checkpoint: Checkpoint, directories: dict[str, Layout]) -> None:
         """Write the description and the end."""
-        found = {"topic": topic, "checkpoint": checkpoint.fields(), "directories": directories}
-        description = orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS)
+        description = msgspec.json.encode(_Description(topic, checkpoint, directories))
         at = self._add(description)
         self._file.write(_END.pack(at, len(description), self._digest.digest()))
 

@@ -17,7 +17,7 @@ from compactory.codec.packed_record import METADATA_SIZE
 from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
 from compactory.storage.backend import Cut
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.saved_file import HashIndex, SavedFile, SavedFileWriter, replaceable, written
+from compactory.storage.saved_file import HashIndex, Layout, SavedFile, SavedFileWriter, replaceable, written
 
 __all__ = ["SMALL_PARTS", "Saving", "fetched", "file_name", "kept", "stored", "target_of"]
 
@@ -182,7 +182,7 @@ def _read(path: Path, topic: str) -> SavedFile | None:
         return None
 
 
-def _directory(writer: SavedFileWriter, cut: Cut) -> dict[str, Any]:
+def _directory(writer: SavedFileWriter, cut: Cut) -> Layout:
     """Write the records of one directory; return its part of the description."""
     records = cut.records.entries
     names = list(cut.records.all_keys())
@@ -200,13 +200,13 @@ def _directory(writer: SavedFileWriter, cut: Cut) -> dict[str, Any]:
             if cut.keyed:
                 by_name.add(bucket.names, number)
         time.sleep(0)  # lets readers run
-    return {
-        "count": len(alone),
-        "buckets": len(places),
-        "indexes": cut.indexes,
-        "places": writer.places(places),
-        "rows": rows,
-        "keys": writer.index(by_key),
-        "names": writer.index(by_name) if cut.keyed else None,
-        "parts": {name: writer.part(mapping) for name, mapping in cut.parts.items()},
-    }
+    return Layout(
+        count=len(alone),
+        buckets=len(places),
+        indexes=cut.indexes,
+        places=writer.places(places),
+        rows=rows,
+        keys=writer.index(by_key),
+        names=writer.index(by_name) if cut.keyed else None,
+        parts={name: writer.part(mapping) for name, mapping in cut.parts.items()},
+    )

@@ -7,11 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import count
-from threading import Event, Thread, current_thread
+from threading import Event
 from typing import Any
 
 from compactory.cleanup import in_forked_children, keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, hand_over
+from compactory.stoppable_thread import StoppableThread
 
 __all__ = ["Delivery", "Record", "Shipment"]
 
@@ -80,10 +81,8 @@ class Delivery:
         self._producer: Producer | None = kafka.producer(settings, own, partial(_remember, self._trouble))
         self._under_way: set[Shipment] = set()
         self._closing = False  # nothing new is taken
-        self._stopping = Event()
-        self._thread = Thread(target=_serve, args=(self._producer, self._stopping), daemon=True)
-        self._thread.name = "compactory-writer"
-        self._thread.start()
+        self._thread = StoppableThread("writer")
+        self._thread.start(partial(_serve, self._producer, self._thread.stopping))
         in_forked_children(self._leave_to_parent)
 
     @property
@@ -126,9 +125,7 @@ class Delivery:
         producer.purge()
         for shipment in waiting:
             shipment.done.wait(1.0)
-        self._stopping.set()
-        if self._thread is not current_thread():  # which may be the one that collects a dropped writer
-            self._thread.join()
+        self._thread.stop()
         self._producer = None  # with it the client's own threads end
         for shipment in list(self._under_way):  # handed over meanwhile: they get no more reports
             shipment.done.set()

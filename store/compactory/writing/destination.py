@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from compactory.errors import CompactoryError, ConfigError
@@ -46,7 +45,8 @@ class Destination:
             while found is None and time.monotonic() < deadline:  # the broker may take a moment to know it
                 found = self._kafka.topics([self.topic], _ASK).get(self.topic)
         if found is None:
-            raise ConfigError(self._missing())
+            remedy = "create it with cleanup.policy=compact, or give create=True"
+            raise ConfigError(self._kafka.absence(self.topic, remedy, _ASK))
         lacking = self._kafka.lacking_rights([self.topic], ["Write"], max(_ASK, deadline - time.monotonic()))
         if lacking:
             raise ConfigError(lacking)
@@ -116,8 +116,3 @@ class Destination:
         self._limit = max(_LEAST, min(given, int(config.get("max.message.bytes", given))))
         # The client never splits a batch, and one that is larger than the topic takes is refused whole.
         return {"message.max.bytes": self._limit}
-
-    def _missing(self) -> str:
-        near = get_close_matches(self.topic, self._kafka.topic_names(_ASK), n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]!r}?" if near else "create it with cleanup.policy=compact, or give create=True"
-        return f"topic {self.topic!r} does not exist on {self._kafka.bootstrap}: {hint}"

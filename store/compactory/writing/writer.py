@@ -274,12 +274,8 @@ def _is_timeout(error: KafkaError) -> bool:
     return error.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT)  # noqa: SLF001 (the client's own names)
 
 
-def _pairs(entries: Any) -> Iterable[tuple[Any, Any]]:
-    return entries.items() if isinstance(entries, Mapping) else _checked(entries)
-
-
-def _checked(entries: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-    for item in entries:
+def _pairs(entries: Any) -> Iterator[tuple[Any, Any]]:
+    for item in entries.items() if isinstance(entries, Mapping) else entries:
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise WriteRefused(f"put_many takes a mapping or pairs of key and value, not {type(item).__name__}")
         yield item[0], item[1]

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index, StoreState
 from compactory.storage import saving
@@ -123,9 +124,9 @@ def test_a_file_that_makes_no_sense_is_not_used(topics: Topics, open_store: Open
             assert file is not None
             writer = saving.SavedFileWriter(file)
             writer._add(broken)
-            found = saving._directory(writer, cut)
-            found["places"] = writer.places([0, len(broken)] + [10**6] * 10)
-            writer.finish(name, saved.checkpoint, {name: found})
+            layout = saving._directory(writer, cut)
+            layout = replace(layout, places=writer.places([0, len(broken)] + [10**6] * 10))
+            writer.finish(name, saved.checkpoint, {name: layout})
         store = open_store(name, backend=Memory(tmp_path))
         store[name]
         eventually(lambda store=store: store.state is StoreState.READY and set(store[name]) == {"a", "b"})

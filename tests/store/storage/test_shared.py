@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -233,3 +234,12 @@ def test_a_follower_waits_for_the_first_copy(topics: Topics, tmp_path: Path, kaf
         open_store(topic, backend=Shared(tmp_path), start_timeout=0.3)
     owner.close()  # as if it had died: the next one takes over
     assert dict(open_store(topic, backend=Shared(tmp_path))[topic]) == {"a": {}}
+
+
+def test_an_environment_that_another_thread_is_closing(tmp_path: Path) -> None:
+    """It is waited for: Python forgets an environment before LMDB has closed it."""
+    held = environment.library().open(str(tmp_path))
+    closing = Timer(0.05, held.close)
+    closing.start()
+    assert environment.opened(tmp_path, 1 << 20, create=True).info()
+    closing.join()

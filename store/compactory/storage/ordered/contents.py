@@ -2,57 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-import orjson
+import msgspec
 
 from compactory.errors import BackendFailed
-from compactory.storage.checkpoint import Checkpoint, checkpoint_of
+from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.ordered.database import Database
 from compactory.storage.ordered.key_space import KeySpace, OrderedPostings, Seen, Source
-from compactory.storage.ordered.keys import MAX_PARTS, part_prefix
+from compactory.storage.ordered.keys import MAX_PARTS, STATE, part_prefix
 
 __all__ = ["FORMAT", "Contents", "State"]
 
 FORMAT = 2  # of keys and state; another one is read anew
 
 
-class State:
+class State(msgspec.Struct):
     """The one record under `STATE`, in which a topic storage describes itself."""
 
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
-        self.parts: dict[str, int] = {}  # "directory NUL part" -> number
-        self.sizes: dict[str, dict[int, int]] = {}
-        self.checkpoint: Checkpoint | None = None
+    topic: str
+    parts: dict[str, int] = {}
+    """Directory NUL part → number."""
+    sizes: dict[str, dict[int, int]] = {}
+    checkpoint: Checkpoint | None = None
+    format: int = FORMAT
 
     @classmethod
-    def read(cls, data: bytes) -> State:
-        """Read a stored one. Raises ValueError for what is none of this format."""
+    def of(cls, get: Callable[[bytes], bytes | None]) -> State | None:
+        """Read the one in a database; None in an empty one. Raises ValueError for what is none of this format."""
+        if (data := get(STATE)) is None:
+            return None
         try:
-            held = orjson.loads(data)
-            if held["format"] != FORMAT:
-                raise ValueError(f"format {held['format']} is not {FORMAT}")
-            state = cls(held["topic"])
-            state.parts = dict(held["parts"])
-            state.sizes = {name: _numbered(sizes) for name, sizes in held["sizes"].items()}
-            state.checkpoint = checkpoint_of(held["checkpoint"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"it lacks {error}") from error
+            state = msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"it can't be read: {error}") from error
+        if state.format != FORMAT:
+            raise ValueError(f"format {state.format} is not {FORMAT}")
         return state
 
     def data(self) -> bytes:
         """Return the bytes to store."""
-        assert self.checkpoint is not None
-        held = {
-            "format": FORMAT,
-            "topic": self.topic,
-            "parts": self.parts,
-            "sizes": self.sizes,
-            "checkpoint": self.checkpoint.fields(),
-        }
-        return orjson.dumps(held, option=orjson.OPT_NON_STR_KEYS)
+        return msgspec.json.encode(self)
 
 
 class Contents:
@@ -102,7 +93,3 @@ class Contents:
         if number > MAX_PARTS:
             raise BackendFailed(f"{self.database.path}: more than {MAX_PARTS} mappings and indexes in one topic")
         return number
-
-
-def _numbered(sizes: Mapping[str, int]) -> dict[int, int]:
-    return {int(number): size for number, size in sizes.items()}

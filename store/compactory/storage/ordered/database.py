@@ -5,12 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from compactory.errors import BackendCorrupt, CompactoryError
 
-__all__ = ["Database", "Snapshot"]
+__all__ = ["PAGE", "Database", "Snapshot"]
+
+PAGE = 1000  # keys that a scan takes at a time
 
 
 class Snapshot(ABC):
@@ -35,9 +38,9 @@ class Snapshot(ABC):
     def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values as `keys` yields keys."""
 
-    @abstractmethod
     def page(self, start: bytes, stop: bytes) -> list[bytes]:
         """Return the first 1,000 keys of those that `keys` yields."""
+        return list(islice(self.keys(start, stop), PAGE))
 
     def release(self) -> None:  # noqa: B027 (one that goes with its last reader)
         """Let go of the state; reading it then raises StoreClosed."""

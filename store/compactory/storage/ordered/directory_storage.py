@@ -10,7 +10,7 @@ from compactory.storage.backend import DirectoryStorage, Frozen
 from compactory.storage.by_get import ByGet
 from compactory.storage.ordered.contents import Contents
 from compactory.storage.ordered.database import Database, Snapshot
-from compactory.storage.ordered.key_space import OrderedPostings
+from compactory.storage.ordered.key_space import KeySpace, OrderedPostings
 from compactory.storage.ordered.keys import after, posting_term, term_of, term_prefix
 
 __all__ = ["Entries", "OrderedDirectoryStorage"]
@@ -35,12 +35,11 @@ class OrderedDirectoryStorage(DirectoryStorage):
 
     def reading(self) -> OrderedReading:
         """Return the committed state of this moment."""
-        return OrderedReading(self._contents, self._directory, self._part.prefix, self.sizes())
+        return OrderedReading(self._contents, self._directory, self._part)
 
     def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> OrderedReading:
         """Return a mapping as it was committed last."""
-        space = self._contents.part(self._directory, part)
-        return OrderedReading(self._contents, self._directory, space.prefix, dict(space.sizes))
+        return OrderedReading(self._contents, self._directory, self._contents.part(self._directory, part))
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
@@ -73,14 +72,14 @@ class Entries(ByGet):
 class OrderedReading(Frozen):
     """A directory as it was committed at one moment. For any thread."""
 
-    def __init__(self, contents: Contents, directory: str, prefix: bytes, sizes: dict[int, int]) -> None:
-        self._sizes = sizes
-        size = sum(sizes.values())
+    def __init__(self, contents: Contents, directory: str, part: KeySpace) -> None:
+        self._sizes = dict(part.sizes)
+        size = sum(self._sizes.values())
         self._contents = contents
         self._directory = directory
-        self._prefix = prefix
+        self._prefix = part.prefix
         self._snapshot = contents.database.snapshot()
-        self.entries: Mapping[bytes, bytes] = Entries(self._snapshot, prefix, lambda: size)
+        self.entries: Mapping[bytes, bytes] = Entries(self._snapshot, part.prefix, lambda: size)
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
@@ -89,10 +88,6 @@ class OrderedReading(Frozen):
     def close(self) -> None:
         """Let go of the snapshot."""
         self._snapshot.release()
-
-    def all_keys(self) -> Iterator[bytes]:
-        """Yield the lookup keys."""
-        return _keys(self._snapshot, self._prefix)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         """Yield the lookup keys between the two, in order."""

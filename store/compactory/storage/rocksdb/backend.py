@@ -11,12 +11,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.cleanup import apart, in_forked_children, keep_forever
+from compactory.cleanup import apart, in_forked_children
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
 from compactory.storage.ordered.contents import State
 from compactory.storage.ordered.folder import Lock, TopicFolder, remove
-from compactory.storage.ordered.keys import STATE
 from compactory.storage.ordered.topic_storage import OrderedTopicStorage
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.tuning import Resources, Tuning
@@ -70,10 +69,9 @@ class RocksDB(Backend):
         self._lock = Lock(self.path)
         self._resources: Resources | None = None
         self._serving: dict[str, RocksTopicStorage] = {}  # topic -> what the pointer names
-        self._beside: weakref.WeakSet[RocksTopicStorage] = weakref.WeakSet()  # all that `fresh` gave
         self._former: list[weakref.finalize[Any, RocksDatabase]] = []  # generations that may still have readers
         self._disposing: list[Thread] = []  # removing generations without readers
-        in_forked_children(self.abandon)
+        in_forked_children(self._abandon)
 
     def __repr__(self) -> str:
         return f"<RocksDB {str(self.path)!r}>"
@@ -94,9 +92,7 @@ class RocksDB(Backend):
 
     def fresh(self, topic: str) -> RocksTopicStorage:
         """Return a new, empty topic storage beside the served one; it is removed when it is closed unpromoted."""
-        storage = self._new(TopicFolder(self.path, topic), topic)
-        self._beside.add(storage)
-        return storage
+        return self._new(TopicFolder(self.path, topic), topic)
 
     def promote(self, topic: str, storage: Any) -> None:
         """Make `open` return ``storage``; the former one is closed and removed after its last reader."""
@@ -134,17 +130,10 @@ class RocksDB(Backend):
         self._serving.clear()
         self._lock.leave()
 
-    def abandon(self) -> None:
-        """Leave everything to the process that opened it; for a forked child.
-
-        A database's threads are gone there: closing it would hang, or write into the parent's files.
-        """
+    def _abandon(self) -> None:
+        """Leave the folder, and generations that are to be removed, to the process that opened them; after a fork."""
         for waiting in self._former:
-            found = waiting.detach()
-            if found is not None:
-                keep_forever(found[2][1][0])
-        for storage in (*self._serving.values(), *self._beside):
-            keep_forever(storage.database.handle)
+            waiting.detach()
         self._lock.leave()
 
     def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksTopicStorage | None:
@@ -162,8 +151,7 @@ class RocksDB(Backend):
             folder.set_aside(generation, error)
             return None
         try:
-            data = database.read(STATE)
-            state = None if data is None else State.read(data)
+            state = State.of(database.read)
             if state is not None and state.topic != topic:
                 raise ValueError(f"it holds topic {state.topic!r}")
         except (BackendCorrupt, ValueError) as error:

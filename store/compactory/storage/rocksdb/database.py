@@ -10,16 +10,16 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
-from compactory.storage.ordered.database import Database, Snapshot
+from compactory.storage.ordered.database import PAGE, Database, Snapshot
 from compactory.storage.ordered.folder import disk_failure
 from compactory.storage.rocksdb.tuning import Resources, library
 
 __all__ = ["DAMAGED", "RocksDatabase", "Unexplained", "failure_of"]
 
 DAMAGED = "DAMAGED"  # a file of this name in a database's folder: it is not opened again
-_PAGE = 1000  # keys fetched at a time by a scan: other threads may scan the same snapshot in between
-_PAIRS = 100  # keys and values, which may be large
+_PAIRS = 100  # keys and values that a scan takes at a time, which may be large; other threads may scan in between
 
 _LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
 _DAMAGED = ("Corruption", "No such file or directory", "file is too short", "Not implemented: Unsupported")
@@ -43,6 +43,11 @@ class RocksDatabase(Database):
         self._snapshots: weakref.WeakSet[RocksSnapshot] = weakref.WeakSet()
         self._closing = Lock()  # guards the snapshots: none may be made while the database is closed
         self._open()
+        in_forked_children(self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child its threads are gone: closing it would hang, or write into the parent's files."""
+        keep_forever(self.handle)
 
     def _open(self) -> None:
         rocks = library()
@@ -151,9 +156,9 @@ class RocksSnapshot(Snapshot):
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """Yield the keys from ``start`` to before ``stop``, in order."""
         while True:
-            page = self.page(start, stop)
+            page = [key for _, key in self._walk(start, stop, PAGE)]
             yield from page
-            if len(page) < _PAGE:
+            if len(page) < PAGE:
                 return
             start = page[-1] + b"\0"
 
@@ -165,10 +170,6 @@ class RocksSnapshot(Snapshot):
             if len(page) < _PAIRS:
                 return
             start = page[-1][0] + b"\0"
-
-    def page(self, start: bytes, stop: bytes) -> list[bytes]:
-        """Return the first 1,000 keys of those that `keys` yields."""
-        return [key for _, key in self._walk(start, stop, _PAGE)]
 
     def _walk(self, start: bytes, stop: bytes, limit: int) -> Iterator[tuple[Any, bytes]]:
         """Yield the iterator at each key of a page. To be gone through at once: it holds the iterator."""

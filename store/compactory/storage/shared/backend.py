@@ -15,7 +15,7 @@ from compactory.storage.ordered.contents import State
 from compactory.storage.ordered.directory_storage import OrderedDirectoryStorage
 from compactory.storage.ordered.folder import Lock, TopicFolder, remove
 from compactory.storage.ordered.topic_storage import OrderedTopicStorage
-from compactory.storage.shared.database import SharedDatabase, SharedEntries, state_of
+from compactory.storage.shared.database import SharedDatabase, SharedEntries
 from compactory.storage.shared.environment import Using, abandon, copy_of, library
 
 __all__ = ["Shared"]
@@ -127,7 +127,7 @@ class Shared(Backend):
 
     def _storage(self, folder: TopicFolder, path: Path | None, topic: str, *, bulk: bool = False) -> SharedTopicStorage:
         database = SharedDatabase(folder, path, self._map_bytes, bulk=bulk, owned=self._owns)
-        storage = SharedTopicStorage(database, state_of(database.get) or State(topic))
+        storage = SharedTopicStorage(database, State.of(database.get) or State(topic))
         storage.kept = not self._owns
         return storage
 
@@ -139,7 +139,7 @@ class Shared(Backend):
     def _complete(self, folder: TopicFolder) -> bool:
         copy = copy_of(folder, self._map_bytes)
         try:
-            state = state_of(copy[1].get) if copy is not None else None
+            state = State.of(copy[1].get) if copy is not None else None
         except ValueError:
             return False
         return state is not None and state.checkpoint is not None and state.checkpoint.complete

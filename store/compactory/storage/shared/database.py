@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from compactory.storage.ordered.contents import State
 from compactory.storage.ordered.database import Database
 from compactory.storage.ordered.directory_storage import Entries
 from compactory.storage.ordered.folder import TopicFolder, remove
-from compactory.storage.ordered.keys import STATE
 from compactory.storage.shared.environment import Using, copy_of, failure_of, opened
 from compactory.storage.shared.moment import Moment, long_item
 
-__all__ = ["Changes", "SharedDatabase", "SharedEntries", "state_of"]
+__all__ = ["Changes", "SharedDatabase", "SharedEntries"]
 
 _SPARE = 64 << 20  # bytes by which a file may exceed three times what is in use
 
@@ -108,7 +106,7 @@ class SharedDatabase(Database):
 
     def checkpoint(self) -> Checkpoint | None:
         """Return how far what is visible goes."""
-        found = state_of(self.get)
+        found = State.of(self.get)
         return None if found is None else found.checkpoint
 
     def figures(self) -> dict[str, float]:
@@ -177,21 +175,21 @@ class SharedDatabase(Database):
 
     def _look(self) -> None:
         """Look for a newer copy, and begin to gather what comes after the changes that the next one has to have."""
-        mine = self.checkpoint()
-        if self._next is not None or mine is None:
+        ours = State.of(self.get)
+        if self._next is not None or ours is None or ours.checkpoint is None:
             return
-        copy = copy_of(self._folder, self._map_bytes) if self._since is not None else None
-        if copy is not None and self._since is not None:
-            path, transaction = copy
-            theirs, ours = state_of(transaction.get), state_of(self.get)
-            if theirs is not None and ours is not None and _continues(theirs, ours, self._since):
-                assert theirs.checkpoint is not None
-                self._next = transaction, theirs.checkpoint
-                self._enter(path)
-                self._take()
-                return
         if self._since is None:
-            self._recent, self._since = {}, mine
+            self._recent, self._since = {}, ours.checkpoint
+            return
+        if (copy := copy_of(self._folder, self._map_bytes)) is None:
+            return
+        path, transaction = copy
+        theirs = State.of(transaction.get)
+        goes_to = None if theirs is None else _continued(theirs, ours, self._since)
+        if goes_to is not None:
+            self._next = transaction, goes_to
+            self._enter(path)
+            self._take()
 
     def _take(self) -> None:
         """Take the newer copy, once our position has reached it."""
@@ -221,24 +219,15 @@ class SharedEntries(Entries):
         return super().get(name, default)
 
 
-def state_of(get: Callable[[bytes], bytes | None]) -> State | None:
-    """Return the state that a generation holds; None for an empty one. Raises ValueError for what is none."""
-    data = get(STATE)
-    return None if data is None else State.read(data)
-
-
 def _reached(one: Checkpoint, other: Checkpoint) -> bool:
     """Say whether one position is that of the other, or behind it, in every partition."""
     return all(one.positions.get(part, -1) >= position for part, position in other.positions.items())
 
 
-def _continues(theirs: State, ours: State, since: Checkpoint) -> bool:
-    """Say whether a copy is of the same topic, made alike, and has what we had at ``since``."""
+def _continued(theirs: State, ours: State, since: Checkpoint) -> Checkpoint | None:
+    """Return how far a copy goes, if it is of the same topic, made alike, and has what we had at ``since``."""
     copy, mine = theirs.checkpoint, ours.checkpoint
-    return (
-        copy is not None
-        and mine is not None
-        and copy.complete
-        and (copy.topic_id, copy.definition, theirs.parts) == (mine.topic_id, mine.definition, ours.parts)
-        and _reached(copy, since)
-    )
+    if copy is None or mine is None or not copy.complete or not _reached(copy, since):
+        return None
+    alike = (copy.topic_id, copy.definition, theirs.parts) == (mine.topic_id, mine.definition, ours.parts)
+    return copy if alike else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import time
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,6 +21,7 @@ __all__ = ["Using", "abandon", "copy_of", "failure_of", "opened"]
 log = logging.getLogger("compactory.store")
 
 _READERS = 1022  # transactions that all processes together may read by
+_CLOSING = 5.0  # seconds at most that closing an environment may take
 _opening = Lock()  # guards the environments
 _environments: WeakValueDictionary[Path, Any] = WeakValueDictionary()  # a process may open each only once
 
@@ -41,15 +43,25 @@ def opened(path: Path, map_bytes: int, *, create: bool) -> Any:
             try:
                 if create:
                     path.mkdir(parents=True, exist_ok=True)
-                # not synced: what a crash of the machine may have damaged is known by `Using`, and read anew
-                found = library().open(
-                    str(path), map_size=map_bytes, max_readers=_READERS, sync=False, metasync=False, meminit=False,
-                    readahead=False, create=create,
-                )  # fmt: skip
+                found = _environments[path] = _open(path, map_bytes, create=create)
             except Exception as error:
                 raise failure_of(error, path) from error
-            _environments[path] = found
         return found
+
+
+def _open(path: Path, map_bytes: int, *, create: bool) -> Any:
+    lmdb, until = library(), time.monotonic() + _CLOSING
+    while True:
+        try:
+            # not synced: what a crash of the machine may have damaged is known by `Using`, and read anew
+            return lmdb.open(
+                str(path), map_size=map_bytes, max_readers=_READERS, sync=False, metasync=False, meminit=False,
+                readahead=False, create=create,
+            )  # fmt: skip
+        except lmdb.Error as error:
+            if "already open" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(0.001)  # another thread has dropped it and is about to close it
 
 
 def copy_of(folder: TopicFolder, map_bytes: int) -> tuple[Path, Any] | None:

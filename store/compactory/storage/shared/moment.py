@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from heapq import merge
-from itertools import islice
 from typing import Any
 
 from compactory.errors import CompactoryError
@@ -16,7 +15,6 @@ __all__ = ["Moment", "long_item"]
 _ABSENT = object()
 _LONGEST = 511  # bytes of a key in LMDB
 _LONG = b"\xff\xff"  # before the digest of a longer key, whose value begins with the key's length and the key
-_PAGE = 1000
 _first = lambda pair: pair[0]  # noqa: E731
 
 
@@ -47,10 +45,6 @@ class Moment(Snapshot):
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """Yield the keys from ``start`` to before ``stop``, in order."""
         return (key for key, _ in self.pairs(start, stop))
-
-    def page(self, start: bytes, stop: bytes) -> list[bytes]:
-        """Return the first 1,000 keys of those that `keys` yields."""
-        return list(islice(self.keys(start, stop), _PAGE))
 
     def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield keys and values as `keys` yields keys."""
