@@ -302,6 +302,18 @@ def test_parquet_files_of_other_types(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.parametrize(("kind", "jobs"), [("parquet", 2), ("orc", 0)])
+def test_files_with_the_same_columns_take_one_job(spark: SparkSession, tmp_path: Path, kind: str, jobs: int) -> None:
+    """To learn their columns; a job for each of thousands of files took minutes. For ORC Spark has none."""
+    moments = ("TIMESTAMP'2024-01-01 00:00:00Z'", "TIMESTAMP_NTZ'2024-01-01 00:00:00'")
+    for number, value in enumerate(moments * 2):
+        spark.sql(f"SELECT {value} AS code").coalesce(1).write.format(kind).save(str(tmp_path / str(number)))
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup())
+    found = parts(spark, tmp_path, FileFormat(kind))
+    assert (len(found), len(tracker.getJobIdsForGroup()) - before) == (2, jobs)
+
+
 def test_moments_have_a_zone_already(spark: SparkSession, database: str, tmp_path: Path) -> None:
     """The rules' zone is for times without one; and that of the machine is for nothing."""
     spark.sql("SELECT TIMESTAMP'2024-07-02 10:00:00Z' AS a, TIMESTAMP_NTZ'2024-07-02 10:00:00' AS b").write.parquet(

@@ -14,6 +14,7 @@ from ..rules.mapping import Layout
 from ..rules.rules import FileFormat, ReadOptions
 from .csv_files import read_csv
 from .json_files import read_json
+from .parquet_footers import alike
 from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .source_files import SourceFile, shown
 
@@ -48,15 +49,15 @@ def read_files(
     if kind is FileFormat.JSON:
         return [read_json(spark, files, fields)]
     groups: dict[str, tuple[StructType, list[SourceFile]]] = {}
-    for file in files:
+    for group in alike(spark, files) if kind is FileFormat.PARQUET else [[file] for file in files]:
         named = kind.value.upper() if kind is FileFormat.ORC else kind.value.title()
         remedy = f"is it whole, and {named}, with types that Spark has?"
         if kind is FileFormat.PARQUET:
             remedy += " For nanoseconds: pandas' to_parquet(coerce_timestamps='us', allow_truncated_timestamps=True)"
-        with misfits(shown(file.path), remedy):
-            schema = _reader(spark, kind).load(file.path).schema
-        groups.setdefault(schema.json(), (schema, []))[1].append(file)
-    return [_columnar(spark, *group, kind) for group in groups.values()]
+        with misfits(shown(group[0].path), remedy):
+            schema = _reader(spark, kind).load(group[0].path).schema
+        groups.setdefault(schema.json(), (schema, []))[1].extend(group)
+    return [_columnar(spark, *found, kind) for found in groups.values()]
 
 
 def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
