@@ -146,7 +146,10 @@ class Work:
             return
 
     def _commit_all(self, patience: float) -> bool:
-        """Commit what has ended; keep what does not end within so many seconds. Whether there was any of it."""
+        """Commit the events that have ended, and keep those that last longer than ``patience``, in seconds.
+
+        Return whether there was an event to commit or keep.
+        """
         ended = [task for task in self._tasks.values() if task.ended]
         undone = [task for task in self._tasks.values() if not (task.ended or task.kept)]
         if not (ended or undone) or (undone and time.monotonic() - self._since < patience):

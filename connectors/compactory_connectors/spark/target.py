@@ -99,7 +99,7 @@ class Target(Protocol):
         ...
 
     def repeated(self) -> Written | None:
-        """The changes of this load, where it was done before; nothing is left to do then. None: nothing tells."""
+        """The changes of this load if an earlier run has done it; None if it has not, or nobody knows."""
         ...
 
     def receive(self, rows: DataFrame, mode: Mode) -> Received | None:

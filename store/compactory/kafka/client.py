@@ -142,7 +142,7 @@ class Kafka:
         return sorted(name for name in metadata.topics if not name.startswith("__"))
 
     def absence(self, name: str, remedy: str, timeout: float = 10.0) -> str:
-        """Say that a topic does not exist: what it may be called, and else the remedy. Raises Unreachable."""
+        """Return the error of a topic that does not exist: the nearest name, and the remedy. Raises Unreachable."""
         near = get_close_matches(name, self.topic_names(timeout), n=1, cutoff=0.75)
         hint = f"did you mean {near[0]!r}? Else " if near else ""
         return f"topic {name!r} does not exist on {self.bootstrap}: {hint}{remedy}"

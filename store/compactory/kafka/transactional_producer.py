@@ -37,7 +37,7 @@ class TransactionalProducer:
         del self._producer
 
     def _take_over(self, topic: str, timeout: float) -> None:
-        """Fence earlier producers of the id; what they had open is ended on return, one way or the other.
+        """Fence earlier producers of the id. On return Kafka has committed or aborted their open transaction.
 
         Without a connection librdkafka looks for the coordinator again after 0.5 s only. The first answer about
         ``topic``, any one, ends the connection to a bootstrap server; the second comes over that to a broker, which

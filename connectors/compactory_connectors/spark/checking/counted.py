@@ -28,7 +28,7 @@ class Counted:
 
 
 def count(checks: Checks, rows: DataFrame | None, received: Received | None = None) -> Counted:
-    """Count checked rows by what is wrong with them, and those that a target has received with them.
+    """Count checked rows by their reasons, and add the rows that a target has ``received``.
 
     Raises ConfigError for a field that no record has: a misspelt one would make every value of its column null.
     """

@@ -35,8 +35,8 @@ _CSV: Final = {
     "ignoreLeadingWhiteSpace": False,
     "ignoreTrailingWhiteSpace": False,
     "nullValue": "",
-    "emptyValue": '""',
-    **_TIMES,  # nothing is null, "" an empty text
+    "emptyValue": '""',  # nothing is null, "" an empty text
+    **_TIMES,
 }
 _WRITE: Final[dict[str, dict[str, Any]]] = {
     "csv": {**_CSV, "lineSep": "\n"},

@@ -182,7 +182,8 @@ class _Comparison:
             return []
         expected = self.topic.values(self.topic.extent.ends, staying)
         records = self._records(sorted({range_of(key) for key in staying}), values=True)
-        found = {record.key: record.value for record in records if record.key in findings}
+        shown = frozenset(staying)
+        found = {record.key: record.value for record in records if record.key in shown}
         return [
             Differing(key=key, finding=findings[key], expected=expected.get(key), found=found.get(key))
             for key in staying

@@ -30,7 +30,7 @@ class State(msgspec.Struct):
 
     @classmethod
     def of(cls, get: Callable[[bytes], bytes | None]) -> State | None:
-        """Read the one in a database; None in an empty one. Raises ValueError for what is none of this format."""
+        """Read the state of a database; None if it is empty. Raises ValueError for a state of another format."""
         if (data := get(STATE)) is None:
             return None
         try:
