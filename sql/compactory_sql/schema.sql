@@ -496,6 +496,9 @@ CREATE TABLE compactory.kafka_partitions (
     topic_id   text,                                   -- a topic that is created again has another
     "offset"   bigint,                                 -- of the next record; NULL: never used
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    record_end bigint,                                 -- after the last record, before marks of transactions
+    leader_epoch integer,                              -- of that record: tells whether the log was cut off before it
+    epoch_offset bigint,                               -- the "offset" for which these two count
     PRIMARY KEY (sink, topic, partition)
 ) WITH (fillfactor = 50);                              -- leaves room to move the offset within the page
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from compactory import ConfigError
-from compactory.errors import OrderRefused
+from compactory.errors import CompactoryError, OrderRefused
 from compactory.kafka.client import Kafka
 from compactory_connectors.processes import (
     Event,
@@ -37,6 +38,7 @@ from compactory_connectors.processes import (
 from tests.processes.harness import QUICK, Provider, committed, registration
 from tests.processes.mortal import STEPS
 from tests.source.proof import LONG
+from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.command import run_command
 from tests.store.topics import Topics, eventually
 
@@ -231,6 +233,31 @@ def test_a_frozen_process_writes_nothing_when_it_wakes(bench: Bench) -> None:
         bench.tenants(**{f"u{n}": {} for n in range(40)})
         eventually(lambda: len(bench.outcomes()) == 120)
     bench.once()
+
+
+@pytest.mark.proof
+def test_a_log_that_was_cut_off_and_has_grown_since(own_kafka: ApacheKafka, bench: Bench) -> None:
+    """Guarantee 19: the offset is in the log, but it is not the log that was read; leader epochs tell (KIP-320)."""
+    logs = [own_kafka.home / "data" / f"{bench.pending}-{part}" for part in range(2)]
+
+    def restarted(change: Callable[[Path, Path], object]) -> None:
+        own_kafka.stop()
+        for log in logs:
+            change(log, own_kafka.home / log.name)
+        own_kafka.start()
+
+    def handled(*keys: str) -> None:
+        bench.tenants(**{key: {} for key in keys})
+        with bench.runner():
+            eventually(lambda: bench.outcomes().keys() >= {*keys})
+
+    handled("a", "b", "c", "d")
+    restarted(shutil.copytree)
+    handled("e", "f", "g", "h")  # another leader alone means nothing
+    restarted(lambda log, backup: (shutil.rmtree(log), shutil.move(backup, log)))
+    bench.tenants(**{f"i{n}": {} for n in range(40)})
+    with bench.runner() as runner, pytest.raises(CompactoryError, match="was cut off"):
+        runner.wait(30)
 
 
 @pytest.mark.parametrize("seconds", [LONG])

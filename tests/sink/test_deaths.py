@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
+from compactory_connectors.sink import SinkStopped
 from compactory_connectors.sink.applying import Applying
 from compactory_connectors.sink.offsets import Moved, Offsets
 from tests.sink.harness import Bench
 from tests.sink.mortal import BETWEEN, STEPS
 from tests.source.workload import wait_until
-from tests.stack.apache_kafka import needs
+from tests.stack.apache_kafka import ApacheKafka, needs
+from tests.store.topics import Topics, send
 
 
 def produced(bench: Bench, topic: str) -> Counter[str]:
@@ -134,3 +138,37 @@ def test_without_the_seek_records_are_lost(bench: Bench, monkeypatch: pytest.Mon
     more = produced(bench, topic)
     bench.wait_for_end(topic)
     assert bench.applied() == more != keys + more
+
+
+@pytest.mark.proof
+def test_a_log_that_was_cut_off_and_has_grown_since(own_kafka: ApacheKafka, bench: Bench) -> None:
+    """Guarantee 16: the offset is in the log, but it is not the log that was read; leader epochs tell (KIP-320)."""
+    topic = bench.topic()
+    topics = Topics(own_kafka.address, bench.unique)
+    log, backup = own_kafka.home / "data" / f"{topic}-0", own_kafka.home / "backup"
+
+    def restarted(change: Callable[[], object] = lambda: None) -> None:
+        own_kafka.stop()
+        change()
+        own_kafka.start()
+
+    def applied() -> None:
+        sink = bench.sink(topic)
+        bench.wait_for_end(topic)
+        sink.stop()
+
+    topics.commit(topic, ("a", "1"), ("b", "1"))
+    applied()
+    restarted(lambda: shutil.copytree(log, backup))
+    with topics.transaction() as producer:
+        send(producer, topic, [("c", "1")], 0)
+        restarted()
+        producer.commit_transaction(30)  # the mark has a later epoch than the record
+    applied()
+    topics.commit(topic, ("d", "1"))
+    applied()  # another leader alone means nothing
+    restarted(lambda: (shutil.rmtree(log), shutil.move(backup, log)))
+    bench.produce(topic, [(f"e{number}", "1") for number in range(10)])
+    with pytest.raises(SinkStopped, match="was cut off"):
+        bench.sink(topic).wait(30)
+    assert bench.applied() == dict.fromkeys("abcd", 1)

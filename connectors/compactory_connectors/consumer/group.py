@@ -21,7 +21,7 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
 
-__all__ = ["Fetched", "Group", "Locate", "Position", "membership"]
+__all__ = ["Fetched", "Group", "Locate", "Located", "Position", "at_epoch", "membership"]
 
 log = structlog.get_logger("compactory.consumer")
 
@@ -48,12 +48,27 @@ def membership(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {} if properties.get("group.protocol") == "consumer" else _CLASSIC
 
 
+class Located(NamedTuple):
+    """Where a partition goes on. No record is between ``record_end`` and ``offset``, only marks of transactions.
+
+    By the leader epoch of the record before ``record_end`` Kafka tells whether the log was cut off since (KIP-320).
+    """
+
+    offset: int
+    record_end: int
+    leader_epoch: int | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Position:
-    """Next offsets of a partition since it was last located: what is applied, and what was read ahead."""
+    """Next offsets of a partition since it was last located: what is applied, and what was read ahead.
+
+    ``leader_epoch`` is that of the last record that was read, where it is known.
+    """
 
     offset: int
     read: int
+    leader_epoch: int | None = None
 
 
 class Fetched(NamedTuple):
@@ -65,7 +80,7 @@ class Fetched(NamedTuple):
     messages: list[Message]
 
 
-Locate = Callable[[Sequence[Partition]], Mapping[Partition, int]]
+Locate = Callable[[Sequence[Partition]], Mapping[Partition, Located]]
 """Where partitions go on. Raises Unreachable, CompactoryError."""
 
 
@@ -137,6 +152,7 @@ class Group:
             self.lose([partition])
             return None
         start, position.read = position.read, (messages[-1].offset() or 0) + 1
+        position.leader_epoch = messages[-1].leader_epoch()
         return Fetched(partition, position, start, messages)
 
     def is_current(self, fetched: Fetched) -> bool:
@@ -155,10 +171,10 @@ class Group:
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
-        return {part: offset for part, (offset, metadata) in self.stored(partitions).items() if metadata != _OURS}
+        return {part: item.offset for part, item in self.stored(partitions).items() if item.metadata != _OURS}
 
-    def stored(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int, str | None]]:
-        """Offsets and metadata that Kafka has for the group, where there are any. Raises Unreachable."""
+    def stored(self, partitions: Sequence[Partition]) -> dict[Partition, TopicPartition]:
+        """What Kafka has for the group, where it has an offset. Raises Unreachable."""
         try:
             answers = self._consumer.committed(_listed(partitions), timeout=_SECONDS)
         except KafkaException as error:
@@ -166,8 +182,7 @@ class Group:
         refused = next((item.error for item in answers if item.error is not None), None)
         if refused is not None:
             raise Unreachable("Kafka", f"the group's offsets could not be read: {refused.str()}")
-        return {Partition(item.topic, item.partition): (item.offset, item.metadata)
-                for item in answers if item.offset >= 0}  # fmt: skip
+        return {Partition(item.topic, item.partition): item for item in answers if item.offset >= 0}
 
     def lag(self) -> dict[Partition, int]:
         """Records that are not applied yet, as far as the client knows, without asking the broker."""
@@ -239,15 +254,15 @@ class Group:
         unknown = [part for part, position in self.positions.items() if position is None]
         if self._locate is None or not unknown:
             return
-        for part, offset in self._locate(unknown).items():
+        for part, (offset, record_end, epoch) in self._locate(unknown).items():
             try:
-                self._consumer.seek(TopicPartition(part.topic, part.partition, offset))
+                self._consumer.seek(at_epoch(part, record_end, epoch))
             except KafkaException as error:
                 log.debug("could not seek yet", error=str(error))  # its fetcher starts; the next poll tries again
                 continue
             self._consumer.resume(_listed([part]))
             self._wake(part)
-            self.positions[part] = Position(offset, offset)
+            self.positions[part] = Position(offset, offset, epoch)
             self.ends.pop(part, None)  # records before that end are read again, and must not be passed over
 
     def _wake(self, partition: Partition) -> None:
@@ -283,6 +298,11 @@ class Group:
             )
         else:
             log.warning("Kafka", error=error.str(), topic=part.topic)
+
+
+def at_epoch(partition: Partition, offset: int, leader_epoch: int | None, metadata: str = "") -> TopicPartition:
+    """An offset as the client takes it, with the leader epoch of the record before it, where that is known."""
+    return TopicPartition(*partition, offset, metadata, -1 if leader_epoch is None else leader_epoch)
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -11,7 +11,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTim
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
 from compactory.token import Token
-from compactory_connectors.consumer.group import Group, Position
+from compactory_connectors.consumer.group import Group, Located, Position, at_epoch
 
 from .pending import LARGEST, Parked, group_of
 from .processor import Processor
@@ -88,7 +88,7 @@ class Members(Group):
 
     def send_offsets(self, producer: Producer, positions: Mapping[Partition, Position]) -> None:
         """Commit in the producer's transaction what was read. Kafka refuses a member that the group goes on without."""
-        offsets = [TopicPartition(*part, position.read, self.topic_id or "") for part, position in positions.items()]
+        offsets = [at_epoch(part, its.read, its.leader_epoch, self.topic_id or "") for part, its in positions.items()]
         producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 9.0)
 
     def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
@@ -102,7 +102,7 @@ class Members(Group):
         except KafkaException as error:
             log.debug("could not pause or resume yet", error=str(error))
 
-    def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, Located]:
         """Return where partitions go on, once no transaction is open that might move that or add to ``kept``.
 
         Raises Unreachable, ConfigError, CompactoryError where the log does not have what comes next.
@@ -117,13 +117,14 @@ class Members(Group):
         starts, ends = self._kafka.log_starts(partitions), self._kafka.high_watermarks(partitions)
         first = starts if self._processor.start == "earliest" else ends
         stored = self.stored(partitions)  # some of it perhaps for a topic of that name that was deleted
-        known = {
-            part: offset for part, (offset, its_topic) in stored.items() if its_topic in (None, "", found.topic_id)
-        }
-        located = {part: max(known.get(part, first[part]), starts[part]) for part in partitions}
-        for part, offset in located.items():
-            if offset > ends[part]:
+        located = {part: Located(first[part], first[part]) for part in partitions}
+        for part, item in stored.items():
+            if item.metadata not in (None, "", found.topic_id):
+                continue
+            if item.offset > ends[part]:
                 place = f"partition {part.partition} of {topic!r}"
-                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {offset}: it was cut off")
+                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {item.offset}: it was cut off")
+            offset = max(item.offset, starts[part])
+            located[part] = Located(offset, offset, item.leader_epoch if offset == item.offset else None)
         kept.read_to_the_end()  # after the offsets, whose answer waited for open transactions
         return located

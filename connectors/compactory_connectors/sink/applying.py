@@ -127,7 +127,7 @@ class Applying:
                 self._keep(failed)
             elif failed:
                 stopped = min(failed, key=lambda item: item.record.offset)
-                batch = batch._replace(end=stopped.record.offset)
+                batch = batch._replace(end=stopped.record.offset, leader_epoch=None)
             if part is None:
                 self.offsets.move(batch, parted=parted)
             elif stopped:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.rows import class_row
@@ -17,6 +17,7 @@ from psycopg.rows import class_row
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
+from compactory_connectors.consumer.group import Located
 from compactory_connectors.database.installed import Part, open_part
 from compactory_connectors.database.watched_connection import WatchedConnection
 from compactory_sql import query
@@ -66,6 +67,23 @@ class PartitionOffset:
         return asdict(self) | {"updated_at": self.updated_at.isoformat()}
 
 
+class _Known(NamedTuple):
+    """A row: the next offset, None if it was never used; and of the last record that was applied, where it is known,
+    the offset after it and its leader epoch.
+    """
+
+    offset: int | None
+    topic_id: str | None
+    record_end: int | None
+    leader_epoch: int | None
+
+    def located(self) -> Located | None:
+        """Where the partition goes on, if it was used."""
+        if self.offset is None or self.record_end is None or self.leader_epoch is None:
+            return None if self.offset is None else Located(self.offset, self.offset)
+        return Located(self.offset, self.record_end, self.leader_epoch)
+
+
 class Offsets:
     """The rows of one sink. Owned by the thread that owns the connection; raises psycopg.Error."""
 
@@ -73,13 +91,13 @@ class Offsets:
         self._connection = connection
         self._sink = sink
 
-    def known(self, partitions: Sequence[Partition]) -> dict[Partition, tuple[int | None, str | None]]:
-        """Offset and topic id of each partition, once no transaction is at work on it. Makes rows that are missing."""
+    def known(self, partitions: Sequence[Partition]) -> dict[Partition, _Known]:
+        """The rows of partitions, once no transaction is at work on them. Makes those that are missing."""
         topics, numbers = [part.topic for part in partitions], [part.partition for part in partitions]
         given = {"sink": self._sink, "topics": topics, "partitions": numbers}
         self._connection.execute(query("sink/make"), given)
         rows = self._connection.execute(query("sink/known"), given).fetchall()
-        return {Partition(topic, number): (offset, topic_id) for topic, number, offset, topic_id in rows}
+        return {Partition(topic, number): _Known(*facts) for topic, number, *facts in rows}
 
     def begin(self, partition: Partition, offset: int, topic_id: str | None) -> None:
         """Give a partition that was never used its first offset, unless another process did."""
@@ -101,7 +119,8 @@ class Offsets:
         Raises Moved where it is not at the start, or unless ``parted``, parts are done; they are forgotten.
         """
         given = {"expected": batch.start, "offset": batch.end, "parted": parted}
-        if not self._run("sink/move", batch.partition, **given).rowcount:
+        last = {"record_end": batch.end if batch.records else None, "leader_epoch": batch.leader_epoch}
+        if not self._run("sink/move", batch.partition, **given, **last).rowcount:
             raise Moved(batch.partition)
         if parted:
             self._run("sink/parts_reached", batch.partition, until=batch.end)
@@ -144,15 +163,15 @@ class Locator:
     """Counts for partitions that no sink of this name ever used."""
     _topic_ids: dict[str, str | None] = field(default_factory=dict)
 
-    def locate(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """The next offset of each that is there."""
+    def locate(self, partitions: Sequence[Partition]) -> dict[Partition, Located]:
+        """Where each goes on that is there."""
         found = self.kafka.topics({part.topic for part in partitions})
         ids = {name: topic.topic_id for name, topic in found.items()}
         starts = self.kafka.log_starts(partitions)
         ends = self.kafka.high_watermarks(partitions)
         partitions = [part for part in partitions if part in starts and part in ends]
         known = self.offsets.known(partitions)
-        new = [part for part, (offset, _) in known.items() if offset is None]
+        new = [part for part, row in known.items() if row.offset is None]
         if new:
             first = starts if self.start == "earliest" else ends
             chosen = {**{part: first[part] for part in new}, **self.committed(new)}
@@ -160,24 +179,22 @@ class Locator:
                 self.offsets.begin(part, chosen[part], ids.get(part.topic))
             known |= self.offsets.known(new)
         self._topic_ids.update(ids)
-        located = {part: offset for part, (offset, _) in known.items() if offset is not None}
         problems = [
             problem
-            for part, (offset, topic_id) in known.items()
-            for problem in self._problems(part, offset or 0, topic_id, ids.get(part.topic), starts[part], ends[part])
+            for part, row in known.items()
+            for problem in self._problems(part, row, ids.get(part.topic), starts[part], ends[part])
         ]
         if problems:
             raise SinkStopped("\n".join(problems))
-        return located
+        return {part: located for part, row in known.items() if (located := row.located()) is not None}
 
     def check_topics(self, topics: Sequence[str]) -> bool:
         """Whether these topics are still those that were located."""
         found = self.kafka.topics(topics)
         return all(found[name].topic_id == self._topic_ids.get(name) for name in topics if name in found)
 
-    def _problems(
-        self, part: Partition, offset: int, topic_id: str | None, now: str | None, start: int, end: int
-    ) -> Iterator[str]:
+    def _problems(self, part: Partition, known: _Known, now: str | None, start: int, end: int) -> Iterator[str]:
+        offset, topic_id = known.offset or 0, known.topic_id
         where = f"sink {self.sink!r}: partition {part.partition} of topic {part.topic!r}"
         remedy = f"compactory sink offsets set {self.sink} {part.topic} {part.partition}"
         if None not in {topic_id, now} and topic_id != now:

@@ -99,12 +99,13 @@ class Records(list[SinkRecord]):
 
 
 class Batch(NamedTuple):
-    """Records of one partition from ``start`` on; the next one is at ``end``."""
+    """Records of one partition from ``start`` on; the next one is at ``end``. ``leader_epoch`` is the last one's."""
 
     partition: Partition
     start: int
     records: list[SinkRecord]
     end: int
+    leader_epoch: int | None = None
 
 
 def part_of(record: SinkRecord, parts: int) -> int:

@@ -74,7 +74,7 @@ class Session:
         """Have what was found prepared, once. Beside a thread that asks Postgres much, both would be slower."""
         while found:
             fetched = found.pop(0)
-            read.append((fetched._replace(messages=[]), ahead.submit(self._prepared, fetched)))
+            read.append((fetched._replace(messages=fetched.messages[-1:]), ahead.submit(self._prepared, fetched)))
 
     def _prepared(self, fetched: Fetched) -> Records | None:
         """The records; None if their topic is another one: it is asked after they were read, so none slips in."""
@@ -90,7 +90,7 @@ class Session:
                     self.group.lose([part])  # the next poll says what is wrong
                     return
                 records.prepare_next = prepare_next
-                batch = Batch(part, start, records, records[-1].offset + 1)
+                batch = Batch(part, start, records, records[-1].offset + 1, fetched.messages[-1].leader_epoch())
                 failed = self.apply(batch)
         except Moved:
             self.board.count(part, seeks=1)

@@ -8,7 +8,9 @@ SELECT set_config(s.name, s.value, false)
   JOIN pg_settings USING (name);
 
 -- name: sink/server
-SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.kafka_partitions') IS NOT NULL AS installed;
+SELECT pg_is_in_recovery() AS standby,
+       EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('compactory.kafka_partitions')
+                                          AND attname = 'leader_epoch') AS installed;
 
 -- name: sink/rights
 -- Which rights a sink's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
@@ -29,7 +31,8 @@ SELECT %(sink)s, topic, partition FROM unnest(%(topics)s::text[], %(partitions)s
 
 -- name: sink/known
 -- Waits for transactions that are at work on them.
-SELECT topic, partition, "offset", topic_id FROM compactory.kafka_partitions
+SELECT topic, partition, "offset", topic_id, CASE WHEN epoch_offset = "offset" THEN record_end END, leader_epoch
+  FROM compactory.kafka_partitions
  WHERE sink = %(sink)s AND (topic, partition) IN (SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[]))
  ORDER BY topic, partition FOR UPDATE;
 
@@ -51,13 +54,17 @@ SELECT "offset", true, true FROM compactory.kafka_partitions
 
 -- name: sink/move
 -- The lock may have waited for parts that its own snapshot does not show; this one's does.
-UPDATE compactory.kafka_partitions AS p SET "offset" = %(offset)s, updated_at = clock_timestamp()
+UPDATE compactory.kafka_partitions AS p
+   SET "offset" = %(offset)s, epoch_offset = %(offset)s, updated_at = clock_timestamp(),
+       record_end = coalesce(%(record_end)s::int8, record_end),
+       leader_epoch = CASE WHEN %(record_end)s::int8 IS NULL THEN leader_epoch ELSE %(leader_epoch)s::int4 END
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s
    AND (%(parted)s OR NOT EXISTS (SELECT FROM compactory.kafka_partition_parts AS d
                                    WHERE d.sink = p.sink AND d.topic = p.topic AND d.partition = p.partition));
 
 -- name: sink/set
-UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp()
+UPDATE compactory.kafka_partitions
+   SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp(), epoch_offset = NULL
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
 
 -- name: sink/forget_parts
