@@ -11,9 +11,10 @@ from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.offsets import set_offset
+from compactory_connectors.sink.offsets import Offsets, set_offset
 from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until
+from tests.store.topics import Topics
 
 
 def test_each_record_is_applied_once_and_a_new_sink_goes_on(bench: Bench) -> None:
@@ -65,6 +66,19 @@ def test_a_gap_of_a_compacted_topic_or_of_a_transaction_is_no_mismatch(bench: Be
     bench.wait_for_end(topic)  # past the mark behind the last record
     assert bench.values() == ["0", "2"]
     assert sink.board.picture()["seeks"] == 0
+
+
+def test_the_leader_epoch_of_the_last_record_counts_for_its_own_offset(bench: Bench) -> None:
+    """Guarantee 16: marks of a transaction are passed over; a sink of before 0016 moves the offset alone."""
+    topic = bench.topic()
+    Topics(bench.address, bench.unique).commit(topic, ("a", "1"), ("b", "2"))
+    sink = bench.sink(topic)
+    bench.wait_for_end(topic)
+    sink.stop()
+    offsets, partition = Offsets(bench.sql, bench.name), Partition(topic, 0)
+    assert offsets.known([partition])[partition].located() == (3, 2, 0)
+    bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 9')
+    assert offsets.known([partition])[partition].located() == (9, 9, None)
 
 
 def test_a_topic_made_again_stops_the_sink_with_the_remedy(bench: Bench) -> None:
