@@ -46,7 +46,8 @@ def open_part(
         if row["standby"]:
             raise ConfigError(f"{part.needs} a read-write server, and this one is a standby: name the primary")
         if not row["installed"]:
-            raise ConfigError(f"{part.installed} not installed in this database: compactory sql install")
+            missing = f"{part.installed} not installed in this database, or by an older version"
+            raise ConfigError(f"{missing}: compactory sql install")
         lacking = connection.execute(query(f"{part.name}/rights")).fetchall()
         if lacking:
             raise ConfigError(
