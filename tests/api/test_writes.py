@@ -16,7 +16,7 @@ from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachabl
 from compactory.mastered.writer import start_writers
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
 from compactory_api.routes.forwarding import OwnerUnreached
-from tests.api.serving import Answer, Serving
+from tests.api.serving import Answer, Serving, ask_raw
 from tests.store.topics import Topics, eventually
 
 Serve = Callable[..., Serving]
@@ -63,6 +63,23 @@ def test_a_write_is_answered_with_what_is_stored_and_a_read_with_its_token_sees_
     assert write(serving, "DELETE", "a%2Fb").status == 204
     listed = serving.ask("/v1/directories/tenants/entries", headers={"Compactory-Min-Offset": offset})
     assert "secret" not in listed.body.decode()
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_ends_its_side_after_the_request_is_answered(
+    serve: Serve, tenants: Directory[Any], requests: int
+) -> None:
+    """As `nc -N` does; the write is made in any case."""
+    serving = serve(tenants, access=LOCAL)
+    for line in ("PUT /v1/directories/tenants/entries/t1", "POST /v1/directories/tenants/entries"):
+        body = b'{"email":"a@x"}'
+        head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        answers = ask_raw(serving.port, request * requests)
+        assert answers.count(b"HTTP/1.1 20") == requests
+        assert answers.count(b"connection: close") == 1
+        write(serving, "DELETE", "t1")
+        write(serving, "DELETE", "a%40x")
 
 
 def test_refusals_come_from_the_one_table(serve: Serve, tenants: Directory[Any], topics: Topics) -> None:
