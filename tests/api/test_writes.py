@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import socket
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
@@ -15,7 +18,7 @@ import pytest
 from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachable, WriteRules
 from compactory.mastered.writer import start_writers
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
-from compactory_api.routes.forwarding import OwnerUnreached
+from compactory_api.routes.forwarding import Forwarding, OwnerUnreached
 from tests.api.serving import Answer, Serving, ask_raw
 from tests.store.topics import Topics, eventually
 
@@ -282,6 +285,27 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     assert (again.status, again.headers["etag"], again.body) == (201, first.headers["etag"], first.body)
     assert write(two, "PUT", "t3", {"email": "b@x"}).status == 409
     assert other.owns
+
+
+@pytest.mark.parametrize("headers", ["Connection: close", "Transfer-Encoding: chunked", "Content-Length: 7"])
+def test_another_program_at_the_owners_address_is_left_at_once(headers: str) -> None:
+    """Its answer may have no end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, closing(Forwarding()) as forwarding:
+
+        def answer() -> bytes:
+            connection, _ = listening.accept()
+            with connection:
+                connection.settimeout(20)
+                connection.recv(65536)
+                connection.sendall(f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n2\r\nab\r\n".encode())
+                return connection.recv(1)
+
+        with ThreadPoolExecutor() as threads:
+            answered = threads.submit(answer)
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            with pytest.raises(OwnerUnreached, match="another program"):
+                asyncio.run(forwarding.send(url, "PUT", "/", {}, b""))
+            assert answered.result() == b""
 
 
 def test_servers_that_missed_each_other_once_forward_again(

@@ -62,12 +62,14 @@ class Forwarding:
         connection.sock.settimeout(_SECONDS + len(body) / _BYTES_A_SECOND)
         try:
             connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
+            with connection.getresponse() as answer:
+                ours = answer.getheader(OWNER) is not None
+                content = answer.read() if ours else b""
         except (HTTPException, OSError) as error:
             connection.close()
             raise OwnerSilent("the server that writes this directory does not answer") from error
-        if answer.getheader(OWNER) is None:
+        if not ours:
+            connection.close()
             raise OwnerUnreached("another program answers there")
         if connection.sock is not None:
             self._kept.append((url, connection, time.monotonic()))
