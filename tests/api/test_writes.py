@@ -308,6 +308,25 @@ def test_another_program_at_the_owners_address_is_left_at_once(headers: str) -> 
             assert answered.result() == b""
 
 
+def test_an_owner_is_reached_behind_a_path_and_at_an_ipv6_address_without_a_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening, closing(Forwarding()) as forwarding:
+        monkeypatch.setattr(HTTPConnection, "default_port", listening.getsockname()[1])
+
+        def answer() -> bytes:
+            connection, _ = listening.accept()
+            with connection:
+                request = connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nCompactory-Owner: 1\r\nContent-Length: 0\r\n\r\n")
+                return request
+
+        with ThreadPoolExecutor() as threads:
+            answered = threads.submit(answer)
+            assert asyncio.run(forwarding.send("http://[::1]/base/", "PUT", "/v1", {}, b""))[0] == 200
+            assert answered.result().startswith(b"PUT /base/v1 HTTP/1.1")
+
+
 def test_servers_that_missed_each_other_once_forward_again(
     serve: Serve, tenants: Directory[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
