@@ -145,6 +145,17 @@ class Connection(HttpToolsProtocol):
         if self._asked_since is None and self.cycle.response_complete:
             self._asked_since = self.loop.time()
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection until a whole request has its answer: a client may end its side and still read.
+
+        A client that is gone looks the same. An answer that has begun may be a stream without end, so it ends.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_started or self._in_body:
+            return False
+        cycle.keep_alive = False
+        return True
+
     def pause_writing(self) -> None:
         """Note that the client reads its answer too slowly."""
         super().pause_writing()

@@ -244,6 +244,19 @@ def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> No
     assert "secret" not in str(refused.value)
 
 
+def test_a_user_and_password_of_the_url_are_sent_and_not_shown() -> None:
+    asked: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(200, html="a proxy")
+
+    http = httpx2.Client(transport=httpx2.MockTransport(answer))
+    with pytest.raises(ConfigError, match=r"^http://\[::1\]/v1/.* check the url"):
+        Client("http://user:secret@[::1]/", http=http).directory("tenants").get("t1")
+    assert asked[0].headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+
+
 def test_a_request_that_can_not_be_sent_is_nobodys_outage() -> None:
     entries, script = scripted(httpx2.LocalProtocolError("Illegal header value"), BUSY)
     with pytest.raises(ConfigError, match="no line breaks in an entity tag or Idempotency-Key"):
@@ -275,6 +288,9 @@ def test_put_and_delete_write_through_a_server(serving: Serving, compactory: She
     assert "no entry 't1'" in compactory("delete", "tenants", "t1", COMPACTORY_URL=url).err
     for value in ("[]", "{", "[" * 3000):
         assert compactory("put", "tenants", "t1", value, COMPACTORY_URL=url).code == 2
+    login = url.replace("//", "//user:secret@")  # of a proxy
+    assert compactory("put", "tenants", "t1", '{"email": "a@x"}', COMPACTORY_URL=login).code == 0
+    assert compactory("get", "tenants", "t1", COMPACTORY_URL=login).code == 0
     assert "set COMPACTORY_URL" in compactory("delete", "tenants", "t1").err
     assert compactory("delete", "tenants", "t1", COMPACTORY_URL=f"http://{NOBODY_HOME}").code == 3
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import socket
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
@@ -15,8 +18,8 @@ import pytest
 from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachable, WriteRules
 from compactory.mastered.writer import start_writers
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
-from compactory_api.routes.forwarding import OwnerUnreached
-from tests.api.serving import Answer, Serving
+from compactory_api.routes.forwarding import Forwarding, OwnerUnreached
+from tests.api.serving import Answer, Serving, ask_raw
 from tests.store.topics import Topics, eventually
 
 Serve = Callable[..., Serving]
@@ -63,6 +66,23 @@ def test_a_write_is_answered_with_what_is_stored_and_a_read_with_its_token_sees_
     assert write(serving, "DELETE", "a%2Fb").status == 204
     listed = serving.ask("/v1/directories/tenants/entries", headers={"Compactory-Min-Offset": offset})
     assert "secret" not in listed.body.decode()
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_client_that_ends_its_side_after_the_request_is_answered(
+    serve: Serve, tenants: Directory[Any], requests: int
+) -> None:
+    """As `nc -N` does; the write is made in any case."""
+    serving = serve(tenants, access=LOCAL)
+    for line in ("PUT /v1/directories/tenants/entries/t1", "POST /v1/directories/tenants/entries"):
+        body = b'{"email":"a@x"}'
+        head = f"{line} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        answers = ask_raw(serving.port, request * requests)
+        assert answers.count(b"HTTP/1.1 20") == requests
+        assert answers.count(b"connection: close") == 1
+        write(serving, "DELETE", "t1")
+        write(serving, "DELETE", "a%40x")
 
 
 def test_refusals_come_from_the_one_table(serve: Serve, tenants: Directory[Any], topics: Topics) -> None:
@@ -265,6 +285,46 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     assert (again.status, again.headers["etag"], again.body) == (201, first.headers["etag"], first.body)
     assert write(two, "PUT", "t3", {"email": "b@x"}).status == 409
     assert other.owns
+
+
+@pytest.mark.parametrize("headers", ["Connection: close", "Transfer-Encoding: chunked", "Content-Length: 7"])
+def test_another_program_at_the_owners_address_is_left_at_once(headers: str) -> None:
+    """Its answer may have no end."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, closing(Forwarding()) as forwarding:
+
+        def answer() -> bytes:
+            connection, _ = listening.accept()
+            with connection:
+                connection.settimeout(20)
+                connection.recv(65536)
+                connection.sendall(f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n2\r\nab\r\n".encode())
+                return connection.recv(1)
+
+        with ThreadPoolExecutor() as threads:
+            answered = threads.submit(answer)
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            with pytest.raises(OwnerUnreached, match="another program"):
+                asyncio.run(forwarding.send(url, "PUT", "/", {}, b""))
+            assert answered.result() == b""
+
+
+def test_an_owner_is_reached_behind_a_path_and_at_an_ipv6_address_without_a_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening, closing(Forwarding()) as forwarding:
+        monkeypatch.setattr(HTTPConnection, "default_port", listening.getsockname()[1])
+
+        def answer() -> bytes:
+            connection, _ = listening.accept()
+            with connection:
+                request = connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nCompactory-Owner: 1\r\nContent-Length: 0\r\n\r\n")
+                return request
+
+        with ThreadPoolExecutor() as threads:
+            answered = threads.submit(answer)
+            assert asyncio.run(forwarding.send("http://[::1]/base/", "PUT", "/v1", {}, b""))[0] == 200
+            assert answered.result().startswith(b"PUT /base/v1 HTTP/1.1")
 
 
 def test_servers_that_missed_each_other_once_forward_again(

@@ -380,6 +380,8 @@ def test_a_store_on_disk(folder: Path) -> None:
             "COMPACTORY_KAFKA_SASL_MECANISM: Kafka property 'sasl.mecanism': No such configuration property",
         ),
         (Flags(), {"COMPACTORY_URL": "h:8080"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
+        (Flags(), {"COMPACTORY_URL": "http://h:8o80"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
+        (Flags(), {"COMPACTORY_HTTP_ADVERTISED": "h:8080"}, "COMPACTORY_HTTP_ADVERTISED: must be http://HOST[:PORT]"),
         (Flags(), {"COMPACTORY_LISTEN": "h:99999"}, "COMPACTORY_LISTEN: must be HOST:PORT"),
         (Flags(), {"COMPACTORY_LOG_FORMAT": "xml"}, "COMPACTORY_LOG_FORMAT: 'xml' is not one of its values; choose"),
     ],
@@ -392,7 +394,7 @@ def test_a_bad_value_is_refused_where_it_was_given(
 
 
 def test_a_kafka_flag_means_that_no_server_is_asked(folder: Path) -> None:
-    assert loaded(COMPACTORY_URL="http://h:8080/").url == "http://h:8080"
+    assert loaded(COMPACTORY_URL="http://h:8080").url == "http://h:8080"
     assert loaded(None, Flags(kafka="h:1"), COMPACTORY_URL="http://h:8080").url is None
 
 

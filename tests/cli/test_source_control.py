@@ -127,7 +127,10 @@ def test_without_a_place_the_remedy_is_told(compactory: Shell) -> None:
     gone = compactory("source", "status", "--url", "http://127.0.0.1:1")
     assert (gone.code, "was not reached" in gone.err) == (3, True)
     malformed = compactory("source", "status", "--url", "127.0.0.1:8081")
-    assert (malformed.code, "127.0.0.1:8081: must be http://HOST" in malformed.err) == (2, True)
+    assert (
+        malformed.code,
+        "must be http://HOST[:PORT] or https://HOST[:PORT], not '127.0.0.1:8081'" in malformed.err,
+    ) == (2, True)
 
 
 def test_another_server_than_a_source_is_told(compactory: Shell) -> None:

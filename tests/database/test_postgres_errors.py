@@ -17,6 +17,8 @@ from compactory_connectors.database.postgres_errors import postgres_errors
         'FATAL:  certificate authentication failed for user "a"',
         "FATAL:  SASL authentication failed",
         "fe_sendauth: no password supplied",
+        'FATAL:  pg_hba.conf rejects connection for host "::1", user "a", database "d", no encryption',
+        'VAZHNO:  v pg_hba.conf net zapisi dlya komp`yutera "::1", pol`zovatelya "a", bazy` "d", net shifrovaniya',
     ],
 )
 def test_a_refused_login_is_no_outage(said: str) -> None:

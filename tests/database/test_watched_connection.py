@@ -1,10 +1,35 @@
-"""The settings of our sessions, whatever role and database have."""
+"""The settings of our sessions, whatever role and database have, and the probes of silent ones."""
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 
-from compactory_connectors.database.watched_connection import connect
+import psycopg
+import pytest
+
+from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.database.watched_connection import _Probe, connect
+
+
+@pytest.mark.parametrize(
+    ("said", "closed"),
+    [
+        ("FATAL:  sorry, too many clients already", False),
+        ("VAZHNO:  slishkom mnogo podklyuchenij", False),
+        ("Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?", True),
+    ],
+)
+def test_a_server_that_refuses_a_probe_in_any_language_is_not_silent(
+    database: str, monkeypatch: pytest.MonkeyPatch, said: str, closed: bool
+) -> None:
+    def refused(_: object) -> None:
+        raise psycopg.OperationalError(f'connection to server at "h", port 5432 failed: {said}\n')
+
+    monkeypatch.setattr(_Probe, "to", refused)
+    with connect(checked_url(database).conninfo) as connection:
+        with pytest.raises(psycopg.OperationalError) if closed else nullcontext():
+            connection._ask()
+        assert connection.closed == closed
 
 
 def test_null_within_an_array_is_no_text(database: str) -> None:

@@ -84,6 +84,20 @@ def test_fields_that_get_no_column_are_named(topics: Topics, caplog: pytest.LogC
     assert "fields without a column: _key, id;" in caplog.text
 
 
+def test_a_topic_is_no_schema_registrys_for_the_sake_of_a_partition_with_one_bad_value(
+    topics: Topics, read: Read
+) -> None:
+    name = topics.create(2)
+    topics.produce(name, ("bad", b"\0\0\0\0\1\2"), partition=0)
+    with pytest.raises(ConfigError, match="in the wire format of a schema registry"):
+        CompactorySource({"kafka.bootstrap.servers": topics.address, "directory": name}).schema()
+    topics.produce(name, ("good", '{"id": 1}'), partition=1)
+    rows = by_key(read(name))
+    assert (rows["good"].id, rows["good"]._error) == (1, None)
+    assert rows["bad"].id is None
+    assert rows["bad"]._error
+
+
 def test_a_key_in_two_partitions_is_there_once(topics: Topics, read: Read) -> None:
     """Guarantee of a directory: the newer timestamp wins, then the higher partition; a partitioner is not trusted."""
     name = topics.create(2)

@@ -46,9 +46,10 @@ class Forwarding:
     async def send(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """Return the owner's status, headers and body. Raises OwnerSilent."""
         sent = {name: headers[name] for name in _SENT if name in headers} | {FORWARDED: "1"}
-        sent["host"] = urlsplit(url).netloc
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._ask, url, method, path, sent, body)
+        place = urlsplit(url)
+        sent["host"] = place.netloc
+        loop, whole = asyncio.get_running_loop(), place.path.rstrip("/") + path
+        return await loop.run_in_executor(self._threads, self._ask, url, method, whole, sent, body)
 
     def close(self) -> None:
         """End the threads that wait for nothing, and their connections."""
@@ -62,12 +63,14 @@ class Forwarding:
         connection.sock.settimeout(_SECONDS + len(body) / _BYTES_A_SECOND)
         try:
             connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            content = answer.read()
+            with connection.getresponse() as answer:
+                ours = answer.getheader(OWNER) is not None
+                content = answer.read() if ours else b""
         except (HTTPException, OSError) as error:
             connection.close()
             raise OwnerSilent("the server that writes this directory does not answer") from error
-        if answer.getheader(OWNER) is None:
+        if not ours:
+            connection.close()
             raise OwnerUnreached("another program answers there")
         if connection.sock is not None:
             self._kept.append((url, connection, time.monotonic()))
@@ -85,7 +88,7 @@ class Forwarding:
             connection.close()
         parts = urlsplit(url)
         kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
+        connection = kind(parts.hostname or "", parts.port or kind.default_port, timeout=_SECONDS)
         try:
             connection.connect()
         except OSError as error:

@@ -6,7 +6,7 @@ if it is missing, the error names the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.nearest import nearest
+from compactory.server_url import ServerUrl
 from compactory.storage.backend import Backend
 from compactory_api.listen import Listen
 from compactory_api.protocol.access import Tokens
@@ -101,7 +102,7 @@ class Configuration:
         from .remote import Server
 
         token = (self.tokens.admin if admin else None) or self.tokens.any
-        return Server((url or self.url or "").rstrip("/"), token, timeout)
+        return Server(url or self.url or "", token, timeout)
 
     @property
     def names_postgres(self) -> bool:
@@ -151,7 +152,11 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     kafka = _kafka(flags, environment, settings, problems)
     listen = _first(None, environment, "LISTEN", settings.http.get("listen"), f"{settings.path}: [http] listen")
     url = None if flags.kafka else _first(None, environment, "URL")
-    problems += _listen_problems(listen) + _url_problems(url)
+    written = settings.http.get("advertised")
+    advertised = _first(None, environment, "HTTP_ADVERTISED", written, f"{settings.path}: [http] advertised")
+    problems += (
+        _problems(listen, Listen.parse) + _problems(url, ServerUrl.parse) + _problems(advertised, ServerUrl.parse)
+    )
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
     form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
     tokens = _tokens(environment, settings, problems)
@@ -160,9 +165,9 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     return Configuration(
         file=settings.path,
         directories=settings.directories,
-        url=url.value.rstrip("/") if url else None,
+        url=url.value if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
-        advertised=environment.get("HTTP_ADVERTISED") or settings.http.get("advertised"),
+        advertised=ServerUrl.parse(advertised.value).base if advertised else None,
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),
@@ -237,13 +242,13 @@ def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems:
     return None
 
 
-def _listen_problems(listen: _Given | None) -> list[str]:
-    if listen is None:
+def _problems(given: _Given | None, parse: Callable[[str], object]) -> list[str]:
+    if given is None:
         return []
     try:
-        Listen.parse(listen.value)
+        parse(given.value)
     except ConfigError as error:
-        return [f"{listen.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
+        return [f"{given.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
     return []
 
 
@@ -257,12 +262,3 @@ def _tokens(environment: Environment, settings: SettingsFile, problems: list[str
     except ConfigError as error:
         problems += error.problems
         return Tokens()
-
-
-def _url_problems(url: _Given | None) -> list[str]:
-    if url is None:
-        return []
-    from .remote import url_problem
-
-    problem = url_problem(url.value)
-    return [] if problem is None else [f"{url.origin}: {problem}"]

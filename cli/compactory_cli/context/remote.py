@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.records import Entry
+from compactory.server_url import ServerUrl
 from compactory.token import Token
 
 from .failure import StepFailed
 
-__all__ = ["Server", "url_problem"]
+__all__ = ["Server"]
 
 _MOST_ERRORS = 1000  # what a server lists at most
 _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
@@ -27,17 +28,10 @@ class Server:
     """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks."""
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
-        if problem := url_problem(url):
-            raise ConfigError(f"{url}: {problem}")
-        self._url = url
-        self._token = token
+        server = ServerUrl.parse(url, token)
+        self.place = server.base
+        self._authorization = server.authorization
         self._timeout = timeout
-
-    @property
-    def place(self) -> str:
-        """The URL without a password, for people."""
-        parts = urlsplit(self._url)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
     def entry(self, directory: str, key: str) -> Entry:
         """The entry of a key, without its record's time."""
@@ -127,9 +121,9 @@ class Server:
         self, path: str, body: bytes | None = None, method: str | None = None, timeout: float | None = None
     ) -> Iterator[Any]:
         headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
-        request = Request(self._url + path, body, headers, method=method)  # noqa: S310 - http(s), checked
-        if self._token is not None:
-            request.add_unredirected_header("Authorization", f"Bearer {self._token}")
+        request = Request(self.place + path, body, headers, method=method)  # noqa: S310 - http(s), checked
+        if self._authorization is not None:
+            request.add_unredirected_header("Authorization", self._authorization)
         try:
             with urlopen(request, timeout=timeout or self._timeout) as answer:  # noqa: S310
                 yield answer
@@ -155,14 +149,3 @@ class Server:
         if code == 403:
             return ConfigError(told)
         return Unreachable("HTTP", told) if code in {503, 504} else StepFailed(told)
-
-
-def url_problem(url: str) -> str | None:
-    """Say why a text can't be the base URL of a server; None if it can."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        parts = urlsplit("")
-    if parts.scheme in {"http", "https"} and parts.hostname:
-        return None
-    return "must be http://HOST[:PORT] or https://HOST[:PORT]"

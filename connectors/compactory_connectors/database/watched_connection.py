@@ -54,6 +54,10 @@ Each look at the socket gives other threads the interpreter; beside many that co
 """
 
 
+_SAID = ":  "
+"""What stands behind FATAL, in any language, where the server refuses a connection (libpq 18)."""
+
+
 class WatchedConnection(psycopg.Connection[Any]):
     """Raises psycopg.OperationalError, and is closed then, when the server has stopped working on a statement.
 
@@ -116,7 +120,7 @@ class WatchedConnection(psycopg.Connection[Any]):
             with _Probe.to({**self._place, "connect_timeout": self.PROBE}) as probe:
                 row = probe.execute(query("database/at_work"), [self._pid]).fetchone()
         except psycopg.OperationalError as error:
-            if "FATAL" in str(error):  # it answers, if only to say that it takes no more connections
+            if _SAID in str(error):  # it answers, if only that it takes no more connections
                 return
             self._give_up(f"the server fell silent: {' '.join(str(error).split())}")
         else:

@@ -15,6 +15,7 @@ from compactory.client.failures import Given
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.mastered.operation import Operation
+from compactory.server_url import ServerUrl
 
 __all__ = ["AsyncClient", "AsyncEntries", "Client", "Entries"]
 
@@ -33,14 +34,13 @@ class _Settings(Generic[H]):
     def __init__(
         self, url: str, *, token: str | None = None, timeout: float = 10.0, wait: float = 5.0, http: H | None = None
     ) -> None:
-        if httpx2.URL(url).scheme not in {"http", "https"}:
-            raise ConfigError(f"url: must be http://HOST[:PORT] or https://HOST[:PORT], not {url!r}")
         if token is not None and not (token.isascii() and token.split() == [token]):
             raise ConfigError(
                 "token: must be ASCII without spaces; one from a file may end with a line break, or be empty"
             )
-        self._url = url.rstrip("/")
-        self._token = {} if token is None else {"authorization": f"Bearer {token}"}
+        server = ServerUrl.parse(url, token)
+        self._url = server.base
+        self._login = {} if server.authorization is None else {"authorization": server.authorization}
         self._timeout, self._wait = timeout, wait
         self._seen: dict[str, Seen] = {}  # by directory
         self._owns = http is None
@@ -52,7 +52,7 @@ class _Settings(Generic[H]):
 
     def _asked(self, request: Request) -> dict[str, Any]:
         """Return the arguments of a request. A redirect is no answer: followed, a write would become a GET."""
-        headers = {**request.headers, **self._token}
+        headers = {**request.headers, **self._login}
         place = {"method": request.method, "url": self._url + request.path}
         return {**place, "headers": headers, "content": request.body, "follow_redirects": False}
 
@@ -60,7 +60,7 @@ class _Settings(Generic[H]):
 class Client(_Settings[httpx2.Client]):
     """Reads and writes entries over HTTP. Thread-safe; a ``with`` block closes it.
 
-    ``url``      its base URL, http or https
+    ``url``      its base URL, http or https; with USER:PASSWORD@ for a proxy that asks for them
     ``token``    the bearer token of a scope that may do what is asked
     ``timeout``  seconds for a request with its repeats; the server may take as long for each
     ``wait``     seconds that a read may wait until the server has what was written through this client

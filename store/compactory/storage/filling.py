@@ -109,7 +109,6 @@ class FillingEntries(ByGet):
         self._filling = filling
 
     def get(self, name: bytes, default: Any = None) -> Any:
-        """Return the packed record, or ``default``."""
         packed = self._found.get(name)
         if packed is None and (packed := self._filling.find(name)) is None:
             packed = self._found.get(name)  # it may have been filled, and changed, between the two

@@ -136,7 +136,6 @@ class FrozenDict(ByGet):
         self._epoch = None
 
     def get(self, name: bytes, default: Any = None) -> Any:
-        """Return the packed record, or ``default``."""
         packed = self._get(name)
         epoch = self._epoch
         while epoch is not None:
@@ -188,20 +187,16 @@ class FrozenReading(Frozen):
         self._as_it_was.release()
 
     def all_keys(self) -> Iterator[bytes]:
-        """Yield the lookup keys."""
         return iter(self.entries)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys between the two, in order."""
         return _between(self._as_it_was.names(self._live.range(start, stop)), start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and packed records."""
         names = self.all_keys() if start is None else self.range(start, stop)
         return ((name, self.entries[name]) for name in names)
 
     def sizes(self) -> dict[int, int]:
-        """Count the entries by partition."""
         return count_partitions(packed for _, packed in self.pairs())
 
     def names(self, index: str, term: Term) -> list[bytes]:
@@ -213,7 +208,6 @@ class FrozenReading(Frozen):
         return _between(self.names(index, term), start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
-        """Yield every term under which something was filed."""
         now, former = list(self._live.terms(index)), self._as_it_was.former()
         if not former:
             return iter(now)

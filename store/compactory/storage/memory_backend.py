@@ -61,7 +61,6 @@ class Memory(Backend):
         return MemoryTopicStorage(self._saving(topic, saved), saved)
 
     def fresh(self, topic: str) -> MemoryTopicStorage:
-        """Return an empty topic storage."""
         return MemoryTopicStorage(self._saving(topic, None))
 
     def _saving(self, topic: str, saved: SavedFile | None) -> Saving | None:
@@ -81,13 +80,11 @@ class MemoryTopicStorage(TopicStorage):
         self._directories: dict[str, MemoryDirectoryStorage] = {}
 
     def directory_storage(self, directory: str) -> MemoryDirectoryStorage:
-        """Return the directory's dicts."""
         if directory not in self._directories:
             self._directories[directory] = MemoryDirectoryStorage(self._saved.get(directory))
         return self._directories[directory]
 
     def save(self, committed: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
-        """Begin to write the file where it is time to."""
         if self._saving is not None:
             self._saving.begin(committed, cuts)
 

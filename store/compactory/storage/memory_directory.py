@@ -60,7 +60,6 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         return self._postings.setdefault(index, MemoryPostings())
 
     def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> Filling | None:
-        """Call ``take`` with each saved bucket, and ``done`` after the last."""
         saved, self._saved = self._saved, None
         if saved is None:
             return None
@@ -86,11 +85,9 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         return FrozenReading(self, self._written[part], term_of)
 
     def all_keys(self) -> Iterator[bytes]:
-        """Yield the lookup keys of this moment."""
         return iter(list(self.entries))
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys of this moment between the two, in order."""
         order = self._order
         if order is None:
             with self._ordering:
@@ -125,7 +122,6 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         return count_partitions(list(self.reading().entries.values()))
 
     def names(self, index: str, term: Term) -> list[bytes]:
-        """Return the lookup keys filed under a term."""
         return self._postings[index].names(term)
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
@@ -167,7 +163,6 @@ class MemoryPostings(Postings):
         self.filed: dict[Term, bytes | set[bytes]] = {}
 
     def add(self, term: Term, name: bytes) -> None:
-        """File a key under a term."""
         found = self.filed.get(term)
         if found is None:
             self.filed[term] = name
@@ -177,7 +172,6 @@ class MemoryPostings(Postings):
             self.filed[term] = {found, name}
 
     def discard(self, term: Term, name: bytes) -> None:
-        """Take a key out from under a term."""
         found = self.filed.get(term)
         if isinstance(found, set):
             found.discard(name)

@@ -88,9 +88,13 @@ def sample(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
 def infer(kafka: Kafka, extent: Extent, directory: Directory[Any]) -> Fields:
     """The fields of all values, each of the type that holds every value of it. Raises ConfigError as `sample` does."""
     reader = JsonReader(directory.envelope, directory.active)
+    batches = _values(kafka, extent.topic, extent.whole)
+    first: list[bytes] = []
+    while len(first) < _SAMPLED and (values := next(batches, None)) is not None:
+        first += values
+    _check(first, extent.topic)
     fields: Fields = {}
-    for values in _values(kafka, extent.topic, extent.whole):
-        _check(values, extent.topic)
+    for values in chain([first], batches):
         fields = widened(fields, reader.parse(values, fields).found)
     return fields
 

@@ -26,15 +26,12 @@ class OrderedDirectoryStorage(DirectoryStorage):
         self.entries: Mapping[bytes, bytes] = Entries(contents.database, self._part.prefix, self._part.size)
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
-        """Return a mapping for the writing thread."""
         return self._contents.part(self._directory, part)
 
     def postings(self, index: str) -> OrderedPostings:
-        """Return the writing side of an index."""
         return self._contents.postings(self._directory, index)
 
     def reading(self) -> OrderedReading:
-        """Return the committed state of this moment."""
         return OrderedReading(self._contents, self._directory, self._part)
 
     def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> OrderedReading:
@@ -55,7 +52,6 @@ class Entries(ByGet):
         self._size = size
 
     def get(self, name: bytes, default: Any = None) -> Any:
-        """Return the packed record, or ``default``."""
         try:
             packed = self._source.get(self._prefix + name)
         except Exception as error:
@@ -82,25 +78,20 @@ class OrderedReading(Frozen):
         self.entries: Mapping[bytes, bytes] = Entries(self._snapshot, part.prefix, lambda: size)
 
     def sizes(self) -> dict[int, int]:
-        """Return how many entries came from each partition."""
         return self._sizes
 
     def close(self) -> None:
-        """Let go of the snapshot."""
         self._snapshot.release()
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys between the two, in order."""
         return _keys(self._snapshot, self._prefix, start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and packed records between the two, in order."""
         width = len(self._prefix)
         found = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
         return ((key[width:], packed) for key, packed in found)
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys filed under a term between the two, in order."""
         return _keys(self._snapshot, self._index(index) + term_prefix(term), start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:

@@ -211,15 +211,12 @@ class OrderedPostings(Postings):
         self._fresh: dict[bytes, bool] = {}
 
     def add(self, term: Term, name: bytes) -> None:
-        """File a key under a term."""
         self._fresh[self.prefix + term_prefix(term) + name] = True
 
     def discard(self, term: Term, name: bytes) -> None:
-        """Take a key out from under a term."""
         self._fresh[self.prefix + term_prefix(term) + name] = False
 
     def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
-        """File many keys."""
         prefixes = {term: self.prefix + term_prefix(term) for term in set(terms) if term is not None}
         self._fresh.update(
             (prefixes[term] + name, True) for term, name in zip(terms, names, strict=True) if term is not None

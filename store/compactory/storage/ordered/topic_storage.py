@@ -53,11 +53,9 @@ class OrderedTopicStorage(TopicStorage, Generic[D]):
         self.kept = False  # whether the folder stays when this is closed
 
     def directory_storage(self, directory: str) -> OrderedDirectoryStorage:
-        """Return the place of a directory."""
         return OrderedDirectoryStorage(self._contents, directory)
 
     def commit(self, checkpoint: Checkpoint) -> None:
-        """Make all that was written since the last commit visible together with how far it goes, all or nothing."""
         self._check()
         former, self._state.checkpoint = self._state.checkpoint, checkpoint
         staged = self._contents.stage(self._batch)
@@ -83,9 +81,7 @@ class OrderedTopicStorage(TopicStorage, Generic[D]):
         if self._gathered:
             self._write()
         if self._written:
-            self.database.flush()
-            self._written = False
-            self._flushed_at = time.monotonic()
+            self._flush()
 
     def figures(self) -> Mapping[str, float]:
         """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.
@@ -128,8 +124,11 @@ class OrderedTopicStorage(TopicStorage, Generic[D]):
             raise
         self._gathered, self._written = False, True
 
-    def _open_for_reading(self) -> None:
+    def _flush(self) -> None:
         self.database.flush()
+        self._written, self._flushed_at = False, time.monotonic()
+
+    def _open_for_reading(self) -> None:
+        self._flush()
         self.database.reopen(bulk=False)
         self._contents.source.seen = None
-        self._written, self._flushed_at = False, time.monotonic()

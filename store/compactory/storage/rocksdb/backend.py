@@ -77,7 +77,6 @@ class RocksDB(Backend):
         return f"<RocksDB {str(self.path)!r}>"
 
     def open(self, topic: str) -> RocksTopicStorage:
-        """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         self._lock.take()
         folder = TopicFolder(self.path, topic)
         generation = folder.current()

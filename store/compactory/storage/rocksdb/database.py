@@ -69,7 +69,6 @@ class RocksDatabase(Database):
         return found
 
     def batch(self) -> Any:
-        """Return an empty batch."""
         return library().WriteBatch(raw_mode=True)
 
     def write(self, batch: Any) -> None:
@@ -81,12 +80,10 @@ class RocksDatabase(Database):
             self.handle.write(batch)
 
     def flush(self, *, wait: bool = True) -> None:
-        """Bring to disk what was written; without ``wait`` begin to."""
         with self.mapped():
             self.handle.flush(wait)
 
     def snapshot(self) -> RocksSnapshot:
-        """Return the state of this moment, for any thread."""
         with self.mapped(), self._closing:
             snapshot = RocksSnapshot(self, *self._moment())
             self._snapshots.add(snapshot)
@@ -105,13 +102,11 @@ class RocksDatabase(Database):
                 return found
 
     def reopen(self, *, bulk: bool) -> None:
-        """Open the database anew, for another use. Nobody may be reading it."""
         self.close()
         self.bulk = bulk
         self._open()
 
     def figures(self) -> dict[str, float]:
-        """Return what RocksDB says of itself."""
         with self.mapped():
             return {name: self.handle.property_int_value(wanted) or 0 for name, wanted in _FIGURES.items()}
 
@@ -154,7 +149,6 @@ class RocksSnapshot(Snapshot):
         return found
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
-        """Yield the keys from ``start`` to before ``stop``, in order."""
         while True:
             page = [key for _, key in self._walk(start, stop, PAGE)]
             yield from page
@@ -163,7 +157,6 @@ class RocksSnapshot(Snapshot):
             start = page[-1] + b"\0"
 
     def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values as `keys` yields keys."""
         while True:
             page = [(key, place.value()) for place, key in self._walk(start, stop, _PAIRS)]
             yield from page
@@ -188,7 +181,6 @@ class RocksSnapshot(Snapshot):
             raise self.failed(error) from error
 
     def release(self) -> None:
-        """Let go of the state; reading it then raises StoreClosed."""
         self._handle = self._iterator = None
 
 

@@ -27,7 +27,6 @@ class SharedTopicStorage(OrderedTopicStorage[SharedDatabase]):
     """A topic's generation: `OrderedTopicStorage`, over what processes share."""
 
     def directory_storage(self, directory: str) -> OrderedDirectoryStorage:
-        """Return the place of a directory."""
         found, part = super().directory_storage(directory), self._contents.part(directory, "entries")
         found.entries = SharedEntries(self.database, part.prefix, part.size)
         return found
@@ -80,7 +79,6 @@ class Shared(Backend):
         return True
 
     def open(self, topic: str) -> SharedTopicStorage:
-        """Return the topic storage of a topic that was promoted last, or an empty one. Once per topic and life."""
         folder = TopicFolder(self.path, topic)
         path = folder.current()
         if not self._owns:

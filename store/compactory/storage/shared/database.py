@@ -63,16 +63,13 @@ class SharedDatabase(Database):
         self._since = None if owned else self.checkpoint()
 
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """Return the values of many keys."""
         with self.mapped():
             return list(map(self.get, keys))
 
     def batch(self) -> Changes:
-        """Return an empty batch."""
         return Changes()
 
     def write(self, batch: Changes) -> None:
-        """Apply a batch, all or nothing, visible at once."""
         with self.mapped():
             if self._owned:
                 self._put(batch)
@@ -95,7 +92,6 @@ class SharedDatabase(Database):
                 self._look()
 
     def snapshot(self) -> Moment:
-        """Return the state of this moment, for any thread."""
         if self.moment is None:
             raise StoreClosed("the store was closed")
         return self.moment
@@ -207,7 +203,6 @@ class SharedEntries(Entries):
     _source: Any
 
     def get(self, name: bytes, default: Any = None) -> Any:
-        """Return the packed record, or ``default``."""
         try:
             key, moment = self._prefix + name, self._source.moment
             if key not in moment.changes:

@@ -43,11 +43,9 @@ class Moment(Snapshot):
         self.get = _getter(self.shared, changes)
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
-        """Yield the keys from ``start`` to before ``stop``, in order."""
         return (key for key, _ in self.pairs(start, stop))
 
     def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Yield keys and values as `keys` yields keys."""
         try:
             changes = self.changes
             own = sorted((key, value) for key, value in changes.items() if value is not None and start <= key < stop)
