@@ -30,6 +30,8 @@ from tests.store.topics import Topics
 
 SECONDS = float(os.environ.get("PROOF_SECONDS") or 60)
 PROCESSES, PARTITIONS, KEYS = 3, 2, 400
+WANTED = ("owner", "follower", "kill", "freeze")
+"""What has to happen more than three times, which takes a busy machine longer."""
 
 
 class Process:
@@ -188,10 +190,8 @@ def test_processes_that_are_killed_and_frozen(topics: Topics, tmp_path: Path, se
     """Guarantees 1, 2, 3 and 5, between processes."""
     with history(topics, tmp_path, seeded) as made:
         until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
+        while time.monotonic() < until or min(made.happened[name] for name in WANTED) <= 3:
             made.step()
-    print(made.happened)
-    assert min(made.happened[name] for name in ("owner", "follower", "kill", "freeze")) > 3
 
 
 def test_some_steps_of_such_a_history(topics: Topics, tmp_path: Path, seeded: random.Random) -> None:
