@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
 import pytest
 
 from compactory import Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.processes import ProcessRunner
+from compactory_connectors.sink import TransactionalSink
+from tests.processes.harness import committed, registration
 from tests.security.secured_kafka import SecuredKafka
+from tests.sink.harness import COUNTERS, count
 from tests.stack.proxy import Proxy
+from tests.store.topics import eventually
 
 Properties = dict[str, Any]
 SASL_HANDSHAKE = 17  # the request by its number in Kafka's protocol
@@ -73,3 +79,35 @@ def test_a_client_goes_on_with_a_password_that_is_valid_again(account: Account) 
         with pytest.raises(Unreachable, match=TOLD):
             kafka.topic_names(timeout=3)
     assert kafka.topic_names() is not None
+
+
+@pytest.mark.proof
+def test_an_idle_sink_says_so_and_waits(account: Account, migrated: str, unique: Callable[[str], str]) -> None:
+    """With a partition or without one: it sends nothing that could fail, and its client does not raise."""
+    topic, name = account.kafka.topic(unique("sunk")), unique("sink")
+    with psycopg.connect(migrated, autocommit=True) as sql, ExitStack() as stack:
+        sql.execute(COUNTERS)
+        sinks = [TransactionalSink(account.properties, migrated, topic, count, name=name) for _ in range(2)]
+        for sink in sinks:
+            stack.enter_context(sink)
+        eventually(lambda: sql.execute("SELECT count(*) FROM counters").fetchone() == (1,))
+        with account.locked_out():
+            for sink in sinks:
+                eventually(lambda sink=sink: TOLD in str(sink.board.error))
+        assert all(sink.alive for sink in sinks)
+        account.kafka.put(topic, "2", 2)
+        eventually(lambda: sql.execute("SELECT count(*) FROM counters").fetchone() == (2,))
+
+
+@pytest.mark.proof
+def test_an_idle_processor_says_so_and_waits(account: Account, tmp_path: Any, unique: Callable[[str], str]) -> None:
+    topic, created, failed = (account.kafka.topic(unique(name)) for name in ("events", "created", "failed"))
+    chain = registration(unique("chain"), topic, created, failed, str(tmp_path / "book"))
+    with ProcessRunner(account.properties, chain) as runner:
+        eventually(lambda: runner.board.counters["events"] == 1)
+        with account.locked_out():
+            eventually(lambda: TOLD in str(runner.board.error))
+            assert runner.alive
+        account.kafka.put(topic, "2", 2)
+        eventually(lambda: {"1", "2"} == {key for key, _ in committed(account.kafka.server.address, created)})
+        assert runner.board.error is None

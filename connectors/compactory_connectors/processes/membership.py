@@ -102,6 +102,15 @@ class Members(Group):
         except KafkaException as error:
             log.debug("could not pause or resume yet", error=str(error))
 
+    def check_topic(self) -> None:
+        """See that the topic is still the same, and that Kafka answers: a client without records tells of no outage.
+
+        Raises Unreachable.
+        """
+        found = self._kafka.topics([self._processor.topic]).get(self._processor.topic)
+        if found is not None and self.topic_id not in (None, found.topic_id):
+            self.lose(self.positions)  # the next poll says what is wrong
+
     def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return where partitions go on, once no transaction is open that might move that or add to ``kept``.
 
