@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from compactory import Unreachable
+from compactory import GlobalStore, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.processes import ProcessRunner
 from compactory_connectors.sink import TransactionalSink
 from tests.processes.harness import committed, registration
-from tests.security.secured_kafka import SecuredKafka
+from tests.security.secured_kafka import SecuredKafka, logged
 from tests.sink.harness import COUNTERS, count
 from tests.stack.proxy import Proxy
 from tests.store.topics import eventually
@@ -79,6 +80,18 @@ def test_a_client_goes_on_with_a_password_that_is_valid_again(account: Account) 
         with pytest.raises(Unreachable, match=TOLD):
             kafka.topic_names(timeout=3)
     assert kafka.topic_names() is not None
+
+
+def test_a_store_goes_on_and_logs_it_once(account: Account, unique: Callable[[str], str]) -> None:
+    topic = account.kafka.topic(unique("kept"))
+    with logged() as lines, GlobalStore(account.properties, [topic]) as store:
+        with account.locked_out():
+            eventually(lambda: TOLD in lines.getvalue())
+            assert store[topic]["1"] == {"n": 1}
+        account.kafka.put(topic, "2", 2)
+        eventually(lambda: "2" in store[topic])
+    told = [line for line in lines.getvalue().splitlines() if re.match("Kafka client: .*credentials", line)]
+    assert len(told) == 1, told
 
 
 @pytest.mark.proof
