@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -22,8 +23,11 @@ from compactory.records import Partition
 from compactory_connectors.consumer.group import Group
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.outbox import Outbox, OutboxRelay
+from compactory_connectors.processes import ProcessRunner
+from compactory_connectors.processes.pending import group_of
 from compactory_connectors.topics.topic_reader import read
 from tests.conftest import needs_apache_kafka
+from tests.processes.harness import committed, registration
 from tests.source.outages import Child, Writer
 from tests.source.proof import PROOF, SECONDS
 from tests.source.workload import TERMINALS
@@ -103,6 +107,24 @@ def test_a_store_reads_from_a_follower(three: KafkaCluster, unique: Callable[[st
                 three.wait_whole()
             else:
                 assert 2 in read_from
+
+
+@pytest.mark.proof
+def test_a_processor_outlives_the_coordinator_of_its_group(
+    three: KafkaCluster, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Guarantee 19: its broker leaves the cluster in good order and for good; the client would wait for it."""
+    topics = Topics(three.address, unique)
+    events, created, failed = (topics.create(3, unique(name), replicas=3) for name in ("events", "created", "failed"))
+    chain = registration(unique("chain"), events, created, failed, str(tmp_path / "book"))
+    with ProcessRunner(three.address, chain):
+        topics.produce(events, *((f"k{number}", "{}") for number in range(10)))
+        eventually(lambda: len(committed(three.address, created)) == 10)
+        admin, group = three.admin(), group_of(chain.name)
+        coordinator = admin.describe_consumer_groups([group])[group].result().coordinator.id
+        three.brokers[coordinator - 1].stop()
+        topics.produce(events, *((f"k{number}", "{}") for number in range(10, 20)))
+        eventually(lambda: len(committed(three.address, created)) == 20)
 
 
 @pytest.mark.proof

@@ -17,6 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from compactory.kafka.client import Kafka
 from tests.security.identity_provider import AUDIENCE, IdentityProvider
@@ -37,6 +43,7 @@ _LISTENERS = {
     "EXPIRED": "SSL",
     "ELSEWHERE": "SSL",
     "SASL": "SASL_SSL",
+    "AGAIN": "SASL_PLAINTEXT",  # its connections log in again after a second
     "OIDC": "SASL_SSL",
 }
 
@@ -83,6 +90,13 @@ class SecuredKafka:
         producer = Producer({"bootstrap.servers": self.server.address, "log_level": 0})
         producer.produce(topic, json.dumps({"n": number}).encode(), key)
         assert producer.flush(30) == 0
+
+    def set_password(self, user: str, password: str) -> None:
+        """Give a user, new or not, this password for SCRAM; a former one is refused from now on."""
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
+        change = UserScramCredentialUpsertion(user, scram, password.encode())
+        admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
+        admin.alter_user_scram_credentials([change])[user].result()
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -167,6 +181,8 @@ class SecuredKafka:
             "listener.name.tls.ssl.client.auth": "requested",
             "listener.name.mtls.ssl.client.auth": "required",
             **_sasl("sasl", _passwords()),
+            **_sasl("again", _passwords()),
+            "listener.name.again.connections.max.reauth.ms": "1000",
             **_sasl("oidc", self._oidc()),
         }
         for name, certified in stores.items():

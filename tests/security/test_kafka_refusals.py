@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from compactory import CompactoryError, ConfigError, GlobalStore, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.topics.publisher import Publisher
 from tests.cli.conftest import Outcome, Shell
 from tests.security.identity_provider import unsecured_token
 from tests.security.secured_kafka import USER, SecuredKafka, everything, logged, toml
@@ -222,6 +224,15 @@ def test_commands_say_it_once(name: str, outcomes: dict[str, Outcome]) -> None:
     assert len(done.err.splitlines()) == 1, done.err
     for part in CASES[name].told:
         assert part in done.error["message"]
+
+
+@pytest.mark.parametrize("name", ["another host's certificate", "wrong password, SCRAM"])
+def test_a_transactional_producer_is_told(name: str, secured_kafka: SecuredKafka) -> None:
+    publisher = Publisher(Kafka(CASES[name].properties(secured_kafka)), "told", "offsets")
+    with closing(publisher), pytest.raises(ConfigError) as caught:
+        publisher.open(3)
+    for part in CASES[name].told:
+        assert part in str(caught.value)
 
 
 def test_names_of_topics_are_asked_for_as_quickly(secured_kafka: SecuredKafka) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 
 import structlog
 
 from compactory import Directory, GlobalStore
+from compactory.cleanup import apart
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
@@ -20,6 +22,7 @@ __all__ = ["KeptEvents", "Members"]
 
 log = structlog.get_logger("compactory.process")
 
+_SENDING = 9.0  # seconds for the offsets of a transaction
 _SECONDS = 20.0  # Kafka ends the transaction of a process that died within 10
 
 
@@ -87,9 +90,26 @@ class Members(Group):
         self.topic_id: str | None = None
 
     def send_offsets(self, producer: Producer, positions: Mapping[Partition, Position]) -> None:
-        """Commit in the producer's transaction what was read. Kafka refuses a member that the group goes on without."""
+        """Commit in the producer's transaction what was read. Kafka refuses a member that the group goes on without.
+
+        It is done in a thread, which is left to itself if it takes too long: the client (2.16) heeds no time-out once
+        the broker of the group's coordinator has left the cluster. Another producer asks for the new one.
+        """
         offsets = [at_epoch(part, its.read, its.leader_epoch, self.topic_id or "") for part, its in positions.items()]
-        producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), 9.0)
+        metadata, done = self._consumer.consumer_group_metadata(), Future[None]()
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(offsets, metadata, _SENDING)
+                done.set_result(None)
+            except BaseException as error:  # noqa: BLE001 (raised to the caller)
+                done.set_exception(error)
+
+        apart("process-offsets", send)
+        try:
+            done.result(_SENDING + 1)
+        except TimeoutError:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer of the group's coordinator")) from None  # noqa: SLF001
 
     def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
         """Do nothing: a transaction has done it."""
@@ -101,6 +121,15 @@ class Members(Group):
             (self._consumer.pause if held else self._consumer.resume)(listed)
         except KafkaException as error:
             log.debug("could not pause or resume yet", error=str(error))
+
+    def check_topic(self) -> None:
+        """See that the topic is still the same, and that Kafka answers: a client without records tells of no outage.
+
+        Raises Unreachable.
+        """
+        found = self._kafka.topics([self._processor.topic]).get(self._processor.topic)
+        if found is not None and self.topic_id not in (None, found.topic_id):
+            self.lose(self.positions)  # the next poll says what is wrong
 
     def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, Located]:
         """Return where partitions go on, once no transaction is open that might move that or add to ``kept``.

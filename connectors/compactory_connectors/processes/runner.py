@@ -24,6 +24,7 @@ from .worker import Board
 __all__ = ["ProcessRunner"]
 
 _BEAT = 1.0  # seconds between looks for what an operator wants tried again
+_CHECK = 5.0  # seconds between looks whether the topic is still the same
 
 
 class ProcessRunner(Background[Members]):
@@ -71,11 +72,14 @@ class ProcessRunner(Background[Members]):
             group.attach(partial(group.locate, kept))
             chosen = self.processor
             work = Work(chosen, chosen.decoder(), group, kept, publisher, self._threads, self.board)
-            beat = time.monotonic() + _BEAT
+            beat = check = time.monotonic() + _BEAT
             while not self._stop.is_set():
                 if work.turn():
                     worked()
                 if time.monotonic() >= beat:
                     work.look_around()
                     beat = time.monotonic() + _BEAT
+                if time.monotonic() >= check:
+                    group.check_topic()
+                    check = time.monotonic() + _CHECK
             work.finish()

@@ -66,9 +66,16 @@ class Session:
                     self._look_around({fetched.partition for fetched, _ in due})
                     beat = now + _BEAT
                 if now >= check:
-                    if not self.locator.check_topics(sorted({part.topic for part in self.group.positions})):
-                        self.group.lose(self.group.positions)  # the next poll says what is wrong
+                    self._check_topics()
                     check = now + _CHECK
+
+    def _check_topics(self) -> None:
+        """See that topics are still the same, and that Kafka answers: a client without records tells of no outage."""
+        topics = sorted({part.topic for part in self.group.positions})
+        if not topics:
+            self.locator.kafka.cluster_id()
+        elif not self.locator.check_topics(topics):
+            self.group.lose(self.group.positions)  # the next poll says what is wrong
 
     def _submit(self, ahead: ThreadPoolExecutor, found: list[Fetched], read: list[_Due]) -> None:
         """Have what was found prepared, once. Beside a thread that asks Postgres much, both would be slower."""

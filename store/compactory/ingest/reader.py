@@ -84,6 +84,7 @@ class Reader:
         self._thread = StoppableThread("reader")
         self._stopping = self._thread.stopping
         self._assigned: set[Partition] = set()
+        self._noted: set[int] = set()  # codes of errors that were logged since the last records came
         self._tidied = self._flushed = time.monotonic()
 
     def open(self) -> list[TopicTables]:
@@ -265,6 +266,8 @@ class Reader:
 
     def _take(self, messages: list[Message]) -> None:
         runs, events = split(messages, self._assigned)
+        if runs:
+            self._noted.clear()
         for run in runs:
             self._apply(run)
         moved = [(run.partition, run.next_offset) for run in runs]
@@ -384,6 +387,7 @@ class Reader:
         return None
 
     def _note(self, error: KafkaError) -> None:
-        if self.last_error != error.str():
-            log.info("Kafka client: %s", error.str())
         self.last_error = error.str()
+        if error.code() not in self._noted:  # texts differ by brokers and milliseconds
+            self._noted.add(error.code())
+            log.info("Kafka client: %s", self.last_error)

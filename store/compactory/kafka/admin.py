@@ -8,6 +8,7 @@ One of the modules that import the client, beside `compactory.kafka.client`, whi
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
@@ -117,15 +118,22 @@ class Admin:
     def mapped(self, doing: str) -> Iterator[None]:
         """Map the errors of requests to ours; see `kafka_errors`."""
         self._poll()
-        self._asking.until, self._asking.mismatch = time.monotonic() + _LOOK, _NOT_LOOKED
         self._last_error = None  # what came to light before is not the reason of what comes now
         try:
-            with kafka_errors(doing, self.bootstrap, self._why, self._explain):
+            with self.explained(doing, self._why):
+                self._asking.until = time.monotonic() + _LOOK
                 yield
         except Unreachable:
             self._admin = None  # the network may have forgotten its connections, which the library keeps for long
             raise
         self._answered = True
+
+    @contextmanager
+    def explained(self, doing: str, why: Callable[[], KafkaError | None]) -> Iterator[None]:
+        """Map the errors of any client of this cluster to ours; ``why`` gives its last client-wide error."""
+        self._asking.until, self._asking.mismatch = math.inf, _NOT_LOOKED
+        with kafka_errors(doing, self.bootstrap, why, lambda: self._explain(why()), lambda: self._answered):
+            yield
 
     def _why(self) -> KafkaError | None:
         """Return the last client-wide error; it says why a request timed out."""
@@ -138,12 +146,11 @@ class Admin:
         if client is not None:
             client.poll(0)
 
-    def _explain(self) -> str | None:
+    def _explain(self, why: KafkaError | None) -> str | None:
         """Say which property does not fit the listener that we can't talk to, if the listener shows it.
 
         It is looked at once a request, within the time that the request may take.
         """
-        why = self._last_error
         if why is None or why.code() != KafkaError._SSL:
             told = why is not None and (why.code() not in _CLOSED or "Connect to" in why.str())
             if self._answered or told:
@@ -175,8 +182,9 @@ class Admin:
             self._interrupted.wait(0.05)
 
     def _is_hopeless(self) -> bool:
+        """Whether trying again is no use: what a broker refuses that took it before, another one may take."""
         why = self._why()
-        return (why is not None and is_refusal(why)) or self._explain() is not None
+        return not self._answered and ((why is not None and is_refusal(why)) or self._explain(why) is not None)
 
     def ask(
         self, doing: str, right: str, timeout: float, request: Callable[[AdminClient, float], Mapping[R, Future[Any]]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -87,7 +87,8 @@ class Kafka:
 
     Thread-safe. Constructing it opens no connection and leaves no thread behind (it may happen before a fork); the
     admin client is made on first use and belongs to that process. ``repr`` hides secrets. Raises ConfigError with all
-    problems for properties that the client library refuses.
+    problems for properties that the client library refuses. A login that the cluster refuses raises ConfigError, and
+    Unreachable if it has taken it before.
     """
 
     def __init__(self, kafka: str | Mapping[str, Any]) -> None:
@@ -276,6 +277,10 @@ class Kafka:
         settings = {**defaults, **self._admin.given(on_error), **overrides}
         with _refused("producer", settings):
             return Producer(settings, logger=self._admin.log)
+
+    def explained(self, doing: str, why: Callable[[], KafkaError | None]) -> AbstractContextManager[None]:
+        """Map the errors of a client that was made here to ours; ``why`` gives its last client-wide error."""
+        return self._admin.explained(doing, why)
 
     def interrupt(self) -> None:
         """End what is asked of the cluster, and all that will be, with StoreClosed. For any thread."""

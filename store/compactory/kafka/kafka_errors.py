@@ -53,10 +53,12 @@ PASSING = OLD_LEADER | {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, Kaf
                         KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE}  # fmt: skip
 # _NOENT: list_offsets while a broker comes back, "Failed to query partition leaders: No leaders found".
 # _DESTROY_BROKER: the client forgot the broker that it had asked, as the cluster names it otherwise or no more.
-_REFUSED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
-                      KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-                      KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                      KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.ILLEGAL_SASL_STATE})  # fmt: skip
+_LOGIN = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL,
+                    KafkaError.UNSUPPORTED_SASL_MECHANISM, KafkaError.ILLEGAL_SASL_STATE})  # fmt: skip
+_RIGHTS = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+                     KafkaError.GROUP_AUTHORIZATION_FAILED,
+                     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})  # fmt: skip
+_REFUSED = _LOGIN | _RIGHTS
 FORBIDDEN = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
@@ -103,8 +105,12 @@ _CREATION = {
         " or OAUTHBEARER"
     ),
 }
-# A token endpoint that is down, in the words of libcurl: no refusal, although the client's code says so.
-_ENDPOINT_DOWN = re.compile(r"OAUTHBEARER token.*(connect to|resolve host|timed? ?out|HTTP.*\b5\d\d\b)", re.IGNORECASE)
+# No refusals, although the client's code says so: a connection that was lost within a login, and a token endpoint that
+# is down, in the words of libcurl.
+_LOST = re.compile(
+    r"failed: Local: (?!Authentication|SSL)|OAUTHBEARER token.*(connect to|resolve host|timed? ?out|HTTP.*\b5\d\d\b)",
+    re.IGNORECASE,
+)
 
 
 class ClientLog:
@@ -129,11 +135,13 @@ def kafka_errors(
     bootstrap: str,
     why: Callable[[], KafkaError | None] = lambda: None,
     explain: Callable[[], str | None] = lambda: None,
+    passed: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Map the client's errors to ours with the cause kept: Unreachable, ConfigError, else CompactoryError.
 
     ``why`` gives the client-wide error behind a time-out (a refused connection, a failed login), if there is one;
-    ``explain`` what is known for certain to be set wrongly.
+    ``explain`` what is known for certain to be set wrongly; ``passed`` whether the cluster has taken these properties
+    before. A login or certificate that it refuses then is an outage, of one broker perhaps: Unreachable.
     """
     try:
         yield
@@ -141,17 +149,21 @@ def kafka_errors(
         behind = why()
         reason = error.args[0].str() if error.args else str(error)
         detail = f"{behind.str()}" if behind is not None else reason
-        refused = behind is not None and is_refusal(behind)
         code = code_of(error)
-        if (refused or code in PASSING or code in _REFUSED) and (explained := explain()):
-            raise ConfigError(f"Kafka at {bootstrap} was not reached to {doing}: {explained}") from error
-        if refused or code in _REFUSED:
-            raise ConfigError(f"Kafka at {bootstrap} refused to {doing}: {detail}; {_remedy(detail)}") from error
-        if code in PASSING:
+        refused = code in _REFUSED or (behind is not None and is_refusal(behind))
+        if not refused and code not in PASSING:
+            raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
+        explained = explain()
+        if explained:
+            message = f"Kafka at {bootstrap} was not reached to {doing}: {explained}"
+        elif refused:
+            message = f"Kafka at {bootstrap} refused to {doing}: {detail}; {_remedy(detail)}"
+        else:
             remedy = _remedy(detail, "check bootstrap.servers and the network")
             message = f"Kafka at {bootstrap} was not reached to {doing}: {detail}; {remedy}"
-            raise Unreachable("Kafka", message) from error
-        raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
+        if code in _RIGHTS or ((explained or refused) and not passed()):
+            raise ConfigError(message) from error
+        raise Unreachable("Kafka", message) from error
 
 
 def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "passing"]:
@@ -160,7 +172,8 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "p
     ``end``: the end of a partition, at the event's offset. ``lost``: the position is not in the log any more (or not
     yet), which a reader must never hide. ``cut``: the same, and its leader epoch shows that the log was cut off
     before it, however long it is now (KIP-320). ``refused``: no right to read. ``passing``: the client recovers itself,
-    or it is about the consumer group, which the client looks for although nothing of ours belongs to one.
+    a refused login included, or it is about the consumer group, which the client looks for although nothing of ours
+    belongs to one.
     """
     code = error.code()
     if code == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -169,7 +182,7 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "p
         return "end"
     if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         return "cut" if "truncation" in error.str() else "lost"
-    return "refused" if code in _REFUSED else "passing"
+    return "refused" if code in _RIGHTS else "passing"
 
 
 def is_refusal(error: KafkaError) -> bool:
@@ -177,7 +190,7 @@ def is_refusal(error: KafkaError) -> bool:
     text = error.str()
     if any(alert in text for alert in _ALERTS):
         return True
-    return error.code() in _REFUSED and not _ENDPOINT_DOWN.search(text)
+    return error.code() in _REFUSED and not _LOST.search(text)
 
 
 def code_of(error: KafkaException) -> int:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from compactory.errors import CompactoryError, LeaseLost
-from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
+from compactory.kafka.client import Kafka, KafkaError, KafkaException
 
 __all__ = ["TransactionalProducer"]
 
@@ -44,9 +44,13 @@ class TransactionalProducer:
         stays.
         """
         with self._mapped(f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"):
-            self._producer.list_topics(topic, timeout)
-            self._producer.list_topics(topic, timeout)
-            self._producer.init_transactions(timeout)
+            try:
+                self._producer.list_topics(topic, timeout)
+                self._producer.list_topics(topic, timeout)
+                self._producer.init_transactions(timeout)
+            except KafkaException:
+                self._producer.poll(0)  # only now the client says why it has no connection
+                raise
 
     def _abort(self, timeout: float) -> None:
         with suppress(KafkaException):  # it is fenced, never began, or has ended
@@ -59,7 +63,7 @@ class TransactionalProducer:
     def _mapped(self, doing: str) -> Iterator[None]:
         """Raise our errors in place of the client's: LeaseLost where another producer of the id was opened."""
         try:
-            with kafka_errors(doing, self._kafka.bootstrap, lambda: self._trouble):
+            with self._kafka.explained(doing, lambda: self._trouble):
                 yield
         except CompactoryError as failed:
             behind = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause
