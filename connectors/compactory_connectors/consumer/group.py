@@ -174,7 +174,7 @@ class Group:
         return {part: item.offset for part, item in self.stored(partitions).items() if item.metadata != _OURS}
 
     def stored(self, partitions: Sequence[Partition]) -> dict[Partition, TopicPartition]:
-        """What Kafka has for the group, where it has an offset. Raises Unreachable."""
+        """The group's offsets, with their metadata and leader epochs, where there are any. Raises Unreachable."""
         try:
             answers = self._consumer.committed(_listed(partitions), timeout=_SECONDS)
         except KafkaException as error:

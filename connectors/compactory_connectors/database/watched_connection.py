@@ -55,7 +55,7 @@ Each look at the socket gives other threads the interpreter; beside many that co
 
 
 _SAID = ":  "
-"""What stands behind FATAL, in any language, where the server refuses a connection (libpq 18)."""
+"""The sign behind FATAL, in any language, where the server refuses a connection (libpq 18)."""
 
 
 class WatchedConnection(psycopg.Connection[Any]):

@@ -68,9 +68,7 @@ class PartitionOffset:
 
 
 class _Known(NamedTuple):
-    """A row: the next offset, None if it was never used; and of the last record that was applied, where it is known,
-    the offset after it and its leader epoch.
-    """
+    """A row: the next offset (None: never used), the topic's id, and what `Located` says of the last record."""
 
     offset: int | None
     topic_id: str | None
