@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing, nullcontext
 
 import psycopg
 import pytest
 
 from compactory_connectors.database.jdbc_url import checked_url
-from compactory_connectors.database.watched_connection import _Probe, connect
+from compactory_connectors.database.watched_connection import WatchedConnection, _Probe, connect
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,23 @@ def test_a_server_that_refuses_a_probe_in_any_language_is_not_silent(
         with pytest.raises(psycopg.OperationalError) if closed else nullcontext():
             connection._ask()
         assert connection.closed == closed
+
+
+def test_a_connection_is_closed_where_its_settings_take_too_long(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the role has a statement_timeout, and the machine is busy."""
+    made: list[WatchedConnection] = []
+
+    def slow(connection: WatchedConnection, *_: Mapping[str, str]) -> None:
+        made.append(connection)
+        connection.execute("SET statement_timeout = '10ms'")
+        connection.execute("SELECT pg_sleep(5)")
+
+    monkeypatch.setattr(WatchedConnection, "settle", slow)
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        connect({"conninfo": database})
+    assert [connection.closed for connection in made] == [True]
 
 
 def test_null_within_an_array_is_no_text(database: str) -> None:

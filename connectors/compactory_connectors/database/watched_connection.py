@@ -145,5 +145,9 @@ def connect(conninfo: Mapping[str, Any]) -> WatchedConnection:
     """A connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
     options = {"connect_timeout": 10, "application_name": "compactory-source", **_KEEPALIVE, **conninfo}
     connection = WatchedConnection.to(options)
-    connection.settle(FORMATS, LIMITS)
+    try:
+        connection.settle(FORMATS, LIMITS)
+    except BaseException:
+        connection.close()
+        raise
     return connection
