@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from compactory import CompactoryError, Directory, DirectoryWriter, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Group
+from compactory_connectors.consumer.group import Group, Located
 from compactory_connectors.database import Adoption, adopt, install
 from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.processes import ProcessRunner
@@ -145,7 +145,7 @@ def test_an_unclean_election_cuts_a_log_off(three: KafkaCluster, unique: Callabl
     eventually(lambda: leader_and_in_sync(1, 1, 2))
     topics.produce(name, *((f"k{number}", '{"n": 1}') for number in range(10)))
     group = Group(Kafka(three.address), [name], unique("group"), {})
-    group.attach(lambda partitions: dict.fromkeys(partitions, 0))
+    group.attach(lambda partitions: dict.fromkeys(partitions, Located(0, 0)))
     with closing(group), GlobalStore(three.address, [name]) as store:
         three.brokers[1].stop()
         eventually(lambda: leader_and_in_sync(1, 1))
