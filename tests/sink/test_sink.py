@@ -12,6 +12,7 @@ from compactory.records import Partition
 from compactory_connectors.consumer.group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.sink.offsets import Offsets, set_offset
+from compactory_connectors.sink.record import Batch
 from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until
 from tests.store.topics import Topics
@@ -79,6 +80,8 @@ def test_the_leader_epoch_of_the_last_record_counts_for_its_own_offset(bench: Be
     assert offsets.known([partition])[partition].located() == (3, 2, 0)
     bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 9')
     assert offsets.known([partition])[partition].located() == (9, 9, None)
+    offsets.move(Batch(partition, 9, [], 12), parted=True)  # marks that come next make an epoch no more valid
+    assert offsets.known([partition])[partition].located() == (12, 12, None)
 
 
 def test_a_topic_made_again_stops_the_sink_with_the_remedy(bench: Bench) -> None:

@@ -55,7 +55,8 @@ SELECT "offset", true, true FROM compactory.kafka_partitions
 -- name: sink/move
 -- The lock may have waited for parts that its own snapshot does not show; this one's does.
 UPDATE compactory.kafka_partitions AS p
-   SET "offset" = %(offset)s, epoch_offset = %(offset)s, updated_at = clock_timestamp(),
+   SET "offset" = %(offset)s, updated_at = clock_timestamp(),
+       epoch_offset = CASE WHEN %(record_end)s::int8 IS NOT NULL OR epoch_offset = "offset" THEN %(offset)s END,
        record_end = coalesce(%(record_end)s::int8, record_end),
        leader_epoch = CASE WHEN %(record_end)s::int8 IS NULL THEN leader_epoch ELSE %(leader_epoch)s::int4 END
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s
