@@ -75,10 +75,12 @@ class _Known(NamedTuple):
     record_end: int | None
     leader_epoch: int | None
 
-    def located(self) -> Located | None:
-        """Where the partition goes on, if it was used."""
-        if self.offset is None or self.record_end is None or self.leader_epoch is None:
-            return None if self.offset is None else Located(self.offset, self.offset)
+    def located(self, start: int) -> Located | None:
+        """Where the partition goes on, if it was used; ``start`` is where its log begins."""
+        if self.offset is None:
+            return None
+        if self.record_end is None or self.leader_epoch is None or self.record_end < start:
+            return Located(self.offset, self.offset)
         return Located(self.offset, self.record_end, self.leader_epoch)
 
 
@@ -184,7 +186,7 @@ class Locator:
         ]
         if problems:
             raise SinkStopped("\n".join(problems))
-        return {part: located for part, row in known.items() if (located := row.located()) is not None}
+        return {part: at for part, row in known.items() if (at := row.located(starts[part])) is not None}
 
     def check_topics(self, topics: Sequence[str]) -> bool:
         """Whether these topics are still those that were located."""
