@@ -61,9 +61,10 @@ class Located(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """Next offsets of a partition since it was last located: what is applied, and what was read ahead.
+    """Offsets of a partition since it was last located.
 
-    ``leader_epoch`` is that of the last record that was read, where it is known.
+    Records below ``offset`` are applied, and records below ``read`` are read. ``leader_epoch`` is that of the last
+    record that was read; None: unknown.
     """
 
     offset: int
@@ -301,7 +302,7 @@ class Group:
 
 
 def at_epoch(partition: Partition, offset: int, leader_epoch: int | None, metadata: str = "") -> TopicPartition:
-    """An offset as the client takes it, with the leader epoch of the record before it, where that is known."""
+    """Return the client's form of an offset. ``leader_epoch`` is that of the record before it; None: unknown."""
     return TopicPartition(*partition, offset, metadata, -1 if leader_epoch is None else leader_epoch)
 
 

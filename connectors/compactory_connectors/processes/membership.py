@@ -90,10 +90,10 @@ class Members(Group):
         self.topic_id: str | None = None
 
     def send_offsets(self, producer: Producer, positions: Mapping[Partition, Position]) -> None:
-        """Commit in the producer's transaction what was read. Kafka refuses a member that the group goes on without.
+        """Commit the offsets in the producer's transaction. Kafka refuses a member that its group has left behind.
 
-        It is done in a thread, which is left to itself if it takes too long: the client (2.16) heeds no time-out once
-        the broker of the group's coordinator has left the cluster. Another producer asks for the new one.
+        A thread does it. The client (2.16) ignores the time-out once the coordinator's broker has left the cluster.
+        The thread is abandoned then, and the next producer finds the new coordinator. Raises KafkaException.
         """
         offsets = [at_epoch(part, its.read, its.leader_epoch, self.topic_id or "") for part, its in positions.items()]
         metadata, done = self._consumer.consumer_group_metadata(), Future[None]()

@@ -182,7 +182,7 @@ class Admin:
             self._interrupted.wait(0.05)
 
     def _is_hopeless(self) -> bool:
-        """Whether trying again is no use: what a broker refuses that took it before, another one may take."""
+        """Whether trying again is no use. It is of use once a broker has answered: another one may take the login."""
         why = self._why()
         return not self._answered and ((why is not None and is_refusal(why)) or self._explain(why) is not None)
 
