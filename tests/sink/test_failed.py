@@ -64,7 +64,7 @@ def test_they_are_isolated_and_later_ones_of_their_keys_wait(bench: Bench, handl
     bench.produce(topic, [("p", "4"), ("good0", "5")])
     bench.wait_for_end(topic)
     assert len(failed_records(bench.sql, bench.name)) == 4
-    assert sink.board.picture()["failed"] == 4
+    wait_until(lambda: sink.board.picture()["failed"] == 4, what="the sink's count, which follows the commit")
 
 
 def test_retried_they_are_applied_in_order_and_dropped_they_free_those_that_wait(bench: Bench) -> None:
