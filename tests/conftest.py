@@ -21,7 +21,6 @@ from typing import Any
 import hypothesis
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 from xdist.scheduler import LoadFileScheduling
 
 from compactory.errors import Unreachable
@@ -29,7 +28,7 @@ from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
 from tests.stack import apache_kafka, memory, postgres_versions
-from tests.stack.apache_kafka import ApacheKafka, RunningKafka
+from tests.stack.apache_kafka import ApacheKafka, RunningKafka, new_admin
 from tests.stack.postgres_copies import new_server
 from tests.store.pausing import resume
 
@@ -143,7 +142,7 @@ def apache_kafka_server(request: pytest.FixtureRequest) -> Iterator[RunningKafka
 def cleared_kafka(apache_kafka_server: RunningKafka) -> Iterator[RunningKafka]:
     """The Kafka of all tests; topics of a module go with it, for a broker looks after each of them all the time."""
     yield apache_kafka_server
-    admin = AdminClient({"bootstrap.servers": apache_kafka_server.address})
+    admin = new_admin({"bootstrap.servers": apache_kafka_server.address})
     left = [name for name in admin.list_topics(timeout=30).topics if f"-{_run}-" in name]
     for deleted in (admin.delete_topics(left) if left else {}).values():
         deleted.exception()

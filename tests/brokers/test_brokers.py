@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from compactory import CompactoryError, Directory, DirectoryWriter, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
@@ -31,6 +31,7 @@ from tests.processes.harness import committed, registration
 from tests.source.outages import Child, Writer
 from tests.source.proof import PROOF, SECONDS
 from tests.source.workload import TERMINALS
+from tests.stack.apache_kafka import new_admin
 from tests.stack.kafka_cluster import KafkaCluster
 from tests.store.topics import Topics, eventually
 
@@ -42,7 +43,7 @@ def pair() -> Iterator[KafkaCluster]:
     cluster = KafkaCluster(2, {"default.replication.factor": "3"})
     try:
         cluster.start()
-        admin = AdminClient({"bootstrap.servers": cluster.address})
+        admin = new_admin({"bootstrap.servers": cluster.address})
         config = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
         admin.create_topics([NewTopic("halves", 2, replica_assignment=[[1], [2]], config=config)])["halves"].result()
         producer = Producer({"bootstrap.servers": cluster.address})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
@@ -20,7 +20,7 @@ from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.topics.partitioner import partition_of
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
-from tests.stack.apache_kafka import needs
+from tests.stack.apache_kafka import needs, new_admin
 
 PARTITIONS = 10
 
@@ -152,7 +152,7 @@ def test_a_topic_that_is_given_partitions_leaves_no_job_behind(
                 stack.callback(last)
             executors.append(executor)
         wait_until(lambda: {len(mine(each)) for each in executors} == {PARTITIONS // 2}, what="halves")
-        admin = AdminClient({"bootstrap.servers": kafka})
+        admin = new_admin({"bootstrap.servers": kafka})
         admin.create_partitions([NewPartitions(topic, PARTITIONS + 1)])[topic].result()
         wait_until(lambda: sum(len(mine(each)) for each in executors) == PARTITIONS + 1, what="the new partition")
         with bench.sql.transaction():

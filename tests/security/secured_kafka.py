@@ -18,7 +18,6 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
-    AdminClient,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -26,7 +25,7 @@ from confluent_kafka.admin import (
 
 from compactory.kafka.client import Kafka
 from tests.security.identity_provider import AUDIENCE, IdentityProvider
-from tests.stack.apache_kafka import SHORT, ApacheKafka
+from tests.stack.apache_kafka import SHORT, ApacheKafka, new_admin
 from tests.stack.certificates import Authority, Certified
 
 __all__ = ["CLIENT_SECRET", "KEY_PASSWORD", "PASSWORD", "USER", "SecuredKafka", "everything", "logged", "toml"]
@@ -95,7 +94,7 @@ class SecuredKafka:
         """Give a user, new or not, this password for SCRAM; a former one is refused from now on."""
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         change = UserScramCredentialUpsertion(user, scram, password.encode())
-        admin = AdminClient({"bootstrap.servers": self.server.address, "log_level": 0})
+        admin = new_admin({"bootstrap.servers": self.server.address})
         admin.alter_user_scram_credentials([change])[user].result()
 
     def write(self, name: str, text: str) -> Path:

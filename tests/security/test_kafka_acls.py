@@ -22,7 +22,6 @@ from confluent_kafka.admin import (
     AclBindingFilter,
     AclOperation,
     AclPermissionType,
-    AdminClient,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -59,7 +58,7 @@ from tests.conftest import needs_apache_kafka
 from tests.sink.harness import COUNTERS, count
 from tests.source.conftest import ARTICLE, article_environment
 from tests.source.workload import TERMINALS, wait_until
-from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.apache_kafka import ApacheKafka, new_admin
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "kafka-acls.sh"
 SOURCE, STORE = "directory-source", "payments"
@@ -87,7 +86,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.topic = f"{self.prefix}terminal_acquirer"
-        self.admin = AdminClient({**self.server.client(), "log_level": 0})
+        self.admin = new_admin(self.server.client())
         with psycopg.connect(self.database, autocommit=True) as connection:
             connection.execute(TERMINALS)
             connection.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T1', 'A1')")

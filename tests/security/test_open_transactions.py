@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from compactory import GlobalStore, Partition, StartTimeout
 from compactory.kafka.client import Kafka
 from compactory.kafka.open_transactions import OpenTransaction, open_transactions
 from tests.conftest import needs_apache_kafka
 from tests.security.secured_kafka import PASSWORD, USER, SecuredKafka
-from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.apache_kafka import ApacheKafka, new_admin
 from tests.store.topics import Topics, eventually, send
 
 
@@ -66,7 +66,7 @@ def test_over_tls_and_client_certificates(secured_kafka: SecuredKafka, unique: A
 def test_with_a_login_and_without_rights(guarded_kafka: ApacheKafka, unique: Any) -> None:
     """Guarantee 1: SASL PLAIN; who may not read the topic is told nothing, and nothing is raised."""
     name, login = unique("held"), guarded_kafka.client()
-    admin = AdminClient(login)
+    admin = new_admin(login)
     admin.create_topics([NewTopic(name, 1, 1)])[name].result()
     producer = Producer(login | {"transactional.id": "source-terminals"})
     producer.init_transactions(30)

@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from compactory.records import Partition
 from compactory_connectors.sink import RecordRefused, Records, SinkStopped, session
@@ -16,6 +15,7 @@ from compactory_connectors.sink.failed import failed_records
 from compactory_connectors.sink.offsets import set_offset
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
+from tests.stack.apache_kafka import new_admin
 
 
 def test_what_is_prepared_comes_with_its_records_and_not_with_halves_of_them(bench: Bench) -> None:
@@ -118,7 +118,7 @@ def test_no_record_of_a_topic_made_again_is_applied(bench: Bench, monkeypatch: p
     bench.produce(topic, [("k", str(n)) for n in range(3)])
     sink = bench.sink(topic)
     bench.wait_for_end(topic)
-    admin = AdminClient({"bootstrap.servers": bench.address})
+    admin = new_admin({"bootstrap.servers": bench.address})
     admin.delete_topics([topic])[topic].result()
     wait_until(lambda: topic not in bench.kafka.topics([topic]), what="its end")
     bench.kafka.create_topic(topic, partitions=1)

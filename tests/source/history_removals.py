@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from compactory.errors import CompactoryError, Unreachable
 from compactory_connectors.source.config.connector import SoftDelete
@@ -27,6 +27,7 @@ from compactory_connectors.source.run.table_registry import TopicReplaced
 from compactory_connectors.topics.topic_reader import TopicReader
 from tests.source.conftest import Bench
 from tests.source.control.test_removals import ROWS, adopted, by_terminal
+from tests.stack.apache_kafka import new_admin
 
 __all__ = ["Lookups", "RemovalHistory"]
 
@@ -252,7 +253,7 @@ class RemovalHistory:
         if now >= 5:
             return
         self._note(f"{now + 1} partitions")
-        admin = AdminClient({"bootstrap.servers": self._bench.kafka.bootstrap})
+        admin = new_admin({"bootstrap.servers": self._bench.kafka.bootstrap})
         admin.create_partitions([NewPartitions(self._bench.topic, now + 1)])[self._bench.topic].result()
         if self._lookups is not None:
             self._lookups.close()

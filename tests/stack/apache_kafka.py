@@ -25,7 +25,19 @@ from compactory_cli.stack.process import Process, Server
 from tests.stack.freezing import freeze
 from tests.stack.maven import alone, fetch
 
-__all__ = ["ADMIN", "LONG", "QUICK", "SHORT", "ApacheKafka", "RunningKafka", "answers", "identity", "missing", "needs"]
+__all__ = [
+    "ADMIN",
+    "LONG",
+    "QUICK",
+    "SHORT",
+    "ApacheKafka",
+    "RunningKafka",
+    "answers",
+    "identity",
+    "missing",
+    "needs",
+    "new_admin",
+]
 
 ADMIN = "admin"
 
@@ -137,10 +149,18 @@ def _keep_checkpoint() -> None:
         shutil.copy(Path(folder) / "data" / CHECKPOINT.name, CHECKPOINT)
 
 
+def new_admin(client: Mapping[str, str]) -> AdminClient:
+    """An admin client that asks anew each second.
+
+    By default one that is told of no broker, because the only one missed a heartbeat, waits for a controller for good.
+    """
+    return AdminClient({**client, "log_level": 0, "topic.metadata.refresh.interval.ms": "1000"})
+
+
 def answers(client: Mapping[str, str]) -> bool:
     """Whether the broker at the end of these client properties does."""
     try:
-        return bool(AdminClient({**client, "log_level": 0}).list_topics(timeout=1).brokers)
+        return bool(new_admin(client).list_topics(timeout=1).brokers)
     except KafkaException:
         return False
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from compactory_cli.stack.port import free_port
-from tests.stack.apache_kafka import ApacheKafka, identity
+from tests.stack.apache_kafka import ApacheKafka, identity, new_admin
 from tests.store.topics import eventually
 
 __all__ = ["KafkaCluster"]
@@ -47,7 +47,7 @@ class KafkaCluster:
         return ",".join(broker.address for broker in self.brokers)
 
     def admin(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        return new_admin({"bootstrap.servers": self.address})
 
     def start(self) -> None:
         """Start all; return when every replica is in sync."""

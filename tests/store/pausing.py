@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
-from tests.stack.apache_kafka import ApacheKafka
+from tests.stack.apache_kafka import ApacheKafka, new_admin
 from tests.stack.freezing import freeze
 from tests.store.topics import eventually
 
@@ -37,7 +37,7 @@ def resume(server: ApacheKafka) -> None:
 
 
 def _is_whole(address: str) -> bool:
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+    admin = new_admin({"bootstrap.servers": address})
     name = f"pause-{uuid.uuid4().hex}"
     try:
         admin.create_topics([NewTopic(name, 1, 1)], request_timeout=3)[name].result()

@@ -8,9 +8,10 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic
 
 from compactory import Token
+from tests.stack.apache_kafka import new_admin
 
 Pair = tuple[str | bytes | None, str | bytes | None]
 
@@ -32,7 +33,7 @@ class Topics:
     def __init__(self, address: str, unique: Callable[[str], str]) -> None:
         self.address = address
         self.unique = unique
-        self.admin = AdminClient({"bootstrap.servers": address, "log_level": 0})
+        self.admin = new_admin({"bootstrap.servers": address})
         self._producer: Producer | None = None
 
     def create(self, partitions: int = 1, name: str | None = None, replicas: int = 1, **config: str) -> str:

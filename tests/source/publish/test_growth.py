@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import NewPartitions
 
 from compactory import Directory, GlobalStore
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
@@ -17,6 +17,7 @@ from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import Bench, Running
 from tests.source.control.test_removals import ROWS, held, status
 from tests.source.workload import wait_until
+from tests.stack.apache_kafka import new_admin
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def quick_readers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def grow(bench: Bench, partitions: int) -> None:
     """As kafka-topics.sh --alter --partitions does."""
-    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin = new_admin({"bootstrap.servers": bench.kafka.bootstrap})
     admin.create_partitions([NewPartitions(bench.topic, partitions)])[bench.topic].result()
     wait_until(lambda: len(bench.kafka.topics([bench.topic])[bench.topic].partitions) == partitions, what="growth")
 

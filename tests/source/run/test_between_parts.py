@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from compactory.errors import CompactoryError
 from compactory.store_worker import HEARTBEATS_TOPIC
@@ -26,6 +26,7 @@ from compactory_connectors.topics.publisher import Publisher, TopicRefused
 from tests.source.conftest import Bench, Running, paused_within_a_load
 from tests.source.control.test_removals import ROWS, held, living, status
 from tests.source.workload import TERMINALS, wait_until
+from tests.stack.apache_kafka import new_admin
 
 TABLE = "public.terminal_acquirer"
 NEVER = {"poll_interval_ms": 3_600_000}
@@ -52,7 +53,7 @@ def deactivate(bench: Bench, number: int) -> None:
 @contextmanager
 def refusing(bench: Bench, topic: str) -> Iterator[None]:
     """Brokers take no record of the topic, but the marks that end transactions."""
-    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin = new_admin({"bootstrap.servers": bench.kafka.bootstrap})
 
     def alter(value: str | None, how: AlterConfigOpType) -> None:
         entry = ConfigEntry("max.message.bytes", value, incremental_operation=how)
@@ -211,7 +212,7 @@ def test_a_topic_deleted_while_a_first_load_fails_ends_no_source(bench: Bench) -
     bench.add("T1")
     running = bench.start()
     wait_for(running, SourceState.FAILED)
-    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin = new_admin({"bootstrap.servers": bench.kafka.bootstrap})
     admin.delete_topics([bench.topic])[bench.topic].result()
     bench.wait_for_records(1, 60)
 

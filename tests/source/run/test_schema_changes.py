@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from psycopg import sql
 
 from compactory_connectors.database import Adoption, adopt, install
@@ -19,6 +19,7 @@ from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.topics.topic_reader import read
 from tests.source.run.test_tables import Shop
 from tests.source.workload import wait_until
+from tests.stack.apache_kafka import new_admin
 from tests.stack.postgres_versions import needs
 
 proof = partial(pytest.param, marks=pytest.mark.proof)
@@ -310,5 +311,5 @@ def alter(shop: Shop, name: str, value: str) -> None:
     """Set a topic's setting, as an operator would."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, f"{shop.prefix}t", incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": shop.kafka.bootstrap})
+    admin = new_admin({"bootstrap.servers": shop.kafka.bootstrap})
     admin.incremental_alter_configs([resource])[resource].result()

@@ -9,7 +9,6 @@ from pathlib import Path
 import orjson
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
@@ -24,6 +23,7 @@ from compactory_connectors.topics.publisher import Publisher
 from compactory_connectors.topics.topic_reader import read
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
+from tests.stack.apache_kafka import new_admin
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_topic_that_was_deleted_is_filled_again(bench: Bench) -> None:
     """The offset tells what is in a topic, not in its successor of the same name."""
     bench.add("T1", "T2")
     bench.once()
-    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin = new_admin({"bootstrap.servers": bench.kafka.bootstrap})
     admin.delete_topics([bench.topic])[bench.topic].result()
     wait_until(lambda: not bench.kafka.topics([bench.topic]), what="the topic's end")
     bench.once()
@@ -151,7 +151,7 @@ def test_a_topic_created_again_under_a_running_source_is_filled(bench: Bench) ->
     bench.start(poll_interval_ms=3_600_000)
     bench.wait_for_records(2)
     before = bench.kafka.topics([bench.topic])[bench.topic].topic_id
-    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap})
+    admin = new_admin({"bootstrap.servers": bench.kafka.bootstrap})
     admin.delete_topics([bench.topic])[bench.topic].result()
 
     def renewed() -> bool:
