@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import NewPartitions, NewTopic, OffsetSpec
 
 from compactory import Token
 from tests.stack.apache_kafka import new_admin
@@ -75,17 +75,19 @@ class Topics:
         return send(self._producer, name, pairs, partition, timestamp)
 
     def commit(self, name: str, *pairs: Pair, partition: int = 0) -> list[Token]:
-        """Write records in one committed transaction."""
+        """Write records in one committed transaction; return their tokens once its mark is behind them."""
         with self.transaction() as producer:
             tokens = send(producer, name, pairs, partition)
             producer.commit_transaction(10)
+        self._wait_for_mark(tokens)
         return tokens
 
     def abort(self, name: str, *pairs: Pair, partition: int = 0) -> None:
-        """Write records in a transaction that is aborted."""
+        """Write records in a transaction that is aborted, and return once its mark is behind them."""
         with self.transaction() as producer:
-            send(producer, name, pairs, partition)
+            tokens = send(producer, name, pairs, partition)
             producer.abort_transaction(10)
+        self._wait_for_mark(tokens)
 
     @contextmanager
     def transaction(self, transactional_id: str | None = None, **properties: Any) -> Any:
@@ -107,6 +109,16 @@ class Topics:
             with suppress(KafkaException):  # where it is over already; what went wrong is the other one
                 producer.abort_transaction(10)
             raise
+
+    def _wait_for_mark(self, tokens: list[Token]) -> None:
+        """Wait for the mark of a transaction: Kafka answers before it has written it."""
+        last = tokens[-1]
+        place = TopicPartition(last.topic, last.partition)
+
+        def there() -> bool:
+            return bool(self.admin.list_offsets({place: OffsetSpec.latest()})[place].result().offset > last.offset + 1)
+
+        eventually(there)
 
     def _is_known(self, name: str, partitions: int) -> bool:
         topic = self.admin.list_topics(timeout=5).topics.get(name)

@@ -221,13 +221,25 @@ class Group:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.rebalances += 1
+        self._assign(consumer, partitions)
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Have the client read these once they are located: until then they are paused."""
         if not self._incremental:
             self.positions.clear()
         self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
         for item in partitions:
-            item.offset = 0  # paused until it is located. A logical offset would be looked up, and undo the seek
+            item.offset = 0  # a logical offset would be looked up, and undo the seek
+            consumer.get_watermark_offsets(item, cached=True)  # makes it known to the client, which can pause it then
+        consumer.pause(partitions)  # before: the client must not fetch from offset 0, and give up if the log lacks it
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
-        consumer.pause(partitions)
+
+    def _assign_again(self, partition: Partition) -> None:
+        """Have the client read a partition again: it gave up at an offset that the log lacks, and seeks no more."""
+        again = _listed([partition] if self._incremental else self.positions)
+        if self._incremental:
+            self._consumer.incremental_unassign(again)
+        self._assign(self._consumer, again)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [Partition(item.topic, item.partition) for item in partitions]
@@ -286,7 +298,7 @@ class Group:
         if kind == "end":
             self.ends[part] = message.offset() or 0
         elif kind == "lost":
-            self.lose([part])  # and have it checked against the log
+            self._assign_again(part)  # and have it checked against the log
         elif kind == "cut":  # only the client knows, as the log may have grown since
             raise self._stopped(
                 f"partition {part.partition} of topic {part.topic!r} was cut off, as by an unclean leader election:"

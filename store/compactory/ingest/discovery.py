@@ -217,6 +217,7 @@ class Discovery:
             if hindrance is not None:
                 self._progress.demand(name, hindrance)
                 continue
+            tables.forget_epochs_before(starts)
             starts |= {Partition(name, number): offset for number, offset in checkpoint.positions.items()}
             self._progress.resume(name, checkpoint)
         self._progress.add(starts, ends, generations, {name: topic.topic_id for name, topic in found.items()})

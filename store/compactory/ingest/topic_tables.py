@@ -14,6 +14,7 @@ from compactory.entries.batch import Run
 from compactory.entries.table import Table
 from compactory.ingest.options import Options
 from compactory.ingest.resumption import dated
+from compactory.records import Partition
 from compactory.storage.backend import Cut, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 
@@ -84,6 +85,11 @@ class TopicTables:
                 table.changes.read_to[run.partition.partition] = run.next_offset
         if run.epoch is not None:
             self.last_record_epochs[run.partition.partition] = run.next_offset, run.epoch
+
+    def forget_epochs_before(self, starts: Mapping[Partition, int]) -> None:
+        """Forget the last records that the log does not have any more: the broker knows nothing of their epochs."""
+        kept = self.last_record_epochs.items()
+        self.last_record_epochs = {part: last for part, last in kept if last[0] >= starts[Partition(self.topic, part)]}
 
     def retry(self) -> None:
         """Apply every bad record once more."""

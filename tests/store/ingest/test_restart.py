@@ -103,6 +103,19 @@ def test_the_log_begins_above_the_checkpoint(topics: Topics, open_store: Opener,
     assert store.rebuilds() == {(name, "lost"): 1}
 
 
+def test_the_log_begins_at_the_checkpoint(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
+    """Guarantee 3: retention took all records and the mark of a transaction behind them; nothing was missed."""
+    name = topics.create(cleanup_policy="compact,delete")
+    topics.commit(name, ("a", "1"), ("b", "1"))
+    directory = Directory(name, decode=bytes)
+    open_store(directory, backend=kept(tmp_path)).close()
+    topics.cut(name, 3)
+    topics.commit(name, ("c", "2"))
+    store = open_store(directory, backend=kept(tmp_path))
+    assert values(store, name) == {"a": b"1", "b": b"1", "c": b"2"}
+    assert store.rebuilds() == {}
+
+
 def still_in_log(topics: Topics, name: str, key: bytes) -> bool:
     """Say whether the log still holds a record of a key."""
     consumer = Consumer({"bootstrap.servers": topics.address, "group.id": "look", "enable.partition.eof": True})
