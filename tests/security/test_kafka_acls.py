@@ -280,12 +280,7 @@ def test_a_stranger_is_told_what_is_missing(house: House) -> None:
         ("TOPIC", "{topic}", "WRITE", "lacks the ACL operation Write on topic '{topic}'"),
         ("TOPIC", "compactory-offsets", "READ", "lacks the ACL operation Read on topic 'compactory-offsets'"),
         ("TOPIC", "compactory-offsets", "WRITE", "lacks the ACL operation Write on topic 'compactory-offsets'"),
-        (
-            "TRANSACTIONAL_ID",
-            "compactory-{prefix}",
-            "WRITE",
-            "the transactional id 'compactory-{prefix}' (the ACL",
-        ),
+        ("TRANSACTIONAL_ID", "compactory-{prefix}", "WRITE", "grant the ACL operation Write on the transactional id"),
     ],
 )
 def test_one_right_less_and_the_source_names_it(house: House, kind: str, name: str, operation: str, told: str) -> None:

@@ -79,7 +79,7 @@ class Topics:
         with self.transaction() as producer:
             tokens = send(producer, name, pairs, partition)
             producer.commit_transaction(10)
-        self._wait_for_mark(tokens)
+        self._wait_for_mark(tokens[-1])
         return tokens
 
     def abort(self, name: str, *pairs: Pair, partition: int = 0) -> None:
@@ -87,7 +87,7 @@ class Topics:
         with self.transaction() as producer:
             tokens = send(producer, name, pairs, partition)
             producer.abort_transaction(10)
-        self._wait_for_mark(tokens)
+        self._wait_for_mark(tokens[-1])
 
     @contextmanager
     def transaction(self, transactional_id: str | None = None, **properties: Any) -> Any:
@@ -110,9 +110,8 @@ class Topics:
                 producer.abort_transaction(10)
             raise
 
-    def _wait_for_mark(self, tokens: list[Token]) -> None:
-        """Wait for the mark of a transaction: Kafka answers before it has written it."""
-        last = tokens[-1]
+    def _wait_for_mark(self, last: Token) -> None:
+        """Wait for the mark behind a transaction's last record: Kafka answers before it has written it."""
         place = TopicPartition(last.topic, last.partition)
 
         def there() -> bool:

@@ -92,6 +92,7 @@ _REMEDIES = {
         " bootstrap.servers that the certificate is for"
     ),
     "listener?": _LISTENER,
+    "Transactional Id authorization": "grant the ACL operation Write on the transactional id",
 }
 _KEPT = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")  # without them a client connects to nothing
 _CREATION = {

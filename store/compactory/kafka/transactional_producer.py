@@ -43,7 +43,7 @@ class TransactionalProducer:
         ``topic``, any one, ends the connection to a bootstrap server; the second comes over that to a broker, which
         stays.
         """
-        with self._mapped(f"take over the transactional id {self._id!r} (the ACL operation Write on it is needed)"):
+        with self._mapped(f"take over the transactional id {self._id!r}"):
             try:
                 self._producer.list_topics(topic, timeout)
                 self._producer.list_topics(topic, timeout)
