@@ -236,6 +236,8 @@ class Group:
 
     def _assign_again(self, partition: Partition) -> None:
         """Have the client read a partition again: it gave up at an offset that the log lacks, and seeks no more."""
+        if partition not in self.positions:  # it went meanwhile
+            return
         again = _listed([partition] if self._incremental else self.positions)
         if self._incremental:
             self._consumer.incremental_unassign(again)
@@ -257,10 +259,11 @@ class Group:
                 more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
+        messages = [first, *more] if first is not None else []
         if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
             self.lose(self.positions)
-            return []
-        return [first, *more] if first is not None else []
+            messages = [message for message in messages if message.error()]  # an event comes only once
+        return messages
 
     def _settle(self) -> None:
         """Seek where positions are unknown."""
