@@ -231,7 +231,7 @@ class Group:
         for item in partitions:
             item.offset = 0  # a logical offset would be looked up, and undo the seek
             consumer.get_watermark_offsets(item, cached=True)  # makes it known to the client, which can pause it then
-        consumer.pause(partitions)  # before: the client must not fetch from offset 0, and give up if the log lacks it
+        consumer.pause(partitions)  # first: else the client fetches from offset 0, and gives up if the log lacks it
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
 
     def _assign_again(self, partition: Partition) -> None:
