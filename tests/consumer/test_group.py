@@ -1,4 +1,4 @@
-"""A member of a consumer group, of each kind, whose offsets the log does not have any more."""
+"""A member of a consumer group, in each protocol: the log does not have an offset any more."""
 
 from __future__ import annotations
 
