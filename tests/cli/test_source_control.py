@@ -16,13 +16,14 @@ from compactory.worker import Order, Verb
 from compactory_api.listen import Listen
 from compactory_api.listener import Listener
 from compactory_api.protocol.access import Tokens
+from compactory_connectors import database
 from compactory_connectors.source.control.removal import HeldRemoval
 from compactory_connectors.source.control.status import SourceState, StatusBoard
 from compactory_connectors.source.run.worker import SourceWorker
 from tests.api.serving import ask
 from tests.api.test_operations import samples
 from tests.api.test_orders import Told
-from tests.cli.conftest import Article, Outcome, Shell
+from tests.cli.conftest import Article, Outcome, Shell, in_process
 from tests.store.topics import eventually
 
 TOKENS = {"COMPACTORY_HTTP_READ_TOKEN": "rd", "COMPACTORY_HTTP_ADMIN_TOKEN": "adm"}
@@ -119,6 +120,22 @@ def test_orders_are_refused_with_what_to_do(remote: Remote) -> None:
     assert (nothing.code, "no such removal is held" in nothing.err) == (2, True)
     running = remote.files("pause")
     assert (running.code, "is running" in running.err) == (4, True)
+
+
+def test_a_holder_that_does_not_renew_its_lease_does_not_publish(article: Article, terminals: str, kafka: str) -> None:
+    """A killed process leaves its row in the table of leases."""
+    ask_files = ("source", "status", *article.arguments, "--kafka", kafka)
+    with psycopg.connect(terminals, autocommit=True) as connection:
+        database.install(connection)
+        connection.execute(
+            "INSERT INTO compactory.leases (connector, holder, host, pid, epoch, taken_at, renewed_at)"
+            " VALUES (%s, gen_random_uuid(), 'h', 7, 1, now(), now() - interval '20 s')",
+            [article.path.stem],
+        )
+        killed = in_process(*ask_files)
+        assert (killed.code, "pid 7 on host h" in killed.out, "not renewed in time" in killed.out) == (1, True, True)
+        connection.execute("UPDATE compactory.leases SET renewed_at = clock_timestamp() + interval '2 s'")
+        assert in_process(*ask_files).code == 0
 
 
 def test_without_a_place_the_remedy_is_told(compactory: Shell) -> None:

@@ -64,6 +64,16 @@ def test_equal_different_and_not_caught_up(published: Offsets) -> None:
     assert '{"secret":1}' in in_process(*words).out
 
 
+def test_what_waits_for_a_paused_connector_is_said_to_wait_for_that(published: Offsets) -> None:
+    words = (*published.article.arguments, "--kafka", published.kafka)
+    assert in_process("source", "pause", *words).code == 0
+    published.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
+    outcome = in_process("verify", *words)
+    assert outcome.code == 3
+    assert "and the connector is paused: compactory source resume" in outcome.out
+    assert in_process("verify", *words, "--json").json["topics"][0]["paused"] is True
+
+
 def test_a_directory_by_its_name(published: Offsets) -> None:
     article = published.article
     (published.shell.folder / "compactory.toml").write_text(

@@ -76,7 +76,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
 
     seen = [sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())]
     show_overviews(seen, unseen, as_json=flags.json)
-    _exit(all(each.target_state.paused or each.holder or each.running for each in seen))
+    _exit(all(overview.target_state.paused or overview.publishes for overview in seen))
 
 
 @connector_command

@@ -96,6 +96,8 @@ _MEANINGS = (
 
 def _pending(outcome: Outcome, count: int) -> str:
     ahead = f"{number(count)} pending: the table is ahead of what was published"
+    if outcome.paused:
+        return f"{ahead}, and the connector is paused: compactory source resume"
     if outcome.sources:
         return f"{ahead}; a source runs and did not get there in time: see its status"
     if not outcome.polled:
@@ -152,7 +154,7 @@ def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
         **{finding.value: outcome.findings[finding] for finding in Finding if finding is not Finding.EQUAL},
         "several_partitions": outcome.doubled,
         "unreadable_rows": list(outcome.unreadable),
-        **fields(outcome, "polled", "sources", "notes", "rounds"),
+        **fields(outcome, "polled", "sources", "paused", "notes", "rounds"),
         "seconds": round(outcome.seconds, 3),
         "differences": [_difference(each, values) for each in outcome.differences[:limit]],
     }

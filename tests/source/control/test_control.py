@@ -15,9 +15,9 @@ from compactory_connectors.database import install
 from compactory_connectors.source.control.control import MOST_KEYS, Control, Halt, Target, TargetState
 from compactory_connectors.source.control.status import SourceState, StatusBoard
 from compactory_connectors.source.publish.stored_offsets import read_offsets
+from compactory_connectors.source.publish.target_state import read_target_state, write_target_state
 from compactory_connectors.source.run import source
 from compactory_connectors.source.run.source import Source
-from compactory_connectors.source.run.target_state import read_target_state, write_target_state
 from compactory_connectors.source.run.worker import SourceWorker
 from tests.source.conftest import Bench, paused_within_a_load
 from tests.source.workload import wait_until

@@ -62,6 +62,8 @@ class Outcome:
     """Keys that live in several partitions of the topic."""
     sources: tuple[str, ...]
     """Sources of the connector that run, in words."""
+    paused: bool
+    """An operator has paused the connector."""
     polled: bool
     """Whether the offsets topic has an offset of every table."""
     rounds: int

@@ -18,6 +18,7 @@ from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan, key_of
 from ..postgres.server import Server
 from ..publish.stored_offsets import StoredOffset, read_offsets
+from ..publish.target_state import read_target_state
 from .checker import Finding, Rules
 from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
 from .outcome import Difference, Outcome
@@ -214,6 +215,7 @@ class Verifier:
             differences=tuple(sorted(differences, key=lambda each: each.key)),
             doubled=tally.doubled,
             sources=tuple(self._sources()),
+            paused=read_target_state(self._kafka, self._connector.name).paused,
             polled=all(key in stored and stored[key].offset is not None for key in self._keys),
             rounds=rounds,
             seconds=seconds,

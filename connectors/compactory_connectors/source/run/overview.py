@@ -21,15 +21,18 @@ from ..control.control import TargetState
 from ..leadership.claim import TTL
 from ..postgres.server import connected, connector_lock
 from ..publish.stored_offsets import StoredOffset, read_offsets
-from .target_state import read_target_state, write_target_state
+from ..publish.target_state import read_target_state, write_target_state
 
 __all__ = ["Overview", "running_sources", "sight", "target_state_from_outside"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """``holder``: who has the lease, in words; ``renewed`` whether that was heard of lately, None where it can't be
-    told. ``running``: sessions in Postgres of sources of this connector. ``unseen``: why Postgres could not be asked.
+    """What Kafka and Postgres say of one connector.
+
+    ``holder``: who has the lease, in words. ``renewed``: True if the holder renewed it in time, None for a lock, which
+    ends with its holder's connection. ``running``: sessions in Postgres of sources of this connector. ``unseen``: why
+    Postgres could not be asked.
     """
 
     connector: str
@@ -39,6 +42,11 @@ class Overview:
     renewed: bool | None = None
     running: tuple[str, ...] = ()
     unseen: str | None = None
+
+    @property
+    def publishes(self) -> bool:
+        """Return True if a source holds the lease now. A session alone may be a standby, or about to end."""
+        return self.holder is not None and self.renewed is not False
 
 
 def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:

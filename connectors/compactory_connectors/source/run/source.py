@@ -24,8 +24,8 @@ from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, e
 from ..plan.planning import find_plans
 from ..postgres.page_size import PageBytes
 from ..postgres.server import connected
+from ..publish.target_state import read_target_state, write_target_state
 from .session import Session
-from .target_state import read_target_state, write_target_state
 
 __all__ = ["PAUSED_LOOK", "Source"]
 

@@ -8,7 +8,7 @@ from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
 from ..control.control import TargetState, target_key
-from ..publish.topics import OFFSETS_TOPIC, ensure, publisher_of, stored_values
+from .topics import OFFSETS_TOPIC, ensure, publisher_of, stored_values
 
 __all__ = ["read_target_state", "write_target_state"]
 
