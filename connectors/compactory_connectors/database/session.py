@@ -10,8 +10,11 @@ import psycopg
 from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, scalar_row
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError
 from compactory_sql import query
+
+from .jdbc_url import checked_url
+from .postgres_errors import postgres_errors
 
 __all__ = ["Connection", "autocommit", "check_server", "opened", "pooled_by_transaction", "refuse_pooling"]
 
@@ -28,16 +31,17 @@ _POOLED = (
 
 @contextmanager
 def opened(target: str | Connection) -> Iterator[Connection]:
-    """The connection itself, or a new one to this address that is closed afterwards."""
+    """Yield the connection itself, or a new one to this address that is closed afterwards.
+
+    Raises ConfigError for an address or a login that is refused, Unreachable.
+    """
     if not isinstance(target, str):
         yield target
         return
-    try:
-        connection = psycopg.connect(target, autocommit=True, connect_timeout=10, application_name="compactory-sql")
-    except psycopg.ProgrammingError as error:
-        raise ConfigError(f"not a Postgres URL or DSN: {error}") from error
-    except psycopg.OperationalError as error:
-        raise Unreachable("Postgres", f"Postgres was not reached: {error}") from error
+    address = checked_url(target)
+    parameters: dict[str, Any] = {"connect_timeout": 10, "application_name": "compactory-sql", **address.conninfo}
+    with postgres_errors(address):
+        connection = psycopg.connect(**parameters, autocommit=True)
     with connection:
         yield connection
 

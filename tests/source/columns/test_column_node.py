@@ -15,6 +15,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 
+from compactory.errors import ConfigError
 from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.connect.converters.json_value import schema_json
 from compactory_connectors.connect.converters.string_converter import StringConverter
@@ -178,6 +179,25 @@ def test_the_result_of_a_query(table: tuple[dict[str, Column], list[Any]], datab
             assert node is not None
             assert schema_json(node.schema).decode().startswith(schema), name
             assert JsonConverter(schemas_enable=False).compile(node, positions)(values) == in_json.encode()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SELECT 'hunter2'::int", None),
+        ("SELECT 1 WHERE 'a' = hunter2'", None),
+        ("SELECT 1 AS a WHERE 'a' = hunter2", "hunter2"),
+        ("SELECT hunters FROM (SELECT 1 AS hunter2) AS t", "hunter"),
+    ],
+)
+def test_a_refused_query_shows_names_of_columns_and_masked_nothing(
+    database: str, text: str, name: str | None, masked: bool
+) -> None:
+    with connect(conninfo_to_dict(database)) as connection, pytest.raises(ConfigError, match="SQLSTATE") as refused:
+        describe_query(connection, text, masked=masked)
+    shown = str(refused.value)
+    assert ("hunter" in shown) == (name is not None and not masked), shown
 
 
 def test_a_query_knows_what_can_not_be_null(database: str) -> None:

@@ -71,6 +71,15 @@ def test_the_article_is_accepted_unchanged(tpp: Path) -> None:
     assert SECRET not in repr(config)
 
 
+def test_a_query_with_a_placeholder_is_masked() -> None:
+    plain = {"table.whitelist": ..., "topic.prefix": "t"}
+    query = "SELECT id, at FROM t WHERE token = '${shop:token}'"
+    assert read(plain | {"query": query}, {"SHOP_TOKEN": "hunter2"}).masked
+    assert not read(plain | {"query": "SELECT id, at FROM t"}).masked
+    assert read({"query.suffix": "AND token = '${shop:token}'"}, {"SHOP_TOKEN": "hunter2"}).masked
+    assert read(plain | {"query.masked": "SELECT id, at FROM t"}).masked
+
+
 def test_placeholders_from_the_environment() -> None:
     environment = {
         "TPP_REFERENCE_DATA_DB_URL": URL,

@@ -177,7 +177,7 @@ class ConnectorConfig:
     selection: TableSelection
     query: str | None = field(repr=False)
     masked: bool
-    """The query must not be shown."""
+    """The query must not be shown: it was given as ``query.masked``, or a placeholder in it may stand for a secret."""
     cursor: CursorColumns
     columns: ColumnOptions
     key_converter: Converter

@@ -99,7 +99,12 @@ _TABLES: tuple[Setting, ...] = (
         "the source begins with the list",
         at_least(0),
     ),
-    honoured("query", "a SELECT in place of tables; the topic is topic.prefix alone", None, text),
+    honoured(
+        "query",
+        "a SELECT in place of tables, masked if it has placeholders; the topic is topic.prefix alone",
+        None,
+        text,
+    ),
     honoured("query.masked", "the same, never shown by validate", None, text, secret=True),
 )
 """Keys that say which tables are polled, or which query."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from compactory.errors import ConfigError
 from compactory_connectors.connect.config.key_reader import KeyReader
-from compactory_connectors.connect.config.placeholder import Placeholders
+from compactory_connectors.connect.config.placeholder import Placeholders, has_placeholder
 from compactory_connectors.connect.converters import Converter
 from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.database.jdbc_url import Connection
@@ -65,7 +65,7 @@ class ConnectorReader(KeyReader):
             connection=connection,
             selection=selection,
             query=query,
-            masked=bool(self._values["query.masked"]),
+            masked=self._masked(),
             cursor=cursor,
             columns=self._columns(),
             key_converter=key,
@@ -84,6 +84,11 @@ class ConnectorReader(KeyReader):
             self._missing("topic.prefix", "the topic of a table is this and the table's name")
         elif query is not None and not self._values["topic.prefix"] and "topic.prefix" not in self._told():
             self._missing("topic.prefix", "with a query it is the whole name of the topic")
+
+    def _masked(self) -> bool:
+        """Return True if the query must not be shown: a placeholder in it may stand for a secret."""
+        written = (self._written.get(key, "") for key in ("query", "query.suffix"))
+        return bool(self._values["query.masked"]) or any(map(has_placeholder, written))
 
     def _query(self) -> str | None:
         if self._given("query") and self._given("query.masked"):

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
-from psycopg.pq import ExecStatus
+from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import class_row, dict_row, tuple_row
 
 from compactory.errors import ConfigError
+from compactory_connectors.database.postgres_errors import refusal_text
 from compactory_sql import query
 
 from ..columns.column import Column, Shape, shapes_of
 from ..config.selection import Relation
 
 __all__ = ["Index", "Table", "describe", "describe_query", "find_relations"]
+
+_REFUSAL = (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY, DiagnosticField.MESSAGE_HINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +101,18 @@ def _shapes(connection: Connection[Any], columns: list[tuple[Any, ...]]) -> Mapp
     return shapes_of(columns, cursor.fetchall())
 
 
-def describe_query(connection: Connection[Any], text: str) -> Table:
-    """The result of a query, as the server describes it without running it.
+def describe_query(connection: Connection[Any], text: str, *, masked: bool = False) -> Table:
+    """Return the result of a query, as the server describes it without running it.
 
     A column that comes straight from a table's NOT NULL column can't be NULL, as in JDBC's metadata. Raises ConfigError
-    for a query that the server refuses, that has parameters, or more statements than one.
+    for a query that the server refuses, that has parameters, or more statements than one; with ``masked`` no message
+    repeats a piece of the query.
     """
     pgconn = connection.pgconn
     with connection.transaction():  # an error must not outlive this
         prepared = pgconn.prepare(b"", text.encode())
         if prepared.status != ExecStatus.COMMAND_OK:
-            raise ConfigError(f"query: {_refusal(prepared.error_message)}")
+            raise ConfigError(f"query: {_refusal(prepared, masked=masked)}")
         result = pgconn.describe_prepared(b"")
         if result.nparams:
             raise ConfigError("query: has parameters ($1 …); write the values, or placeholders ${…}, into it")
@@ -138,8 +143,8 @@ def _result_column(connection: Connection[Any], name: str, kind: int, typmod: in
     return Column(name=name, typmod=typmod, **row).made_of(shape)
 
 
-def _refusal(message: str | bytes) -> str:
-    text = message.decode(errors="replace") if isinstance(message, bytes) else message
-    first, _, rest = text.partition("\n")
-    hints = [line for line in rest.splitlines() if line.startswith("HINT:")]
-    return " ".join(" ".join([first.replace("ERROR:", ""), *hints]).split())  # not the line of the query
+def _refusal(result: PGresult, *, masked: bool) -> str:
+    fields = {field: (result.error_field(field) or b"").decode(errors="replace") for field in _REFUSAL}
+    sqlstate, message, hint = fields.values()
+    shown = refusal_text(sqlstate, message, masked=masked)
+    return shown if masked or not hint else f"{shown}; hint: {hint}"

@@ -133,7 +133,7 @@ def _shared(plans: list[TablePlan]) -> Iterator[str]:
 def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
     assert connector.query is not None
     try:
-        table = describe_query(server.connection, connector.query)
+        table = describe_query(server.connection, connector.query, masked=connector.masked)
         rows, cursor = _compiled(connector, table)
     except ConfigError as error:
         return Plans(problems=(*_catalog(server, connector), *error.problems))

@@ -78,7 +78,7 @@ class CursorReader(Reader):
         plan = self.plan
         try:
             if plan.query is not None:
-                shape = describe_query(self._server.connection, plan.query).digest()
+                shape = describe_query(self._server.connection, plan.query, masked=True).digest()
             else:
                 shape = self._server.shape(plan.oid)
         except ConfigError as error:
