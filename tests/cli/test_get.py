@@ -89,8 +89,9 @@ class _Server(BaseHTTPRequestHandler):
         if self.path == "/v1/directories/my%20terminals/entries/T%2F2%20%C3%A4":
             self._answer(200, json.dumps(TERMINAL).encode(), {"Compactory-Offset": "terminal_acquirer:3:17"})
         elif self.path == "/v1/directories":
-            shown = {"name": "t", "topic": "t", "state": "ready", "entries": 5, "lag": 0, "age_seconds": 0.5}
-            self._answer(200, json.dumps({"directories": [shown | {"partitions": 3}]}).encode())
+            shown = {"topic": "t", "state": "ready", "entries": 5, "lag": 0, "age_seconds": 0.5, "partitions": 3}
+            listed = [{"name": "t", **shown, "bad_records": 0}, {"name": "tariffs", **shown, "bad_records": 1}]
+            self._answer(200, json.dumps({"directories": listed}).encode())
         elif self.path == "/v1/status":
             self._answer(200, b"<html>sign in</html>")
         else:
@@ -155,5 +156,26 @@ def test_a_server_that_is_not_there_is_exit_code_3_and_its_password_is_not_shown
 
 
 def test_directories_of_a_server(compactory: Shell, server: str) -> None:
-    assert compactory("directories", "--json", COMPACTORY_URL=server).json["directories"][0]["entries"] == 5
+    outcome = compactory("directories", "--json", COMPACTORY_URL=server)
+    assert outcome.code == 1, "one has bad records"
+    assert [row["name"] for row in outcome.json["directories"]] == ["t", "tariffs"]
     assert "500 ms" in compactory("directories", COMPACTORY_URL=server).out
+
+
+def test_named_directories_of_a_server(compactory: Shell, server: str) -> None:
+    outcome = compactory("directories", "t", "--json", COMPACTORY_URL=server)
+    assert outcome.code == 0, "the other one has bad records"
+    assert [row["name"] for row in outcome.json["directories"]] == ["t"]
+    unknown = compactory("directories", "tarifs", "u", "--json", COMPACTORY_URL=server)
+    assert unknown.code == 2
+    assert [problem.rpartition(" has ")[2] for problem in unknown.error["problems"]] == [
+        "no directory 'tarifs'; did you mean tariffs?",
+        "no directory 'u'; known are t, tariffs",
+    ]
+
+
+def test_a_server_looks_up_by_its_own_key_alone(compactory: Shell, server: str) -> None:
+    outcome = compactory("get", "my terminals", "T/2 ä", "--by", "terminalId", COMPACTORY_URL=server)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--by" in outcome.err
+    assert "--kafka" in outcome.err

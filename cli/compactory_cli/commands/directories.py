@@ -23,15 +23,19 @@ __all__ = ["directories"]
 @command
 def directories(
     flags: Flags,
-    names: Annotated[list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml, or topics.")] = None,
+    names: Annotated[
+        list[str] | None, argument("[DIRECTORY…]", "Directories of compactory.toml or of the server, or topics.")
+    ] = None,
 ) -> None:
     """List directories: entries, partitions, lag, bad records, load time.
 
-    Loads the named directories, or all of compactory.toml. If COMPACTORY_URL is set, it asks that server, which
-    also tells state and age, and why data is old. Exits with 1 if there are bad records.
+    Loads the named directories, or all of compactory.toml. If COMPACTORY_URL is set, it asks that server for the named
+    directories, or for all of the server's, with their state and age, and why data is old. Exits with 1 if there are
+    bad records.
     """
     configuration = begin(flags)
-    rows = configuration.server().directories() if configuration.url else _load(configuration, names or [])
+    named = names or []
+    rows = configuration.server().directories(named) if configuration.url else _load(configuration, named)
     if flags.json:
         print_json({"directories": rows})
     else:

@@ -73,7 +73,7 @@ def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place
     """Bad records of the server, or of the topics of these directories; how many there are in all."""
     if configuration.url:
         server = configuration.server(admin=True)
-        _check(names, only, [each["name"] for each in server.directories()])
+        server.directories([*names, *(place[0] for place in only)])
         return server.errors()
     from ..context.reading import read, resolve
 
@@ -81,12 +81,6 @@ def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place
     with read(configuration, resolve(configuration, wanted)) as store:
         found = [_described(error) for error in store.quarantine()]
     return found, len(found)
-
-
-def _check(names: Sequence[str], only: set[_Place], known: list[str]) -> None:
-    unknown = [name for name in dict.fromkeys([*names, *(place[0] for place in only)]) if name not in known]
-    if unknown:
-        refuse(f"the server has no directory {name!r}; it has: {', '.join(known)}" for name in unknown)
 
 
 def _described(error: QuarantinedRecord) -> dict[str, Any]:

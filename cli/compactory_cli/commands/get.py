@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
-from ..context.session import begin
+from ..context.session import begin, refuse
 from ..views.terminal import fields, json_or_text, number, output, print_json, write
 
 if TYPE_CHECKING:
@@ -21,13 +21,15 @@ def get(
     flags: Flags,
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     key: Annotated[str, argument("KEY", "The key to look up.")],
-    by: Annotated[str | None, option("--by", "FIELD", "Look a topic up by this field of the value.")] = None,
+    by: Annotated[str | None, option("--by", "FIELD", "Look up by this field of the value; reads the topic.")] = None,
 ) -> None:
     """Print the entry of a key.
 
     Reads the topic to its end and looks the key up, or asks the server at COMPACTORY_URL.
     """
     configuration = begin(flags)
+    if configuration.url and by is not None:
+        refuse(f"--by {by}: a server looks up by its own key of the directory; read the topic: add --kafka HOST:PORT")
     if configuration.url:
         found = configuration.server().entry(directory, key)
     else:

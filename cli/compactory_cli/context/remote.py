@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
 from typing import Any
@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.nearest import nearest_or_all
 from compactory.records import Entry
 from compactory.server_url import ServerUrl
 from compactory.token import Token
@@ -39,9 +40,13 @@ class Server:
         token = Token.parse(headers["Compactory-Offset"])
         return Entry(key, body, token.topic, token.partition, token.offset, -1)
 
-    def directories(self) -> list[dict[str, Any]]:
-        """Every directory with its state."""
-        return list(self._json("/v1/directories")["directories"])
+    def directories(self, names: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Return the directories of these names with their state, or all. Raises ConfigError for unknown names."""
+        rows = {row["name"]: row for row in self._json("/v1/directories")["directories"]}
+        chosen = list(dict.fromkeys(names)) or list(rows)
+        if unknown := [name for name in chosen if name not in rows]:
+            raise ConfigError(f"{self.place} has no directory {name!r}{nearest_or_all(name, rows)}" for name in unknown)
+        return [rows[name] for name in chosen]
 
     def errors(self) -> tuple[list[dict[str, Any]], int]:
         """The newest bad records, with their bytes where the token is the admin's; how many there are in all."""
