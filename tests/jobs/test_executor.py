@@ -207,6 +207,17 @@ def test_a_job_waits_for_its_time(bench: Bench) -> None:
     assert cancel(bench.sql, [later]) == 1
 
 
+def test_jobs_that_came_due_while_no_executor_ran_are_run_without_a_pause(bench: Bench) -> None:
+    """More than one statement gives a position to: retries of an outage, for instance."""
+    bench.jobs.handler("a")(lambda job: None)
+    bench.sql.execute(
+        "INSERT INTO compactory.jobs (type, place, payload, run_at)"
+        " SELECT 'a', n, '{}', now() - interval '1 hour' FROM generate_series(1, 2500) AS n"
+    )
+    bench.executor()
+    bench.wait_for_all(20)
+
+
 def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> None:
     bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.1))
     with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:

@@ -49,6 +49,7 @@ If that executor dies, the job is the only one to blame. Two more rescues, and i
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
+_PROMOTED = 1000  # jobs that have come due and get a position at once
 _LATE = timedelta(seconds=60)  # a job whose transaction took longer may be found late when it comes due
 
 
@@ -188,13 +189,15 @@ class JobTable:
         claimed = self._connection.cursor(row_factory=tuple_row)
         grouped = self._connection.cursor(row_factory=tuple_row)
         with self._connection.pipeline():  # one transaction, which ends with it
-            self._connection.execute(query("jobs/promote"), given | {"since": self._since()})
+            promoted = self._connection.execute(
+                query("jobs/promote"), given | {"since": self._since(), "most": _PROMOTED}
+            )
             claimed.execute(query("jobs/claim"), given)
             if request.groups:
                 self._connection.execute(query("jobs/lock_groups"), given)
                 self._connection.execute(query("jobs/supersede"))
                 grouped.execute(query("jobs/claim_groups"), given)
-        batch = self._read(Batch(position=position), *_claimed(claimed))
+        batch = self._read(Batch(position=position), *_claimed(claimed), more_due=promoted.rowcount == _PROMOTED)
         if request.groups:
             locked, jobs = _claimed(grouped)
             refused = frozenset(request.groups).difference(locked["locked"])
@@ -294,10 +297,12 @@ class JobTable:
     def _since(self) -> str | datetime:
         return "-infinity" if self._whole_at is None else self._whole_at - _LATE
 
-    def _read(self, batch: Batch, facts: dict[str, Any], jobs: list[Claimed]) -> Batch:
-        """Add the result of a claim."""
+    def _read(self, batch: Batch, facts: dict[str, Any], jobs: list[Claimed], *, more_due: bool) -> Batch:
+        """Return the batch with the result of a claim. ``more_due``: further jobs have come due, however long ago."""
         clock = datetime.fromisoformat(facts["clock"])
-        if self._whole_at is None or abs(clock - self._whole_at) > _LATE:
+        if more_due:
+            self._whole_at = None
+        elif self._whole_at is None or abs(clock - self._whole_at) > _LATE:
             self._whole_at = clock if self._whole_at is None else None
         position = batch.position
         if not facts["skipped"]:
@@ -308,7 +313,7 @@ class JobTable:
             chains=[[job] for job in jobs],
             found=facts["groups"],
             position=position,
-            full=facts["last"] is not None,
+            full=facts["last"] is not None or more_due,
             passed=facts["passed"],
             later=facts["later"],
         )

@@ -112,7 +112,7 @@ UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq'
   FROM (SELECT id FROM compactory.jobs_live
          WHERE state = 'scheduled' AND position IS NULL AND run_at <= statement_timestamp() AND run_at >= %(since)s::timestamptz
            AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
-         ORDER BY run_at LIMIT 1000 FOR UPDATE SKIP LOCKED) AS due
+         ORDER BY run_at LIMIT %(most)s FOR UPDATE SKIP LOCKED) AS due
  WHERE j.id = due.id;
 
 -- name: jobs/claim
