@@ -23,6 +23,26 @@ def ticks(cron: str, midnight: datetime) -> list[str]:
     return seen
 
 
+@pytest.mark.parametrize(
+    ("zone", "before"),
+    [
+        ("Europe/Tallinn", AUTUMN),
+        ("Australia/Lord_Howe", datetime(2026, 4, 4, 12, tzinfo=UTC)),  # set back by half an hour
+        ("America/Havana", datetime(2026, 11, 1, 2, tzinfo=UTC)),  # at midnight
+    ],
+)
+@pytest.mark.parametrize(
+    "cron", ["30 0 * * *", "45 1 * * *", "30 3 * * *", "30 1-4 * * *", "*/20 3 * * *", "* * * * *"]
+)
+def test_the_last_tick_never_goes_back(cron: str, zone: str, before: datetime) -> None:
+    """Also while an hour is repeated, in which a daily tick of the first pass has passed already."""
+    periodic = Periodic(name="a", cron=cron, timezone=zone, job=NewJob(type="a"))
+    clock = [before + timedelta(minutes=5 * number) for number in range(100)]
+    seen = [periodic.last_tick(now) for now in clock]
+    assert seen == sorted(seen)
+    assert all(tick <= now for tick, now in zip(seen, clock, strict=True))
+
+
 @pytest.mark.parametrize("midnight", [SPRING, AUTUMN])
 def test_no_hour_is_without_its_ticks(midnight: datetime) -> None:
     clock = [midnight + timedelta(minutes=20 * number) for number in range(3 * 24)]
