@@ -207,3 +207,12 @@ def test_what_can_not_be_followed_is_told(bench: Bench, kafka: str, unique: Call
     executor = bench.executor(consumer=closed)
     assert JobsWorker(executor).live()
     assert JobsWorker(executor).blocking() == [{"jobs": "it waits for its partitions"}]
+
+
+def test_only_executors_of_the_same_types_share_partitions() -> None:
+    """However many and long the names are, and whatever is in them."""
+    names = [f"invoices.{number:04}.send" for number in range(200)]
+    deployments = [{"a", "b"}, {"a,b"}, {"a", "b", "c"}, set(names), {*names, "zz.first"}, {*names, "zz.second"}]
+    assert len({partition_assignment.Share(types).pool for types in deployments}) == len(deployments)
+    assert partition_assignment.Share(names).pool == partition_assignment.Share(reversed(names)).pool
+    assert len(partition_assignment.Share(names).pool) < 300

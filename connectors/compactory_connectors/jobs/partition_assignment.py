@@ -5,10 +5,12 @@ An assignment says where a job *should* run. That no job and no group runs twice
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Protocol
 
 import structlog
@@ -27,6 +29,7 @@ log = structlog.get_logger("compactory.jobs")
 _ASK = 0.2  # seconds between questions
 _COUNT = 10.0  # and between those about the number of partitions
 _ANSWER = 5.0  # for an answer
+_POOL_CHARACTERS = 200  # of the types in the name of a pool, which each heartbeat reads
 
 PARTITIONS = 100
 """Partitions where no topic says how many there are."""
@@ -57,7 +60,7 @@ class Share:
     """Without Kafka: the executors of a pool, which renew their leases in Postgres, divide the partitions evenly."""
 
     def __init__(self, types: Iterable[str]) -> None:
-        self.pool = ",".join(sorted(types))[:1000]
+        self.pool = _pool_of(types)
 
     def start(self) -> None:
         """Nothing to do."""
@@ -70,6 +73,14 @@ class Share:
 
     def stop(self) -> None:
         """Nothing to do."""
+
+
+def _pool_of(types: Iterable[str]) -> str:
+    """Return a name that only executors of the same types have: the types, or a digest where they are many."""
+    names = json.dumps(sorted(types), ensure_ascii=False)
+    if len(names) <= _POOL_CHARACTERS:
+        return names
+    return f"{names[:_POOL_CHARACTERS]}… {sha256(names.encode()).hexdigest()}"
 
 
 class FollowedConsumer:
