@@ -87,6 +87,8 @@ def run() -> None:
 def _run() -> int:
     try:
         return app(prog_name="compactory", standalone_mode=False) or 0
+    except (KeyboardInterrupt, typer.Abort):  # Ctrl-C, or a question that was answered with no
+        return 130  # what a shell reports for Ctrl-C
     except Exception as error:
         from .context.failure import code_of, report  # with all that it imports, only when something went wrong
 
@@ -97,5 +99,3 @@ def _run() -> int:
         if isinstance(end.__context__, BrokenPipeError):  # the reader of our output went away, as head does
             return 0
         raise
-    except (KeyboardInterrupt, typer.Abort):
-        return 130  # what a shell reports for Ctrl-C

@@ -31,13 +31,20 @@ class GrantedTable:
 
 
 def grants(
-    database: str, tables: Iterable[GrantedTable], *, owner: Grantee, source: Grantee, writer: Grantee
+    database: str,
+    tables: Iterable[GrantedTable],
+    *,
+    owner: Grantee,
+    source: Grantee,
+    writer: Grantee,
+    schema_owner: str | None,
 ) -> tuple[LiteralString, ...]:
-    """The statements, in order. Running them again changes nothing.
+    """Return the statements, in order. Running them again changes nothing.
 
     ``owner`` installs and adopts, ``source`` polls, ``writer`` is the application that maintains the tables.
+    ``schema_owner`` owns schema ``compactory``, None before that is there; its name is quoted.
     """
-    return tuple(_statements(database, list(tables), owner, source, writer))
+    return tuple(_statements(database, list(tables), owner, source, writer, schema_owner))
 
 
 def outbox_grants(database: str, *, publisher: Grantee, relay: Grantee) -> tuple[LiteralString, ...]:
@@ -76,13 +83,19 @@ def _outbox_statements(database: str, publisher: Grantee, relay: Grantee) -> Ite
 
 
 def _statements(
-    database: str, tables: list[GrantedTable], owner: Grantee, source: Grantee, writer: Grantee
+    database: str,
+    tables: list[GrantedTable],
+    owner: Grantee,
+    source: Grantee,
+    writer: Grantee,
+    schema_owner: str | None,
 ) -> Iterator[LiteralString]:
     for role in (owner, source, writer):
         yield from statements("role", role=role.sql, literal=literal(role.name), database=database)
     yield from statements("role_install", database=database, owner=owner.sql)
-    for member in sorted({table.owner for table in tables} - {owner.sql}):
-        yield from statements("role_adopt", table_owner=member, owner=owner.sql)
+    owners = {table.owner for table in tables} | ({schema_owner} if schema_owner else set())
+    for member in sorted(owners - {owner.sql}):
+        yield from statements("role_adopt", member=member, owner=owner.sql)
     for table in tables:
         yield from statements("role_source", schema=table.schema, table=table.name, source=source.sql)
         yield from statements("role_writer", schema=table.schema, table=table.name, writer=writer.sql)

@@ -39,13 +39,15 @@ class Step:
 class Plan:
     """The steps that adopt a table as asked; nothing is left to do when ``steps`` is empty.
 
-    ``table`` is quoted; ``migrations`` are those that the database lacks; ``notes`` say what no step can change.
+    ``table`` is quoted; ``migrations`` are those that the database lacks; ``notes`` say what no step can change;
+    ``refused``: changes of rows that Postgres refuses to the application afterwards, in words.
     """
 
     table: str
     migrations: tuple[Migration, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
+    refused: tuple[str, ...]
 
     def of(self, phase: Phase) -> list[Step]:
         """The steps of one phase, in order."""
@@ -54,6 +56,7 @@ class Plan:
     def script(self, lock_timeout: float = 2.0) -> str:
         """The plan as a script for psql; run it with ``-v ON_ERROR_STOP=1``."""
         parts = [f"-- {note}" for note in self.notes]
+        parts += ["\n".join(f"-- From now on refused: {change}" for change in self.refused)] if self.steps else []
         parts += [migration.script() for migration in self.migrations]
         for phase in Phase:
             steps = self.of(phase)

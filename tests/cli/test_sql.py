@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+
 import psycopg
 import pytest
 
-from tests.cli.conftest import NOBODY_HOME, Shell
+from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Shell
 
 ADOPT = ("sql", "adopt", "terminal_acquirer", "--key", "terminal_id", "--active", "is_active")
 
@@ -49,6 +53,53 @@ def test_adopt_says_each_step_and_may_run_again(sql: Shell, terminals: str) -> N
     [table] = sql("sql", "status", "--json").json["tables"]
     assert (table["key"], table["active"], table["notifies"]) == (["terminal_id"], "is_active", True)
     assert "public.terminal_acquirer   terminal_id   is_active   yes       yes" in sql("sql", "status").out
+
+
+REFUSED = (
+    "an UPDATE that changes terminal_id or id (--key, --id)",
+    "a second active row, where is_active is not false, with the same terminal_id",
+    "a DELETE or TRUNCATE of active rows, where is_active is not false (--allow-deletes allows it)",
+)
+
+
+def test_what_adoption_refuses_to_the_application_is_said_before_it_changes_anything(sql: Shell) -> None:
+    """The question is for a terminal; a script reads the same and goes on."""
+    printed = sql(*ADOPT, "--print").out
+    lines = sql(*ADOPT).out.splitlines()
+    head = lines.index("From now on Postgres refuses on public.terminal_acquirer:")
+    assert head < next(number for number, line in enumerate(lines) if line.startswith("  • "))
+    for text in REFUSED:
+        assert f"  ! {text}" in lines
+        assert f"-- From now on refused: {text}" in printed
+    assert sql(*ADOPT, "--json").json["refused"] == list(REFUSED)
+    allowed = sql(*ADOPT, "--allow-deletes", "--json")
+    assert allowed.json["refused"] == list(REFUSED[:2])
+    assert sql("sql", "status", "--json").json["tables"][0]["allow_deletes"] is True
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 130), ("y", 0)])
+def test_on_a_terminal_adoption_asks(sql: Shell, answer: str, code: int) -> None:
+    assert on_a_terminal(sql, *ADOPT, answer=answer) == code
+    assert (sql("sql", "status").code == 0) == (code == 0)
+    assert on_a_terminal(sql, *ADOPT, "--yes", answer="") == 0
+    assert on_a_terminal(sql, *ADOPT, answer="") == 0, "nothing is left to do, nothing to ask"
+
+
+def on_a_terminal(shell: Shell, *arguments: str, answer: str) -> int:
+    """Return the exit code of a command whose input is a terminal that was typed ``answer`` into."""
+    main, terminal = pty.openpty()
+    try:
+        if answer:
+            os.write(main, f"{answer}\n".encode())
+        done = subprocess.run(
+            [*COMPACTORY, *arguments],
+            stdin=terminal, cwd=shell.folder, env=shell.environment, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(main)
+        os.close(terminal)
+    assert b"Traceback" not in done.stderr
+    return done.returncode
 
 
 def test_status_tells_what_is_wrong_with_a_table_and_the_remedy(sql: Shell, terminals: str) -> None:

@@ -147,7 +147,7 @@ def test_an_owner_who_may_not_create_a_schema_is_told(tenancy: Tenancy) -> None:
 def test_an_adopter_who_does_not_own_the_table_is_told(tenancy: Tenancy) -> None:
     with (
         tenancy.connect(tenancy.roles.writer) as writer,
-        pytest.raises(ConfigError, match="neither superuser nor owner"),
+        pytest.raises(ConfigError, match="does not own public"),
     ):
         adopt(writer, Adoption(table=TABLE, key=("terminal_id",)))
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import Adoption, adopt, inspect, install, plan
+from compactory_connectors.database import Adoption, Roles, adopt, inspect, install, plan, plan_grants
 
 from .conftest import REGIONS, TERMINALS, column, dump, one, psql
 
@@ -244,8 +244,42 @@ def test_no_rights_no_adoption(
     install(terminals)
     stranger = connect(user=role())
     told = problems(stranger, TERMINALS)
-    assert "neither superuser nor owner of public.terminal_acquirer" in told
+    assert "does not own public.terminal_acquirer" in told
     assert "may not use schema compactory" in told
+
+
+def test_nobody_is_advised_to_make_a_role_a_member_of_a_superuser(
+    terminals: psycopg.Connection, role: Callable[[], str], connect: Callable[..., psycopg.Connection]
+):
+    """The schema and the table belong to a superuser; the remedies are those of ``plan_grants``."""
+    install(terminals)
+    owner = role()
+    told = problems(connect(user=owner), TERMINALS)
+    assert f"ALTER TABLE public.terminal_acquirer OWNER TO {owner}" in told
+    assert "schema compactory belongs to postgres, a superuser: adopt as a superuser" in told
+    assert "GRANT" not in told
+    with pytest.raises(ConfigError) as refused:
+        plan_grants(terminals, ["terminal_acquirer"], Roles(owner=owner))
+    listed = "\n".join(refused.value.problems)
+    assert f"ALTER TABLE public.terminal_acquirer OWNER TO {owner}" in listed
+    assert f"schema compactory belongs to postgres, a superuser, whose rights {owner} would need" in listed
+    terminals.execute(f"ALTER TABLE terminal_acquirer OWNER TO {owner}")
+    assert "adopt as a superuser" in problems(connect(user=owner), TERMINALS)
+    assert plan_grants(terminals, ["terminal_acquirer"], Roles(owner="postgres"))
+
+
+def test_who_gets_the_rights_of_the_schemas_owner_may_adopt(
+    terminals: psycopg.Connection, role: Callable[[], str], connect: Callable[..., psycopg.Connection]
+):
+    """An ordinary owner's rights may be given: ``plan_grants`` does what the message of ``plan`` says."""
+    installer, owner = role(), role()
+    install(terminals)
+    terminals.execute(f"ALTER SCHEMA compactory OWNER TO {installer}; GRANT USAGE, CREATE ON SCHEMA public TO {owner}")
+    terminals.execute(
+        f"ALTER TABLE terminal_acquirer OWNER TO {owner}; GRANT SELECT ON terminal_acquirer TO {installer}"
+    )
+    assert f"GRANT {installer} TO {owner}" in problems(connect(user=owner), TERMINALS)
+    assert f"GRANT {installer} TO {owner}" in plan_grants(terminals, ["terminal_acquirer"], Roles(owner=owner))
 
 
 @pytest.mark.usefixtures("bare")

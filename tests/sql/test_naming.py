@@ -81,7 +81,7 @@ def test_settings_of_others_are_told_apart():
 
 def test_the_command_that_repeats_an_adoption():
     assert Adoption(table="t", key=("a", "b")).command() == "compactory sql adopt t --key a,b"
-    asked = Adoption(table='"My T"', key=("k",), active="on", timestamp="ts", id="no", notify=False)
+    asked = Adoption(table='"My T"', key=("k",), active="on", timestamp="ts", id="no", notify=False, allow_deletes=True)
     assert asked.command() == (
-        """compactory sql adopt '"My T"' --key k --active on --timestamp ts --id no --no-notify"""
+        """compactory sql adopt '"My T"' --key k --active on --allow-deletes --timestamp ts --id no --no-notify"""
     )

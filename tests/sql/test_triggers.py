@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -127,6 +128,33 @@ def test_a_row_with_null_is_active(db: psycopg.Connection, partitions: str):
     db.execute("UPDATE t SET is_active = false")
     db.execute("DELETE FROM t")
     assert deleted(db) == ["a"]
+
+
+@pytest.mark.parametrize("partitions", ["", "PARTITION BY LIST (terminal_id)"])
+def test_active_rows_may_be_deleted_where_the_adoption_allows_it(db: psycopg.Connection, partitions: str):
+    """One active row a key is kept, keys may not change, and each deletion is logged."""
+    db.execute(
+        "CREATE TABLE t (id int, terminal_id text, is_active boolean, updated_date timestamp NOT NULL DEFAULT now())"
+        + partitions
+    )
+    if partitions:
+        db.execute("CREATE TABLE part PARTITION OF t DEFAULT")
+    asked = Adoption(table="t", key=("terminal_id",), active="is_active", allow_deletes=True)
+    adopt(db, asked)
+    db.execute("INSERT INTO t VALUES (1, 'a', true), (2, 'b', true), (3, 'b', false)")
+    with pytest.raises(UniqueViolation):
+        db.execute("INSERT INTO t VALUES (4, 'a', true)")
+    with pytest.raises(RaiseException, match="terminal_id"):
+        db.execute("UPDATE t SET terminal_id = 'c'")
+    db.execute("DELETE FROM t WHERE id = 1")
+    db.execute("TRUNCATE t")
+    assert deleted(db) == ["a", "b", "b"]
+    state = inspect(db, "t")
+    assert (state.adoption, state.problems) == (replace(asked, table="public.t"), ())
+    adopt(db, replace(asked, allow_deletes=False))
+    db.execute("INSERT INTO t VALUES (5, 'a', true)")
+    with pytest.raises(RaiseException, match=REFUSED):
+        db.execute("DELETE FROM t")
 
 
 def test_a_deleted_row_is_logged_whole(tx: psycopg.Connection):

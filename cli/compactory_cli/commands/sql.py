@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,27 +61,45 @@ def status(flags: Flags) -> None:
 def adopt(
     flags: Flags,
     name: Annotated[str, argument("TABLE", "The table, with or without schema.")],
-    key: Annotated[str, option("--key", "COL[,COL]", "Columns of the record key.")],
-    active: Annotated[str | None, option("--active", "COL", "A boolean column: false means deleted.")] = None,
+    key: Annotated[
+        str,
+        option("--key", "COL[,COL]", "Columns of the record key, which may not change: Postgres refuses an UPDATE."),
+    ],
+    active: Annotated[
+        str | None,
+        option("--active", "COL", "A boolean column: false means deleted. Postgres refuses a DELETE of other rows."),
+    ] = None,
+    allow_deletes: Annotated[bool, flag("--allow-deletes", "Let the application delete active rows too.")] = False,
     timestamp: Annotated[str, option("--timestamp", "COL", "The timestamp that updates set.")] = "updated_date",
     incrementing: Annotated[str, option("--id", "COL", "The incrementing column.")] = "id",
     no_notify: Annotated[bool, flag("--no-notify", "Never wake the source; PREPARE TRANSACTION needs this.")] = False,
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
+    yes: Annotated[bool, flag("--yes", "Do not ask; only a terminal is asked.", "-y")] = False,
 ) -> None:
-    """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again."""
+    """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again.
+
+    Afterwards Postgres refuses some changes to the application: an UPDATE of the columns of --key and --id, a second
+    row with the same key, and with --active a DELETE of an active row, unless --allow-deletes is given.
+    """
     from compactory_connectors import database
 
     columns = tuple(filter(None, (column.strip() for column in key.split(","))))
     if not columns:
         refuse("--key: name at least one column")
     adoption = database.Adoption(
-        table=name, key=columns, active=active, timestamp=timestamp, id=incrementing, notify=not no_notify
+        table=name,
+        key=columns,
+        active=active,
+        allow_deletes=allow_deletes,
+        timestamp=timestamp,
+        id=incrementing,
+        notify=not no_notify,
     )
     with connected(flags) as connection:
         if only_print:
             _print_script(database.plan(connection, adoption), as_json=flags.json)
         else:
-            _adopt(connection, adoption, as_json=flags.json)
+            _adopt(connection, adoption, as_json=flags.json, yes=yes)
 
 
 @app.command("roles")
@@ -132,7 +151,7 @@ def prune(
         write("nothing to do: no deletion is logged")
 
 
-def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool) -> None:
+def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool, yes: bool) -> None:
     from rich.markup import escape
 
     from compactory_connectors import database
@@ -141,14 +160,24 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
         if not as_json:
             say(f"  [dim]•[/] {escape(text)}")
 
-    steps = database.adopt(connection, adoption, progress)
-    found = database.inspect(connection, adoption.table)
+    def confirm(plan: Plan) -> None:
+        if not plan.steps or as_json:
+            return
+        say(f"From now on Postgres refuses on {escape(plan.table)}:")
+        for change in plan.refused:
+            say(f"  [yellow]![/] {escape(change)}")
+        if not yes and sys.stdin.isatty():
+            typer.confirm("Adopt it?", abort=True, err=True)
+
+    steps = database.adopt(connection, adoption, progress, confirm=confirm)
+    inspection = database.inspect(connection, adoption.table)
     if as_json:
-        print_json({"steps": [step.title for step in steps]} | _inspection_json(found))
+        refused = {"refused": list(adoption.refused)}
+        print_json({"steps": [step.title for step in steps]} | _inspection_json(inspection) | refused)
         return
     text = "is adopted" if steps else "was adopted already: nothing to do"
-    say(f"[green]✓[/] {escape(found.table)} {text}")
-    for problem in found.problems:
+    say(f"[green]✓[/] {escape(inspection.table)} {text}")
+    for problem in inspection.problems:
         say(f"  [yellow]![/] {escape(problem)}")
 
 
@@ -179,6 +208,7 @@ def _inspection_json(found: Inspection) -> dict[str, Any]:
         "notifies": found.notify,
         "key": adoption.key if adoption else None,
         "active": adoption.active if adoption else None,
+        "allow_deletes": adoption.allow_deletes if adoption else None,
         **fields(found, "table", "adopted", "problems", "remedy"),
     }
 

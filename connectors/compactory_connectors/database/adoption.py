@@ -43,12 +43,14 @@ def adopt(
     adoption: Adoption,
     progress: Callable[[str], None] = lambda _: None,
     *,
+    confirm: Callable[[Plan], None] = lambda _: None,
     patience: Patience | None = None,
 ) -> list[Step]:
     """Do what is left to do and return it; nothing is left when the list is empty.
 
-    Installs the schema first where it is missing. ``progress`` is told each step before it begins. The connection must
-    not be in a transaction. Raises ConfigError before anything is changed, Unreachable when a lock is not got in time.
+    Installs the schema first where it is missing. ``confirm`` is called with the plan before anything is changed; what
+    it raises ends the adoption. ``progress`` is told each step before it begins. The connection must not be in a
+    transaction. Raises ConfigError before anything is changed, Unreachable when a lock is not got in time.
     """
     patience = patience or Patience()
     with autocommit(connection):
@@ -56,6 +58,7 @@ def adopt(
         oid = resolve(connection, adoption.table)
         with adopting(connection, oid, patience):
             plan = _plan(connection, adoption, oid)
+            confirm(plan)
             for migration in install(connection) if plan.migrations else ():
                 progress(f"applied migration {migration.version} ({migration.name})")
             run = _Run(connection, plan, read_table(connection, oid), patience, progress)
@@ -77,7 +80,13 @@ def _plan(connection: Connection, adoption: Adoption, oid: int) -> Plan:
         problems += _duplicates(connection, table, adoption)
     if problems:
         raise ConfigError(problems)
-    return Plan(table=table.root.sql, migrations=migrations, steps=todo, notes=notes(table, adoption))
+    return Plan(
+        table=table.root.sql,
+        migrations=migrations,
+        steps=todo,
+        notes=notes(table, adoption),
+        refused=adoption.refused,
+    )
 
 
 def _lacking_rights(connection: Connection, table: Table) -> Iterator[str]:
@@ -85,18 +94,31 @@ def _lacking_rights(connection: Connection, table: Table) -> Iterator[str]:
     with connection.cursor(row_factory=dict_row) as cursor:
         rights = cursor.execute(query("adoption/rights"), {"oid": table.root.oid}).fetchone()
     assert rights is not None
+    role = rights["role"]
     if not rights["owns_table"]:
-        yield f"{rights['role']} is neither superuser nor owner of {name}: adopt it as {rights['table_owner']}"
+        owner, of_superuser = rights["table_owner"], rights["table_of_superuser"]
+        remedy = (
+            f"ALTER TABLE {name} OWNER TO {role}"
+            if of_superuser
+            else f"adopt it as {owner}, or GRANT {owner} TO {role}"
+        )
+        yield f"{role} does not own {name}, which belongs to {_described_owner(owner, of_superuser)}: {remedy};"
     if not rights["owns_schema"]:
+        owner, of_superuser = rights["schema_owner"], rights["schema_of_superuser"]
+        remedy = "adopt as a superuser" if of_superuser else f"adopt as {owner}, or GRANT {owner} TO {role};"
         yield (
-            f"{rights['role']} may not use schema compactory: "
-            f"GRANT {rights['schema_owner']} TO {rights['role']}; or adopt as superuser"
+            f"{role} may not use schema compactory, for schema compactory belongs to"
+            f" {_described_owner(owner, of_superuser)}: {remedy}"
         )
     if not rights["schema_owner_reads"]:
         yield (
             f"{rights['schema_owner']}, who owns schema compactory, may not read {name}, which logging a TRUNCATE "
             f"needs: GRANT SELECT ON {name} TO {rights['schema_owner']};"
         )
+
+
+def _described_owner(owner: str, of_superuser: bool) -> str:
+    return f"{owner}, a superuser" if of_superuser else owner
 
 
 def _nulls(connection: Connection, table: Table, adoption: Adoption) -> Iterator[str]:

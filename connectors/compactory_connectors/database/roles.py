@@ -37,23 +37,31 @@ class Roles:
 def plan_grants(connection: Connection, tables: Sequence[str], roles: Roles) -> tuple[LiteralString, ...]:
     """The statements that make the roles and give each its rights; changes nothing.
 
-    Raises ConfigError for tables that are not there, and for one that a superuser owns.
+    The owner gets the rights of whoever owns the tables and schema ``compactory``, as adopting needs them. Raises
+    ConfigError for tables that are not there, and for a table or schema that another superuser owns.
     """
     check_server(connection)
     names = {"owner": roles.owner, "source": roles.source, "writer": roles.writer}
     facts = _row(connection, "roles/names", names)
-    found = [_row(connection, "roles/table", {"oid": resolve(connection, table)}) for table in tables]
+    rows = [_row(connection, "roles/table", {"oid": resolve(connection, table)}) for table in tables]
     problems = [
         f"{row['name']} belongs to {row['owner']}, a superuser, whose rights {roles.owner} would get with it: "
         f"ALTER TABLE {row['name']} OWNER TO {facts['owner']}; or to a role that is no superuser"
-        for row in found
+        for row in rows
         if row.pop("owned_by_superuser") and row["owner"] != facts["owner"]
     ]
+    schema_owner = facts["schema_owner"]
+    if facts["schema_of_superuser"] and schema_owner != facts["owner"]:
+        problems.append(
+            f"schema compactory belongs to {schema_owner}, a superuser, whose rights {roles.owner} would need to adopt:"
+            f" name that superuser as owner, who then adopts (--owner {schema_owner})"
+        )
     if problems:
         raise ConfigError(problems)
     return grants(
         facts["database"],
-        [GrantedTable(**{**row, "sequences": tuple(row["sequences"])}) for row in found],
+        [GrantedTable(**{**row, "sequences": tuple(row["sequences"])}) for row in rows],
+        schema_owner=schema_owner,
         **{part: Grantee(name=name, sql=facts[part]) for part, name in names.items()},
     )
 

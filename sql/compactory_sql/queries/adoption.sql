@@ -49,9 +49,11 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, n.nspname
 -- name: adoption/rights
 -- The rights of the adopting role that are needed: to alter the table, to create a function beside ours and to use
 -- ours. The owner of ours reads the table when it is truncated. Without the schema he will own it.
-SELECT current_user::text AS role,
+SELECT quote_ident(current_user) AS role,
        pg_has_role(c.relowner, 'USAGE') AS owns_table, c.relowner::regrole::text AS table_owner,
+       (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner) AS table_of_superuser,
        coalesce(pg_has_role(n.nspowner, 'USAGE'), true) AS owns_schema, n.nspowner::regrole::text AS schema_owner,
+       (SELECT rolsuper FROM pg_roles WHERE oid = n.nspowner) AS schema_of_superuser,
        coalesce(has_table_privilege(n.nspowner, c.oid, 'SELECT')
                 AND has_schema_privilege(n.nspowner, c.relnamespace, 'USAGE'), true) AS schema_owner_reads
   FROM pg_class AS c LEFT JOIN pg_namespace AS n ON n.nspname = 'compactory'

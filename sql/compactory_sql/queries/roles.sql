@@ -1,7 +1,10 @@
 -- name: roles/names
--- The database and the roles, quoted where needed.
+-- The database and the roles, quoted where needed, and the owner of schema compactory, once it is there.
 SELECT quote_ident(current_database()) AS database,
-       quote_ident(%(owner)s) AS owner, quote_ident(%(source)s) AS source, quote_ident(%(writer)s) AS writer;
+       quote_ident(%(owner)s) AS owner, quote_ident(%(source)s) AS source, quote_ident(%(writer)s) AS writer,
+       quote_ident(r.rolname) AS schema_owner, coalesce(r.rolsuper, false) AS schema_of_superuser
+  FROM (SELECT) AS one
+  LEFT JOIN (pg_namespace AS n JOIN pg_roles AS r ON r.oid = n.nspowner) ON n.nspname = 'compactory';
 
 -- name: roles/table
 -- A table as its grants name it. Sequences of serial columns need a right of their own, those of identities none.
