@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.naming import made_name, quoted
 from compactory_sql.step import Phase, Step
-from compactory_sql.table import Column, Index, Member, Table
+from compactory_sql.table import Index, Member, Table
 
-__all__ = ["index_steps", "spans_partitions"]
+__all__ = ["active_predicates", "index_steps", "spans_partitions"]
 
 # Predicates, as the server spells them, of indexes that hold all active rows; ours has the first. NULL is active.
 _ACTIVE = ("(%s IS NOT FALSE)",)
@@ -46,6 +46,7 @@ class _Wanted:
 
 def index_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
     """The missing indexes: the cursor of adopted tables, the connector's own order, one active row a key."""
+    active = table.columns[adoption.active] if adoption.active is not None else None
     xid = _Wanted(suffix="compactory_xid", purpose="finding what changed", columns=(XID_COLUMN,))
     order = _Wanted(suffix="compactory_order", purpose="reading in order", columns=(adoption.timestamp, adoption.id))
     key = _Wanted(
@@ -53,7 +54,7 @@ def index_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
         purpose="one active row a key" if adoption.active else "one row a key",
         columns=adoption.key,
         unique=True,
-        predicates=_predicates(table.columns[adoption.active]) if adoption.active is not None else (),
+        predicates=() if active is None else active_predicates(active.sql, not_null=active.not_null),
     )
     builder = _Builder(table, adoption)
     for wanted in (xid, order, key):
@@ -145,8 +146,9 @@ class _Builder:
         return f"CREATE {unique}{kind} {quoted(wanted.name(member))} ON {target} ({columns}){where}"
 
 
-def _predicates(active: Column) -> tuple[str, ...]:
-    return tuple(form % active.sql for form in (_ACTIVE_NOT_NULL if active.not_null else _ACTIVE))
+def active_predicates(column: str, *, not_null: bool) -> tuple[str, ...]:
+    """Return the predicates of indexes that hold every row whose column is not false. The name is quoted as needed."""
+    return tuple(form % column for form in (_ACTIVE_NOT_NULL if not_null else _ACTIVE))
 
 
 def _lacking(wanted: _Wanted, member: Member) -> str:

@@ -9,21 +9,23 @@ SELECT c.oid::int8, n.nspname::text AS schema, c.relname::text AS name, c.relkin
  ORDER BY 2, 3;
 
 -- name: catalog/table
--- The columns of a table's primary key in the key's order, and its indexes on plain columns that cover every row. No
--- index of a table is about the rows of its inheritance children: several rows may share what is unique in each.
+-- The columns of a table's primary key in the key's order, and its indexes on plain columns, each with the condition of
+-- its rows or NULL where it covers every row. No index of a table is about the rows of its inheritance children: several
+-- rows may share what is unique in each.
 WITH index AS (
     SELECT i.indisprimary AND NOT parent AS indisprimary, i.indisunique AND NOT parent AS indisunique,
            (SELECT array_agg(a.attname::text ORDER BY k.place)
               FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
               JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-             WHERE k.place <= i.indnkeyatts) AS columns
+             WHERE k.place <= i.indnkeyatts) AS columns,
+           pg_get_expr(i.indpred, i.indrelid) AS predicate
       FROM pg_index i,
            LATERAL (SELECT EXISTS (SELECT FROM pg_inherits WHERE inhparent = i.indrelid)
                            AND NOT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = i.indrelid)) AS p (parent)
-     WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+     WHERE i.indrelid = %(oid)s AND i.indisvalid AND i.indexprs IS NULL
 )
 SELECT coalesce((SELECT columns FROM index WHERE indisprimary), '{}'),
-       coalesce((SELECT jsonb_agg(jsonb_build_array(columns, indisunique)) FROM index), '[]')
+       coalesce((SELECT jsonb_agg(jsonb_build_array(columns, indisunique, predicate)) FROM index), '[]')
   FROM pg_class c
  WHERE c.oid = %(oid)s;
 

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
+from compactory_connectors.database import Adoption, adopt
 from compactory_connectors.source.plan.planning import find_plans, plan_tables
 from compactory_connectors.source.plan.table_plan import Reading, TablePlan
 from compactory_connectors.source.postgres.server import Server
@@ -155,6 +156,33 @@ def test_warnings_of_what_will_hurt(sql: psycopg.Connection, planner: Planner) -
     (plan,) = planner.plans("timestamp", timestamp__delay__interval__ms="5")
     assert "timestamp.delay.interval.ms has no effect" in plan.warnings[0]
     assert config(settings(planner.url, "incrementing", timestamp__delay__interval__ms="5")).notes
+
+
+def test_an_index_of_active_rows_keeps_keys_apart_where_others_make_tombstones(
+    sql: psycopg.Connection, planner: Planner
+) -> None:
+    """Adoption with an active column builds it. A tombstone of an inactive row never removes a living row's record."""
+    sql.execute(f'CREATE TABLE "T" {TABLE[:-1]}, sku text NOT NULL, "Live" bool NOT NULL DEFAULT true)')
+    adopt(sql, Adoption(table='"T"', key=("sku",), active="Live", timestamp="changed"))
+    by_sku = {
+        "table__whitelist": "T",
+        "transforms__key__fields": "sku",
+        "transforms__id__field": "sku",
+        "compactory__soft__delete__column": "Live",
+    }
+
+    def doubts(**changes: Any) -> list[str]:
+        (plan,) = planner.plans(**by_sku | changes)
+        return [text for text in plan.warnings if "unique" in text]
+
+    assert doubts() == []
+    others = "(sku) are unique among rows where Live is not false; an inactive row may overwrite the active one"
+    for changes in ({"compactory__soft__delete__mode": "value"}, {"compactory__soft__delete__column": None}):
+        (doubt,) = doubts(**changes)
+        assert others in doubt
+        assert "compactory.soft.delete.column=Live" in doubt
+    sql.execute('DROP INDEX "T_compactory_key"; CREATE UNIQUE INDEX ON "T" (sku) WHERE id > 5')
+    assert "(sku) are not unique by any index" in doubts()[0]
 
 
 def test_partitions_that_are_polled_one_by_one(sql: psycopg.Connection, planner: Planner) -> None:

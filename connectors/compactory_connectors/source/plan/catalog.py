@@ -26,10 +26,14 @@ _REFUSAL = (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY, Diagnosti
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One valid index on plain columns that covers every row."""
+    """One valid index on plain columns.
+
+    ``predicate``: the condition of its rows, as the server spells it; None: it covers every row.
+    """
 
     columns: tuple[str, ...]
     unique: bool
+    predicate: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +93,7 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
         columns=tuple(column for column in columns if column not in stamp),
         primary_key=tuple(primary_key),
         stamped=bool(stamp),
-        indexes=tuple(Index(tuple(names), unique) for names, unique in indexes),
+        indexes=tuple(Index(tuple(names), unique, predicate) for names, unique, predicate in indexes),
         partition=relation.partition,
     )
 

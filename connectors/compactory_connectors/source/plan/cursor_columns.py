@@ -154,7 +154,7 @@ def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: 
     """The cost of a missing index. A coalesced timestamp can't use plain indexes."""
     if table.kind not in "rpm" or reading is Reading.WHOLE:
         return
-    leading = {index.columns[0] for index in table.indexes if index.columns}
+    leading = {index.columns[0] for index in table.indexes if index.columns and index.predicate is None}
     if len(timestamps) > 1:  # only an index on the expression helps, and it is not looked for
         return
     wanted = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []

@@ -11,12 +11,13 @@ from compactory.errors import ConfigError
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.database import Inspection, inspect
 from compactory_connectors.database.postgres_errors import refusal
+from compactory_sql.indexes import active_predicates
 
-from ..config.connector import ConnectorConfig
+from ..config.connector import ConnectorConfig, SoftDelete
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
 from ..postgres.server import Server, statement
-from .catalog import Table, describe, describe_query, find_relations
+from .catalog import Index, Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
 from .key_parts import key_type
@@ -278,7 +279,7 @@ def _made(
         and rows.dated is None
         and not connector.suffix,
         sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
-        warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(table, rows), *_policy(connector, rows)),
+        warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(connector, table, rows), *_policy(connector, rows)),
         load_warnings=cursor.load_warnings,
     )
 
@@ -292,22 +293,38 @@ def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | 
     return instant_text(initial, zone=None if zoned else connector.columns.zone)
 
 
-def _key_warnings(table: Table, rows: RowPlan) -> Iterator[str]:
-    """Doubts about a key: rows that share one overwrite each other in the topic."""
+def _key_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
+    """Yield doubts about a key: rows that share one overwrite each other in the topic."""
     if table.kind in "rp" and not table.primary_key:
         yield f"table {table}: has no primary key"
     if table.kind not in "rpm" or not rows.key_columns:
         return
     key = set(rows.key_columns)
-    unique = [set(index.columns) for index in table.indexes if index.unique]
-    if table.primary_key:
-        unique.append(set(table.primary_key))
-    if not any(columns <= key for columns in unique):
-        columns = ", ".join(rows.key_columns)
+    unique = [index for index in table.indexes if index.unique and set(index.columns) <= key]
+    if (set(table.primary_key) <= key and table.primary_key) or any(index.predicate is None for index in unique):
+        return
+    columns = ", ".join(rows.key_columns)
+    active = next(filter(None, (_active_column(table, index) for index in unique)), None)
+    if active is None:
         yield (
             f"table {table}: the key's columns ({columns}) are not unique by any index; rows that share a key overwrite"
             " each other in the topic"
         )
+    elif connector.soft_delete != SoftDelete(active, tombstone=True):  # no tombstone removes a living row's record
+        yield (
+            f"table {table}: the key's columns ({columns}) are unique among rows where {active} is not false; an"
+            f" inactive row may overwrite the active one in the topic: set compactory.soft.delete.column={active}, with"
+            " compactory.soft.delete.mode=tombstone"
+        )
+
+
+def _active_column(table: Table, index: Index) -> str | None:
+    """Return the column of whose rows the index holds all that are not false."""
+    for column in table.columns:
+        names = (column.name, '"' + column.name.replace('"', '""') + '"')  # the server quotes as needed
+        if any(index.predicate in active_predicates(name, not_null=column.not_null) for name in names):
+            return column.name
+    return None
 
 
 def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
