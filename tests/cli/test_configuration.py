@@ -247,6 +247,22 @@ def test_every_problem_is_told_at_once_with_its_place_and_the_nearest_name(folde
     ]
 
 
+def test_a_misspelt_address_of_kafka_is_told_beside_the_other_problems(folder: Path) -> None:
+    """Without bootstrap.servers too, and beside servers that are malformed."""
+    bootstrap = (
+        "compactory.toml: [kafka] Kafka property 'bootstrap.server': No such configuration property: "
+        "\"bootstrap.server\"; did you mean 'bootstrap.servers'?"
+    )
+    listen = "compactory.toml: [http] listen: must be HOST:PORT such as 127.0.0.1:8080, with a port up to 65535"
+    toml = '[kafka]\nbootstrap.server = "h:9092"\n[http]\nlisten = "8080"'
+    assert problems(toml) == [bootstrap, listen]
+    assert problems(toml, COMPACTORY_KAFKA="h:x") == [
+        "COMPACTORY_KAFKA: bootstrap.servers: 'h:x' has no port between 1 and 65535",
+        bootstrap,
+        listen,
+    ]
+
+
 @pytest.mark.parametrize(
     ("toml", "problem"),
     [

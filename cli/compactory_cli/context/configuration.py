@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
+from compactory.kafka.kafka_errors import property_problems
 from compactory.nearest import nearest
 from compactory.server_url import ServerUrl
 from compactory.storage.backend import Backend
@@ -204,6 +205,8 @@ def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, probl
     if servers is not None:
         given["bootstrap.servers"] = _Given(servers.value, f"{servers.origin}:")
     if given.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
+        found = property_problems({name: item.value for name, item in given.items()})
+        problems += [_with_origin(problem, given) for _, problem in found]
         return None
     try:
         return Kafka({name: item.value for name, item in given.items()})

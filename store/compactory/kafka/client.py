@@ -92,8 +92,8 @@ class Kafka:
     """
 
     def __init__(self, kafka: str | Mapping[str, Any]) -> None:
-        self._properties = normalise(kafka)
-        check(self._properties)
+        self._properties, problems = normalise(kafka)
+        check(self._properties, problems)
         self._admin = Admin(self._properties)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -199,12 +199,12 @@ def code_of(error: KafkaException) -> int:
     return int(error.args[0].code()) if error.args and isinstance(error.args[0], KafkaError) else 0
 
 
-def check(properties: Mapping[str, Any]) -> None:
-    """Check the properties by themselves and by the client library; raises ConfigError with all problems.
+def check(properties: Mapping[str, Any], known_problems: Iterable[str] = ()) -> None:
+    """Check the properties by themselves and by the client library.
 
-    Opens no connection, calls no callable of the user.
+    Raises ConfigError with ``known_problems`` and all others. Opens no connection, calls no callable of the user.
     """
-    problems = list(java_problems(properties))
+    problems = [*known_problems, *java_problems(properties)]
     java = {problem.partition(" ")[0] for problem in problems}
     left = {name: value for name, value in properties.items() if name not in java}
     plain = {name: value for name, value in left.items() if not callable(value) and name not in _KEPT}

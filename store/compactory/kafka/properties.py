@@ -54,10 +54,11 @@ topic.metadata.refresh.interval.ms transaction.timeout.ms transactional.id
 )
 
 
-def normalise(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
-    """Return client properties from a bootstrap string or a mapping; nested mappings are joined by dots.
+def normalise(kafka: str | Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return client properties from a bootstrap string or a mapping, and their problems.
 
-    Callables (``oauth_cb``, ``error_cb``, …) stay as they are. Raises ConfigError with every problem found.
+    Nested mappings are joined by dots. Callables (``oauth_cb``, ``error_cb``, …) stay as they are. Raises ConfigError
+    for what is neither text nor a mapping.
     """
     if not isinstance(kafka, str | Mapping):
         raise ConfigError(f"kafka must be host:port[,host:port…] or a mapping of properties, not {kafka!r}")
@@ -68,11 +69,9 @@ def normalise(kafka: str | Mapping[str, Any]) -> dict[str, Any]:
     servers = properties.get("bootstrap.servers", properties.pop("metadata.broker.list", None))
     if isinstance(servers, (list, tuple)):
         servers = ",".join(str(server) for server in servers)
-    properties["bootstrap.servers"] = servers
-    problems = [*_server_problems(servers), *_owned_problems(properties)]
-    if problems:
-        raise ConfigError(problems)
-    return properties
+    if servers is not None:
+        properties["bootstrap.servers"] = servers
+    return properties, [*_server_problems(servers), *_owned_problems(properties)]
 
 
 def flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
