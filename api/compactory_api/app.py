@@ -52,6 +52,7 @@ log = logging.getLogger("compactory.api")
 _HEADERS = frozenset(
     {b"authorization", b"cache-control", b"compactory-min-offset", b"host", b"if-none-match", b"prefer"}
 )
+_CLOSE = (b"connection", b"close")  # of a server that drains: a client's next request would meet its end
 _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 _NO_ROUTE = "none"
@@ -112,7 +113,7 @@ class Application:
                 status, route, answered = await self._route(scope, receive, send)
             elif scope["method"] not in _READING:
                 route = _LOOKUP
-                status = await self._write(target.name, key, scope, receive, send)
+                status, answer, body = await self._write(target.name, key, scope, receive)
             else:
                 route = _LOOKUP
                 query = scope["query_string"]
@@ -125,6 +126,8 @@ class Application:
             log.exception("a request failed")
             status, answer, body = _refusal(error)
         if answer is not None:
+            if self.health.stopping:
+                answer.append(_CLOSE)
             await send_whole(send, status, answer, body)
         self._timing.observe(route, status, (answered or perf_counter()) - began)
 
@@ -139,20 +142,24 @@ class Application:
             scope[GRANT].demand_read(directory)
         return (target if entries else None), key
 
-    async def _write(self, directory: str, key: bytes, scope: Any, receive: Any, send: Send) -> int:
-        """Answer a write of one entry; return the status. Raises the errors of `problem`'s table."""
+    async def _write(
+        self, directory: str, key: bytes, scope: Any, receive: Any
+    ) -> tuple[int, list[tuple[bytes, bytes]] | None, bytes]:
+        """Return status, headers and body of the answer to a write of one entry; no headers if nobody reads them.
+
+        Raises the errors of `problem`'s table.
+        """
         if scope["method"] not in _WRITING:
             raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
         kind = scope["method"].lower()
         try:
-            status, given, body = await self.writes.single(kind, directory, decode_segment(key), scope, receive)
-        except ClientDisconnect:
-            return 400  # in the middle of its body; nobody reads what is sent
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
+            status, text_headers, body = await self.writes.single(kind, directory, decode_segment(key), scope, receive)
+        except ClientDisconnect:  # in the middle of its body
+            return 400, None, b""
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in text_headers.items()]
         if status != 204:
             headers.append((b"content-length", b"%d" % len(body)))
-        await send_whole(send, status, headers, body)
-        return status
+        return status, headers, body
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
         """Let FastAPI answer; return the status, the route's template and when the answer began.
@@ -166,6 +173,8 @@ class Application:
             nonlocal status, answered
             if message["type"] == "http.response.start":
                 status, answered = message["status"], perf_counter()
+                if self.health.stopping:
+                    message = {**message, "headers": [*message["headers"], _CLOSE]}
             await send(message)
 
         if scope["method"] == "HEAD" and scope["path"].endswith(("/watch", "/changes")):

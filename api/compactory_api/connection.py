@@ -1,16 +1,20 @@
-"""One connection of the HTTP API: uvicorn's, with limits on the size and the duration of a request.
+"""One connection of the HTTP API: uvicorn's, with the limits on its client that uvicorn does not have.
 
-uvicorn with httptools has no such limits: a head may be endless, and a request may stay open for ever.
+uvicorn with httptools takes a head of any size, waits for a request for ever, and parses all requests that a client
+sends without reading the answers. Everything that an ASGI application can see is limited there instead.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from enum import IntEnum
 from itertools import count
+from math import inf
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
@@ -21,129 +25,178 @@ __all__ = ["Connection", "Send", "send_whole"]
 
 Send = Callable[[Any], Awaitable[None]]
 
+_SLICE = 1 << 10  # bytes that are parsed at once: so many requests may wait for one connection
 _CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so that a flood does not sort them each time
 
 
+class Stage(IntEnum):
+    """How far the request is here that the client sends."""
+
+    IDLE = 0  # nothing of it, or empty lines
+    HEAD = 1
+    BODY = 2
+
+
+_IDLE, _HEAD, _BODY = Stage
+
+
 class Connection(HttpToolsProtocol):
-    """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop."""
+    """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop.
+
+    Requests that come together are parsed a few at a time: the next ones when those before have their answers.
+    """
 
     _numbers = count()
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.number = next(self._numbers)  # of two that came in the same millisecond of the loop's clock
+        self.number = next(self._numbers)
+        self._stage = _IDLE
+        self._stage_since: float | None = None  # when `expire` first saw it
+        self._request_bytes = 0
+        self._head_bytes = 0  # since the request, or the last piece of its body: also chunk extensions and trailers
+        self._unparsed = b""  # received behind requests that wait, or behind a body that is not read yet
         self._refusal: Exception | None = None  # what a callback of the parser raised
-        self._asked_since: float | None = None  # when the next request was first waited for, or began; None: it is here
-        self._begun = False  # whether its first byte is here
-        self._in_body = False
-        self._arrived = 0  # bytes that came last
-        self._received = 0  # bytes of the request; of one that followed another at once without those beside it
-        self._unread_since: float | None = None  # since when the client has not read its answer
-
-    def expire(self, now: float) -> None:
-        """Close the connection if its client has taken too long. ``now`` is the event loop's time."""
-        since = self.waits_since()
-        if self._unread_since is not None and now - self._unread_since > limits.ANSWER_SECONDS:
-            self.transport.abort()
-        elif since is None:
-            return
-        elif self._begun and now - since > limits.REQUEST_SECONDS:
-            self._refuse(TooSlow(f"the request was not complete within {limits.REQUEST_SECONDS:g} s"))
-        elif now - since > limits.IDLE_SECONDS:
-            self.transport.close()
-
-    def waits_since(self) -> float | None:
-        """When the wait for the client's next bytes began; None while an answer is due or nothing is read."""
-        cycle: RequestResponseCycle | None = self.cycle
-        due = cycle is not None and not cycle.response_complete and not self._in_body
-        return None if due or self.flow.read_paused else self._asked_since
+        self._unread_bytes = 0  # of answers, when the client last read some
+        self._unread_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request. At the limit, close the connections that have been idle longest."""
         super().connection_made(transport)
-        self._asked_since = self.loop.time()
+        self.flow = _Flow(transport, self)
         if len(self.connections) > limits.MOST_CONNECTIONS:
             self._make_room()
 
     def _make_room(self) -> None:
         waiting = [
-            (since, other.number, other)
-            for other in self.connections
-            if isinstance(other, Connection) and other is not self and (since := other.waits_since()) is not None
+            connection
+            for connection in self.connections
+            if isinstance(connection, Connection) and connection is not self and connection.waits_for_client
         ]
-        for _, _, other in sorted(waiting)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
-            other.transport.abort()
-            self.connections.discard(other)
+        for connection in sorted(waiting, key=_age)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
+            connection.transport.abort()
+            self.connections.discard(connection)
         if len(self.connections) > limits.MOST_CONNECTIONS:
             self._refuse(TooManyConnections("every connection is at work; ask again, or another server"))
 
+    @property
+    def stage_since(self) -> float:
+        """The event loop's time when the request's stage was first noticed; infinite if not yet."""
+        return inf if self._stage_since is None else self._stage_since
+
+    @property
+    def waits_for_client(self) -> bool:
+        """True while the client has to send, False while an answer is due or reading is paused."""
+        cycle: RequestResponseCycle | None = self.cycle
+        answer_is_due = cycle is not None and not cycle.response_complete and self._stage is not _BODY
+        return not (answer_is_due or self.flow.read_paused)
+
+    def expire(self, now: float) -> None:
+        """Close the connection if its client has taken too long. ``now`` is the event loop's time; called often."""
+        if self._unread_bytes:
+            self._expire_answer(now)
+        if not self.waits_for_client:
+            return
+        if self._stage_since is None:
+            self._stage_since = now
+        waited = now - self._stage_since
+        if self._stage and waited > limits.REQUEST_SECONDS:
+            self._refuse(TooSlow(f"the request was not complete within {limits.REQUEST_SECONDS:g} s"))
+        elif waited > limits.IDLE_SECONDS:
+            self.transport.close()
+
+    def _expire_answer(self, now: float) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes < self._unread_bytes:
+            self._unread_bytes, self._unread_since = unread_bytes, now
+        elif now - self._unread_since > limits.ANSWER_SECONDS:
+            self.transport.abort()
+
     def data_received(self, data: bytes) -> None:
         """Parse the bytes, within the limits."""
-        self._arrived = len(data)
-        self._received += self._arrived
         self._unset_keepalive_if_required()
-        while data:
-            try:
-                self.parser.feed_data(data)
-            except HttpParserUpgrade as offer:
-                data = self._without_offer() + data[offer.args[0] :]
-                continue
-            except HttpParserError:
-                self.send_400_response("Invalid HTTP request received.")
-            break
-        head_is_large = self._received > limits.HEAD_BYTES and not self._in_body
-        if self._begun and (head_is_large or self._has_too_many_headers()):
+        if len(data) > _SLICE or self._unparsed:
+            self._unparsed += data
+            self.parse_on()
+        else:
+            self._parse(data)
+
+    def parse_on(self) -> None:
+        """Parse what was received, until a request waits for the answer to another one or a body is not read."""
+        data, start = memoryview(self._unparsed), 0
+        while start < len(data) and not (self.flow.read_paused or self.transport.is_closing()):
+            self._parse(data[start : start + _SLICE])
+            start += _SLICE
+        self._unparsed = bytes(data[start:])
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        size = len(data)
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except HttpParserUpgrade as offer:  # each round takes a header away, so it ends
+                    data = self._head_without_offer() + data[offer.args[0] :]
+        except HttpParserError:
+            self.send_400_response("the request is not HTTP/1.1")
+        else:
+            if self._stage:  # the request is not complete
+                self._limit(size)
+
+    def _limit(self, size: int) -> None:
+        """Count bytes of a request, with those of others that came in the same slice. Refuse what is too large."""
+        self._request_bytes += size
+        self._head_bytes += size
+        if self._head_bytes > limits.HEAD_BYTES or len(self.headers) > limits.HEADERS:
             self._refuse(_head_too_large())
-        elif self._received > limits.REQUEST_BYTES:
+        elif self._request_bytes > limits.REQUEST_BYTES:
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
 
-    def _should_upgrade(self) -> bool:
-        """Have the base class wait with a request that offers another protocol: its parser leaves the body out."""
-        return self.parser.get_method() != b"CONNECT"
+    def _head_without_offer(self) -> bytes:
+        """Return the head of a request that offers another protocol, without its offer, for a new parser.
 
-    def _without_offer(self) -> bytes:
-        """Return the head of a request without its offer, for a new parser: Java's HttpClient offers HTTP/2."""
+        The parser leaves out the body of such a request, and Java's HttpClient offers HTTP/2 with each one.
+        """
         head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = HttpRequestParser(self)
         return b"\r\n".join([*head, b"", b""])
 
+    def _should_upgrade(self) -> bool:
+        """Have the base class ignore the head of a request that offers another protocol; it is parsed again."""
+        return True
+
     def on_message_begin(self) -> None:
         """Begin to wait for the rest of a request."""
         super().on_message_begin()
-        self._begun = True
-        self._asked_since = self.loop.time()
+        self._stage, self._stage_since = _HEAD, None
 
     def on_headers_complete(self) -> None:
-        """Begin to answer, unless the head is too large. The answer of a server that drains closes the connection."""
-        most = self._received + self._arrived  # of earlier requests, too, if they came together
-        if self._has_too_many_headers() or (most > limits.HEAD_BYTES and self._head_bytes() > limits.HEAD_BYTES):
-            self._refusal = _head_too_large()
-            raise self._refusal
-        self._in_body = True
+        """Begin to answer, unless the head is too large or asks for a tunnel."""
+        if len(self.headers) > limits.HEADERS:
+            self._refuse_in_parser(_head_too_large())
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse_in_parser(BadRequest("CONNECT asks for a tunnel, and this server is no proxy"))
+        self._stage = _BODY
         super().on_headers_complete()
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and self.config.app.health.stopping:  # type: ignore[union-attr]
-            cycle.keep_alive = False
 
-    def _has_too_many_headers(self) -> bool:
-        return len(self.headers) > limits.HEADERS  # trailers after a body are among them
-
-    def _head_bytes(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._head_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
-        self._in_body = self._begun = False
-        self._received = 0
-        self._asked_since = None
+        self._stage, self._stage_since = _IDLE, None
+        self._request_bytes = self._head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless it has begun or this one is still coming."""
+        """Begin with the next request, or wait for it."""
         super().on_response_complete()
-        if self._asked_since is None and self.cycle.response_complete:
-            self._asked_since = self.loop.time()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection until a whole request has its answer: a client may end its side and still read.
@@ -151,24 +204,35 @@ class Connection(HttpToolsProtocol):
         A client that is gone looks the same. An answer that has begun may be a stream without end, so it ends.
         """
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_started or self._in_body:
+        if cycle is None or cycle.response_started or self._stage is _BODY:
             return False
         cycle.keep_alive = False
         return True
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop what is left of the connection."""
+        self._unparsed = b""
+        self._unread_bytes = 0
+        super().connection_lost(exc)
+
     def pause_writing(self) -> None:
         """Note that the client reads its answer too slowly."""
         super().pause_writing()
-        self._unread_since = self.loop.time()
+        self._unread_bytes, self._unread_since = self.transport.get_write_buffer_size(), self.loop.time()
 
     def resume_writing(self) -> None:
-        """Note that the client reads again."""
+        """Note that the client has read its answer."""
         super().resume_writing()
-        self._unread_since = None
+        self._unread_bytes = 0
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that the parser or one of its callbacks rejected."""
         self._refuse(self._refusal or BadRequest(msg))
+
+    def _refuse_in_parser(self, error: Exception) -> None:
+        """Raise the error in a callback of the parser, which gives an error of its own in its place."""
+        self._refusal = error
+        raise error
 
     def _refuse(self, error: Exception) -> None:
         """Answer the incoming request and close. If another answer has begun or is due, only close."""
@@ -176,14 +240,34 @@ class Connection(HttpToolsProtocol):
             return
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete:
-            answerable = not self._in_body
+            answerable = self._stage is not _BODY
         else:
-            answerable = self._in_body and not cycle.response_started and not self.pipeline
+            answerable = self._stage is _BODY and not cycle.response_started and not self.pipeline
             cycle.disconnected = True
             cycle.message_event.set()
         if answerable:
             self.transport.write(_answer(error))
         self.transport.close()
+
+
+class _Flow(FlowControl):
+    """uvicorn's control of a connection's flow. It reads on once nothing waits and what was received is parsed."""
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        if not self.read_paused or self._connection.pipeline or self._transport.is_closing():
+            return
+        self.read_paused = False
+        self._connection.parse_on()
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+
+def _age(connection: Connection) -> tuple[float, int]:
+    return connection.stage_since, connection.number
 
 
 async def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
@@ -208,7 +292,7 @@ async def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, byt
 
 
 def _is_plain(cycle: RequestResponseCycle) -> bool:
-    """Say whether an answer is sent at once, with its body, on a connection that stays open."""
+    """Return True if an answer is sent at once, with its body, on a connection that stays open."""
     return (
         cycle.keep_alive
         and cycle.scope["method"] != "HEAD"
