@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from compactory.codec.encoding import difference, reason
 from compactory.errors import WriteRefused
 from compactory_connectors.retry import Retry
 
@@ -21,6 +22,8 @@ __all__ = ["Handler", "OnFailure", "PayloadType"]
 OnFailure = Literal["wait", "skip"]
 """How later jobs of a group go on when one fails: they wait until it has succeeded or is gone, or they run."""
 
+_LOSSES: Final = "left out by exclude=True, masked as SecretStr, or not what JSON has: NaN and infinities"
+"""Why a model's JSON may lack a part of it."""
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # as JSON has it
 
@@ -37,32 +40,59 @@ class PayloadType:
         self._write = self._adapter.serializer.to_json
 
     def encode(self, payload: Any) -> str:
-        """The payload as JSON. Raises WriteRefused where it does not fit; no text shows a value."""
+        """Return the payload as JSON. Raises WriteRefused where it does not fit; no text shows a value.
+
+        Models are written by alias and without computed fields, as they are read. The handler must get what was given,
+        so the text is read back; where any JSON is taken, only NaN, infinities and secrets are looked for.
+        """
         try:
             checked = self._check(payload)
-            text = self._write(checked).decode()
-            if "null" in text:  # pydantic writes NaN and infinities so
-                self._read(text)
-                if self._is_any and to_json(checked, inf_nan_mode="constants").decode() != text:
-                    raise ValueError("NaN or an infinity")
+            text = self._write(checked, by_alias=True, round_trip=True).decode()
+            problem = _loss(checked, text) if self._is_any else self._difference(checked, text)
         except ValidationError as error:
             raise self._refused(error) from None
         except ValueError as error:  # a value that pydantic can't write as JSON
             raise WriteRefused(f"payload of job {self._type!r} is no JSON: {type(error).__name__}") from None
-        if "u0000" in text and _NUL.search(text):
-            raise WriteRefused(f"payload of job {self._type!r} has the character NUL, which Postgres can't hold")
+        if problem is None and "u0000" in text and _NUL.search(text):
+            problem = "has the character NUL, which Postgres can't hold"
+        if problem is not None:
+            raise WriteRefused(f"payload of job {self._type!r} {problem}")
         return text
 
     def decode(self, text: str) -> Any:
-        """The payload as the handler gets it. Raises WriteRefused where it does not fit; no text shows a value."""
+        """Return the payload as the handler gets it. Raises WriteRefused where it does not fit."""
         try:
             return self._read(text)
         except ValidationError as error:
             raise self._refused(error) from None
 
+    def _difference(self, checked: Any, text: str) -> str | None:
+        """Return the problem of a text that does not read back as the payload. Raises ValidationError."""
+        path = difference(checked, self._read(text))
+        return None if path is None else f"would be read as something else: {path or 'all of it'} ({_LOSSES})"
+
     def _refused(self, error: ValidationError) -> WriteRefused:
-        where = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['type']}" for e in error.errors())
-        return WriteRefused(f"payload of job {self._type!r} does not fit: {where}")
+        return WriteRefused(f"payload of job {self._type!r} does not fit: {reason(error)}")
+
+
+def _loss(payload: Any, text: str) -> str | None:
+    """Return the problem of a text that lacks a part of the payload, for handlers that take any JSON."""
+    if "null" in text:  # pydantic writes NaN and infinities so
+        constants = to_json(payload, by_alias=True, round_trip=True, inf_nan_mode="constants")
+        if constants.decode() != text:
+            return "is no JSON: it has NaN or an infinity"
+    if "****" in text and _has_secret(payload):
+        return f"has a secret that would be masked ({_LOSSES})"
+    return None
+
+
+def _has_secret(value: Any) -> bool:
+    """Return True if there is a SecretStr or SecretBytes in the value, in a mapping, a sequence or a model."""
+    if isinstance(value, Mapping):
+        return any(map(_has_secret, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_secret, value))
+    return hasattr(value, "get_secret_value") or (hasattr(type(value), "model_fields") and _has_secret(vars(value)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import orjson
 
+from compactory.codec.encoding import difference, reason
 from compactory.errors import CompactoryError, ConfigError, WriteRefused
 
 __all__ = ["Encoder", "encoder_of"]
@@ -21,7 +23,7 @@ def encoder_of(topic: str, given: Any) -> Encoder:
     Raises ConfigError for anything else, and for a JSON Schema where the package jsonschema is missing.
     """
     if isinstance(given, type) and hasattr(given, "model_validate"):
-        return _refusing(lambda _topic, value: cast("Any", given).model_validate(value).model_dump_json().encode())
+        return _refusing(_model(given))
     if isinstance(given, Mapping):
         return _refusing(_json_schema(topic, given))
     if _is_serializer(given):
@@ -49,12 +51,26 @@ def _refusing(encode: Encoder) -> Encoder:
 
 
 def _reason(error: Exception) -> str:
-    """Where a payload does not fit, and why. The libraries' own texts show the value."""
-    errors: Any = getattr(error, "errors", None)  # pydantic
-    if callable(errors):
-        return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in cast("Any", errors)())
+    """Return where a payload does not fit, and why. The libraries' own texts show the value."""
     path, rule = getattr(error, "json_path", None), getattr(error, "validator", None)  # jsonschema
-    return f"{path}: {rule}" if path is not None else type(error).__name__
+    return f"{path}: {rule}" if path is not None else reason(error)
+
+
+def _model(model: Any) -> Encoder:
+    """Return an encoder that writes by alias, as readers validate, and reads back what it has written."""
+
+    def encode(topic: str, value: Any) -> bytes:
+        checked = model.model_validate(value)
+        data: bytes = checked.model_dump_json(by_alias=True).encode()
+        path = difference(checked, model.model_validate_json(data))
+        if path is not None:
+            raise WriteRefused(
+                f"payload for topic {topic!r} would be read as something else: {path or 'all of it'} (left out by"
+                " exclude=True, masked as SecretStr, or not what JSON has: NaN and infinities)"
+            )
+        return data
+
+    return encode
 
 
 def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
@@ -69,7 +85,11 @@ def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
 
     def encode(_topic: str, value: Any) -> bytes:
         validator.validate(value)
-        return orjson.dumps(value)
+        data = orjson.dumps(value)
+        validator.validate(orjson.loads(data))
+        if b"null" in data:  # orjson writes NaN and infinities so
+            json.dumps(value, allow_nan=False, default=str)
+        return data
 
     return encode
 

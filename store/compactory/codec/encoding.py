@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from compactory.directory import Directory, Envelope
 from compactory.errors import ConfigError, DecodeError, WriteRefused
 from compactory.records import Entry
 
-__all__ = ["Encoding", "encoded", "json_bytes"]
+__all__ = ["Encoding", "difference", "encoded", "json_bytes", "reason"]
 
 T = TypeVar("T")
 
@@ -56,15 +56,16 @@ class Encoding(Generic[T]):
             back = self._decode(Entry(key, data, self._directory.topic, -1, -1, -1) if self._entries else data)
             if self._parses:
                 self._check_fields(name, data)
-            differs = self._own and type(value).__eq__ is not object.__eq__ and back != value
+            differing = difference(value, back) if self._own else None
         except DecodeError as error:
             raise WriteRefused(f"{key!r}: {error}") from error
         except Exception as error:
-            raise WriteRefused(f"{key!r}: the directory's decode refuses the value: {type(error).__name__}") from error
-        if differs:
+            raise WriteRefused(f"{key!r}: the directory's decode refuses the value: {reason(error)}") from error
+        if differing is not None:
             raise WriteRefused(
-                f"{key!r}: the value would read back as something else (JSON has no tuples, dates or NaN); give what"
-                " JSON has, or an encode= and a decode that agree"
+                f"{key!r}: {differing or 'the value'} would read back as something else (JSON has no tuples, dates or"
+                " NaN, and a model may leave out or mask fields); give what JSON has, or an encode= and a decode that"
+                " agree"
             )
         return name, data
 
@@ -99,6 +100,11 @@ def _inverse(directory: Directory[Any]) -> Callable[[Any], bytes]:
         return _typed(decode, bytes if decode is bytes else str.encode)
     if decode is dict or hasattr(decode, "model_dump_json"):
         return _typed(decode, _json)
+    if hasattr(decode, "__pydantic_validator__"):  # a dataclass of pydantic
+        from pydantic import TypeAdapter
+
+        adapter = TypeAdapter(decode)
+        return _typed(decode, lambda value: adapter.dump_json(value, by_alias=True))
     if is_json_type(decode):
         checked = isinstance(decode, type) and not hasattr(decode, "__total__")  # others by reading them back
         return _typed(decode, msgspec.json.encode) if checked else msgspec.json.encode
@@ -125,6 +131,50 @@ def _json(value: Any) -> bytes:
     if is_json_type(type(value)):
         return msgspec.json.encode(value)
     return json_bytes(value)
+
+
+def difference(value: Any, back: Any) -> str | None:
+    """Return the path of the first part that is not the same in a value that was read back; None where all is.
+
+    The path is empty where it is the value itself. Models are compared by their fields: private attributes are never
+    written. NaN is the same as NaN. Parts of a class without ``__eq__`` count as the same.
+    """
+    kind: Any = type(value)
+    if back == value or kind.__eq__ is object.__eq__ or (value != value and back != back):
+        return None
+    shape, parts = _parts(value)
+    shape_back, parts_back = _parts(back)
+    if shape is not shape_back or parts.keys() != parts_back.keys():
+        return ""
+    for name, part in parts.items():
+        path = difference(part, parts_back[name])
+        if path is not None:
+            return ".".join(filter(None, (str(name), path)))
+    return None
+
+
+def _parts(value: Any) -> tuple[object, Mapping[Any, Any]]:
+    """Return the kind of a model, mapping, list or tuple, and its fields or items; all else is a kind of its own."""
+    if hasattr(type(value), "model_fields"):
+        fields = {name: value.__dict__.get(name) for name in type(value).model_fields}
+        return "model", fields | (value.model_extra or {})
+    if isinstance(value, Mapping):
+        return Mapping, value
+    for kind in (list, tuple):
+        if isinstance(value, kind):
+            return kind, dict(enumerate(value))
+    return object(), {}
+
+
+def reason(error: Exception) -> str:
+    """Return why a value does not fit, without the value: pydantic's own texts show it.
+
+    It names the fields and rules of an error of pydantic; of any other error it is the class.
+    """
+    errors: Any = getattr(error, "errors", None)
+    if not callable(errors):
+        return type(error).__name__
+    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in errors())
 
 
 def json_bytes(value: Any) -> bytes:
