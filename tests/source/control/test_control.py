@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -19,6 +20,7 @@ from compactory_connectors.source.publish.target_state import read_target_state,
 from compactory_connectors.source.run import source
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.source.run.worker import SourceWorker
+from compactory_connectors.topics.publisher import Publisher
 from tests.source.conftest import Bench, paused_within_a_load
 from tests.source.workload import wait_until
 
@@ -145,6 +147,28 @@ def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(
     assert snapshots_held(bench) == 0
     running.source.control.resume()
     assert len(bench.wait_for_records(3000)) == 3000, "nothing is sent twice"
+
+
+def test_a_pause_that_is_taken_back_within_a_page_leaves_a_stored_target(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish = Publisher.publish
+
+    def paused_and_resumed(publisher: Publisher, *arguments: Any) -> None:
+        running.source.control.pause()
+        running.source.control.resume()
+        publish(publisher, *arguments)
+        monkeypatch.setattr(Publisher, "publish", publish)
+
+    running = bench.start()
+    running.wait_for(SourceState.RUNNING)
+    monkeypatch.setattr(Publisher, "publish", paused_and_resumed)
+    bench.add("T1")
+    bench.wait_for_records(1)
+    wait_until(lambda: running.source.status().target_state_stored, 10, "the stored target")
+    assert running.source.status().target_state.target is Target.RUNNING
+    bench.add("T2")
+    assert len(bench.wait_for_records(2)) == 2
 
 
 def test_a_source_that_waits_for_postgres_can_be_paused(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from compactory.errors import LeaseLost
 from compactory.records import Partition
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.database import install
-from compactory_connectors.source.control.status import SourceState
+from compactory_connectors.source.control.status import LeaseStatus, SourceState
 from compactory_connectors.source.leadership.claim import TTL
 from compactory_connectors.source.leadership.lease import Lease, LeaseTaken, LeaseUnsure
 from compactory_connectors.source.run import source
@@ -337,6 +337,22 @@ def test_without_transactions_nothing_is_sent_while_somebody_else_may_have_the_l
         with pytest.raises(LeaseUnsure, match=r"compactory\.transactions=off"):
             wait_until(lease.check, TTL + 5, "a lease that is unsure")
     wait_until(lambda: not _refuses(lease), what="a renewal")
+    lease.close()
+
+
+def test_an_error_that_nobody_foresaw_does_not_end_the_renewals(leases: Bench) -> None:
+    """Guarantee 11: the holder keeps its lease."""
+    renewals: list[LeaseStatus] = []
+
+    def show(status: LeaseStatus) -> None:
+        renewals.append(status)
+        if len(renewals) == 2:
+            raise RuntimeError
+
+    lease = Lease(leases.connector(), show)
+    lease.take()
+    wait_until(lambda: len(renewals) >= 4, 10, "renewals after an error")
+    assert lease.held
     lease.close()
 
 

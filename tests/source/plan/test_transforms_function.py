@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -84,6 +85,14 @@ def test_values_may_be_anything_where_json_has_no_schema(monkeypatch: pytest.Mon
     )
     assert record[:2] == (b"7", expected)
     assert written(monkeypatch, lambda record: record.with_value([1, "x"])) == (b"7", b'[1,"x"]', "t", [])
+
+
+@pytest.mark.parametrize("number", ["NaN", "-sNaN", "Infinity", "-Infinity"])
+def test_decimals_that_are_no_numbers_are_quoted(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
+    """As floats are, whatever field has them: JSON has no such number."""
+    record = written(monkeypatch, lambda record: record.with_value({"free": Decimal(number)}))
+    assert record is not None
+    assert json.loads(record[1] or b"", parse_constant=pytest.fail) == {"free": number.removeprefix("-s")}
 
 
 def test_no_value_is_a_tombstone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,16 @@ def test_rows_to_send_again_wait_for_a_lock_to_end(bench: Bench) -> None:
     bench.wait_for_records(2)
 
 
+def test_rows_to_send_again_wait_for_a_topic_that_refuses_them(bench: Bench) -> None:
+    bench.add("T1")
+    running = bench.start()
+    bench.wait_for_records(1)
+    with refusing(bench, bench.topic):
+        running.source.control.resend(TABLE, [b"1"])
+        wait_for(running, SourceState.FAILED)
+    bench.wait_for_records(2)
+
+
 @pytest.mark.usefixtures("own_kafka")  # the topic of heartbeats belongs to all sources of a Kafka
 def test_heartbeats_that_kafka_refuses_hold_no_table_up(bench: Bench) -> None:
     """Guarantee 12: the session goes on."""

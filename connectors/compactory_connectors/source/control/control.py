@@ -108,9 +108,9 @@ class Control:
 
     @property
     def interrupts(self) -> bool:
-        """Whether the session that runs must end: for a pause, or for a restart of the connector."""
+        """True if the session that runs must end: for a pause, a restart, or a target that is to be stored."""
         with self._lock:
-            return self._all or self._target_state.paused
+            return self._all or self._ordered is not None or self._target_state.paused
 
     def pause(self) -> None:
         """Stop publishing, also after a restart of the process, until :meth:`resume`."""

@@ -70,7 +70,8 @@ class RowClaim:
             if claimed is not None:
                 return self._status(held=True, epoch=claimed["epoch"])
             other = self._row("lease/look") or other
-        assert other is not None  # a claim fails where another's row is in its way
+        if other is None:  # another's row was in the way, and has gone since
+            return self._status(held=False, holder="one that has ended meanwhile")
         return self._status(held=False, holder=other["words"], epoch=other["epoch"])
 
     def release(self) -> None:

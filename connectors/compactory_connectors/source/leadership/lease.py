@@ -135,7 +135,7 @@ class Lease:
             self._disconnect()
 
     def _keep(self) -> None:
-        """Renew the lease until it is closed; the source's thread takes part as it likes."""
+        """Renew the lease until it is closed. The source's thread may renew it too. No error ends this thread."""
         while not self._closing.wait(_BEAT):
             with self._lock:
                 if self._held:
@@ -144,7 +144,7 @@ class Lease:
     def _beat(self) -> None:
         try:
             status = self._ask()
-        except (psycopg.Error, CompactoryError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next renewal may succeed
             if not self._failing:
                 self._log.warning("lease not renewed", error=" ".join(str(error).split()))
             self._failing = True

@@ -21,7 +21,7 @@ from compactory_connectors.connect.record.row_value import Row, value_reader
 from compactory_connectors.connect.record.schema import DECIMAL
 from compactory_connectors.connect.transforms.function import FunctionTransform, SourceRecord
 
-__all__ = ["compile_call"]
+__all__ = ["class_and_place", "compile_call"]
 
 
 def compile_call(
@@ -52,14 +52,14 @@ def _called(transform: FunctionTransform, record: SourceRecord) -> SourceRecord 
     try:
         after: object = transform.function(record)
     except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
-        raise RowError(f"compactory.transform: {transform.name} raised {_described(error)}") from None
+        raise RowError(f"compactory.transform: {transform.name} raised {class_and_place(error)}") from None
     if not isinstance(after, SourceRecord | None):
         raise RowError(f"compactory.transform: {transform.name} must return the record, or None to drop it")
     return after
 
 
-def _described(error: Exception) -> str:
-    """The kind of exception and where it came from; its text may hold values."""
+def class_and_place(error: Exception) -> str:
+    """Return the class of an exception and where it was raised. Its text may hold values and is left out."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} (in {frame.name}, line {frame.lineno})"
 
@@ -120,6 +120,8 @@ def _json(value: Any) -> bytes:
         return b"true" if value else b"false"
     if isinstance(value, str):
         return json_string(value)
+    if isinstance(value, Decimal) and not value.is_finite():
+        return json_string("NaN" if value.is_nan() else str(value))  # quoted, as NaN and infinities of floats are
     if isinstance(value, int | Decimal):
         return str(value).encode()
     if isinstance(value, float):

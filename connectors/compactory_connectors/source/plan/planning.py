@@ -20,6 +20,7 @@ from ..postgres.server import Server, statement
 from .catalog import Index, Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
+from .function_call import class_and_place
 from .key_parts import key_type
 from .row_order import instant_text
 from .table_plan import Reading, TablePlan
@@ -92,6 +93,8 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
                 if server.connection.closed:
                     raise
                 unfit.append((str(relation), (f"table {relation}: {refusal(error)}",)))
+            except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
+                unfit.append((str(relation), (f"table {relation}: unexpected error: {class_and_place(error)}",)))
             else:
                 plans += [plan] if plan is not None else []
     warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))

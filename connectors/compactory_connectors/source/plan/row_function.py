@@ -8,17 +8,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from compactory.errors import CompactoryError
 from compactory_connectors.connect.converters import Converter, Half, Render, SimpleHeaderConverter
 from compactory_connectors.connect.record.record import Node, Record, RowError
 from compactory_connectors.connect.record.row_value import Row, null_test
 from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, Leaf
 from compactory_connectors.topics.producer_record import Headers, ProducerRecord
 
-from .function_call import compile_call
+from .function_call import class_and_place, compile_call
 
 __all__ = ["Row", "RowCompiler", "RowFunctions"]
+
+_PASSED_ON = (RowError, CompactoryError, MemoryError)
+"""Errors of a row, and errors that no single row causes."""
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +118,28 @@ class RowCompiler:
         null, other = self.compile(fork.null, usual=False), self.compile(fork.other, usual=usual)
         is_null = null_test(fork.cell, self._positions)
         return RowFunctions(
-            record=lambda raw: null.record(raw) if is_null(raw) else other.record(raw),
-            key=lambda raw: null.key(raw) if is_null(raw) else other.key(raw),
-            deletion=lambda raw: null.deletion(raw) if is_null(raw) else other.deletion(raw),
+            record=_contained(lambda raw: null.record(raw) if is_null(raw) else other.record(raw)),
+            key=_contained(lambda raw: null.key(raw) if is_null(raw) else other.key(raw)),
+            deletion=_contained(lambda raw: null.deletion(raw) if is_null(raw) else other.deletion(raw)),
         )
+
+
+def _contained(function: Callable[[Row], _Result]) -> Callable[[Row], _Result]:
+    """Return the function with any exception that a row causes raised as its RowError."""
+
+    def call(raw: Row) -> _Result:
+        try:
+            return function(raw)
+        except _PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - a row may fail in ways that nobody foresaw
+            raise _row_error(error) from None
+
+    return call
+
+
+def _row_error(error: Exception) -> RowError:
+    return RowError(f"it can't be converted: {class_and_place(error)}")
 
 
 def _nothing(raw: Row) -> None:
@@ -138,7 +162,7 @@ def _written(
 ) -> RowFunctions:
     """The functions of a leaf; its plainest form is the way of nearly every row, so it does nothing else."""
     if headers is None and call is None:
-        return RowFunctions(lambda raw: (key(raw), value(raw)), key, lambda raw: (key(raw), None))
+        return RowFunctions(_plain(key, value), _contained(key), _contained(lambda raw: (key(raw), None)))
     values = call or (lambda raw: (value(raw),))
     topic, made = _topic(record), headers
 
@@ -149,7 +173,24 @@ def _written(
         found = values(raw)
         return None if found is None else (key(raw), found[0], *behind(raw))
 
-    return RowFunctions(written, key, lambda raw: cast("ProducerRecord", (key(raw), None, *behind(raw))))
+    def deletion(raw: Row) -> ProducerRecord:
+        return cast("ProducerRecord", (key(raw), None, *behind(raw)))
+
+    return RowFunctions(_contained(written), _contained(key), _contained(deletion))
+
+
+def _plain(key: Render, value: Render) -> Callable[[Row], ProducerRecord]:
+    """Return what :func:`_contained` would make, with one call less for nearly every row."""
+
+    def record(raw: Row) -> ProducerRecord:
+        try:
+            return key(raw), value(raw)
+        except _PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_contained`
+            raise _row_error(error) from None
+
+    return record
 
 
 def _now() -> int:

@@ -155,4 +155,4 @@ def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
 
 
 def _text(raw: bytes | None) -> str:
-    return "NULL" if raw is None else raw.decode()
+    return "NULL" if raw is None else raw.decode(errors="replace")

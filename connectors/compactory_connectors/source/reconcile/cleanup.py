@@ -70,11 +70,16 @@ class TopicCleanup:
             self._due = time.monotonic() + self.interval * _SOON
 
     @property
+    def sweepable(self) -> bool:
+        """True if the table's keys are all that may be in the topic. A view may lack rows that were sent."""
+        return self.reader.plan.sweeps or self.reader.plan.sweeps_always
+
+    @property
     def wake_at(self) -> float:
         """When there is something to do, by the monotonic clock."""
         if self._running is not None:
             return 0.0
-        if not self._sweepable:
+        if not self.sweepable:
             return float("inf")
         return min(self._due, self._not_before) if self.pending else self._due
 
@@ -83,7 +88,7 @@ class TopicCleanup:
         """Whether a sweep goes on, or is needed and not held."""
         offset = self.reader.offset
         wanted = offset.sweep and offset.seen_snapshot is not None and not self.approval.active
-        return self._running is not None or (wanted and self._sweepable)
+        return self._running is not None or (wanted and self.sweepable)
 
     def begin(self) -> None:
         """A poll begins."""
@@ -147,11 +152,6 @@ class TopicCleanup:
             self._running.close()
             self._running = None
         self.sweeper.forget()
-
-    @property
-    def _sweepable(self) -> bool:
-        """Whether its keys are all that may be in the topic; of a view, rows may be missing that were sent."""
-        return self.reader.plan.sweeps or self.reader.plan.sweeps_always
 
     @property
     def _name(self) -> str:

@@ -27,6 +27,7 @@ from ..control.control import Control, Stop
 from ..control.removal import RemovalHeld
 from ..control.status import StatusBoard
 from ..leadership.lease import LeaseUnsure
+from ..plan.function_call import class_and_place
 from ..plan.planning import find_plans
 from ..postgres.oldest_transaction import OldestTransaction, holders
 from ..postgres.page_size import PageBytes
@@ -43,6 +44,12 @@ __all__ = ["Session"]
 log = structlog.get_logger("compactory.source")
 
 _BEGINNING = Snapshot(0, 0)  # older than any running transaction: a reader that does not wait for it waits for none
+
+
+class PublisherLost(CompactoryError):
+    """The publisher can't be used any more; a new session opens another one."""
+
+    retryable = True
 
 
 class Session:
@@ -167,7 +174,7 @@ class Session:
         except ConfigError as error:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False
-        except (Unreachable, TableReplaced, psycopg.OperationalError):
+        except BaseException:  # whatever it is, the order still stands
             self._context.control.put_back(table.name, keys)
             raise
         table.cleanup.sweeper.note(mended.records)
@@ -188,18 +195,32 @@ class Session:
         except TopicRefused as error:
             table.failed(f"{table.plan.label}: {error}")
             self._registry.forget_unsent(table)
-        except psycopg.errors.LockNotAvailable:
-            table.locked(self._server.lockers(table.plan.oid))
         except psycopg.Error as error:
             if self._server.connection.closed:
                 raise
-            table.failed(f"{table.plan.label}: {refusal(error)}")
+            self._refused_by_postgres(table, error)
         except CompactoryError as error:
             if self._concerns_all(error):
                 raise
             table.failed(f"{table.plan.label}: {error}")
             self._registry.forget_unsent(table)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
+            self._failed_unexpectedly(table, error)
         return None
+
+    def _refused_by_postgres(self, table: TableTask, error: psycopg.Error) -> None:
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            table.locked(self._server.lockers(table.plan.oid))
+        else:
+            table.failed(f"{table.plan.label}: {refusal(error)}")
+
+    def _failed_unexpectedly(self, table: TableTask, error: Exception) -> None:
+        """Show that the table failed. Raises PublisherLost if the publisher can't go on."""
+        detail = f"{table.plan.label}: unexpected error: {class_and_place(error)}"
+        table.failed(detail)
+        if not self._context.publisher.usable:
+            raise PublisherLost(detail) from error
+        self._registry.forget_unsent(table)
 
     def _concerns_all(self, error: CompactoryError) -> bool:
         """Whether no table can be published now: a connection or the lease is lost."""

@@ -286,7 +286,8 @@ class TableTask:
     def _publish(self, batch: RecordBatch) -> None:
         """Publish a batch with its offset in one Kafka transaction; the next poll goes on from that offset.
 
-        Its tombstones are left to a sweep if the guard can't tell whether their rows live.
+        Its tombstones are left to a sweep if the guard can't tell whether their rows live. Raises RowFailed where
+        nothing sweeps the topic: the whole batch is due again then.
         """
         if batch.persist:
             if self.plan.rows.dated is not None:
@@ -297,6 +298,9 @@ class TableTask:
                 stored = self.stored(batch.offset, len(batch.records))
                 living = self.guard.publish(batch.records, stored, batch.removals)
             except RowError as error:
+                if not self.cleanup.sweepable:
+                    reason = f"removals wait until the key of every row can be made: {error}"
+                    raise RowFailed(reason) from error
                 why = "the key of a row is not known: removals are left to a sweep"
                 log.warning(why, table=self.name, why=str(error))
                 self._publish(self.cleanup.leave_to_sweep(batch))
