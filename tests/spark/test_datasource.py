@@ -178,6 +178,18 @@ def test_raw_records_are_all_that_were_committed(topics: Topics, read: Read) -> 
     ]
 
 
+def test_a_field_may_have_the_name_of_a_column_of_raw_records(topics: Topics, read: Read) -> None:
+    """A filter on a value's field says nothing about the record: no row may be lost, and none may fail."""
+    name = topics.create()
+    topics.produce(name, ("T1", '{"key": "abc", "timestamp": "2030", "offset": 90, "partition": 7}'), timestamp=1000)
+    columns = "key string, timestamp string, offset bigint, partition int, _key string"
+    for options in ({}, {"versions": "true"}):
+        frame = read(name, columns, **options)
+        for query in ("key = 'abc'", "timestamp > '2024'", "offset > 50", "partition IN (7, 8)"):
+            assert [row._key for row in frame.where(query).collect()] == ["T1"], (query, options)
+        assert frame.where("_key = 'abc'").count() == 0
+
+
 def test_filters_spare_reading_and_change_no_result(topics: Topics, read: Read) -> None:
     name = topics.create(2)
     pairs = [(f"k{number}", f'{{"n": {number}}}') for number in range(20)]

@@ -64,7 +64,7 @@ class BatchReader(DataSourceReader):
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 (Spark's name)
         """Take what spares reading; Spark applies all of them again."""
-        self._narrowed = self._narrowed.by(filters)
+        self._narrowed = self._narrowed.by(filters, raw=self._options.raw)
         return filters
 
     def partitions(self) -> list[InputPartition]:

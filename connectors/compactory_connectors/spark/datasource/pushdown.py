@@ -26,14 +26,20 @@ class Narrowed:
     since_ms: int | None = None
     """Records whose timestamp is older are not wanted."""
 
-    def by(self, filters: Iterable[Any]) -> Narrowed:
-        """These bounds and those of Spark's filters."""
-        found = self
-        for each in filters:
-            path: tuple[str, ...] = getattr(each, "attribute", ())
-            if len(path) == 1:
-                found = found._by(path[0].removeprefix("_"), type(each).__name__, getattr(each, "value", None))
-        return found
+    def by(self, filters: Iterable[Any], *, raw: bool) -> Narrowed:
+        """Return these bounds and those of Spark's filters.
+
+        Only filters on the record's own columns count: `key` among raw records, `_key` beside the fields of values. A
+        field of a value may have any name, also `key` or `timestamp`.
+        """
+        bounds = self
+        prefix = "" if raw else "_"
+        for condition in filters:
+            path: tuple[str, ...] = getattr(condition, "attribute", ())
+            if len(path) == 1 and path[0].startswith(prefix):
+                column, value = path[0].removeprefix(prefix), getattr(condition, "value", None)
+                bounds = bounds._by(column, type(condition).__name__, value)
+        return bounds
 
     def spans(self, spans: Iterable[Span]) -> list[Span]:
         """The rest of these spans; for raw records only, of which each stands for itself."""
