@@ -662,6 +662,25 @@ def test_lines_of_rejects_where_a_file_is_read_in_blocks(
     assert places == {("a#1 %20?.csv", line) for line in bad} | {("b.csv", 4)}
 
 
+def test_lines_of_rejects_while_executors_come_and_go(
+    spark: SparkSession, load: Loader, tmp_path: Path, once_staged: Callable[[Callable[[], object]], None]
+) -> None:
+    """A cluster that grows between two jobs of a load must not divide the files anew: lines would be wrong."""
+    spark.conf.set("spark.sql.files.openCostInBytes", "1")
+    spark.conf.set("spark.sql.leafNodeDefaultParallelism", "2")
+    once_staged(lambda: spark.conf.set("spark.sql.leafNodeDefaultParallelism", "7"))
+    try:
+        load("code,fee\n" + "".join(f"{number},{'x' if number in {7, 150, 399} else 1}\n" for number in range(2, 400)))
+    finally:
+        for name in ("openCostInBytes", "minPartitionNum"):
+            spark.conf.unset(f"spark.sql.files.{name}")
+        spark.conf.unset("spark.sql.leafNodeDefaultParallelism")
+    rejects = [
+        json.loads(line) for file in (tmp_path / "rejects").glob("*.json") for line in file.read_text().splitlines()
+    ]
+    assert {reject["line"] for reject in rejects} == {7, 150, 399}
+
+
 @pytest.fixture
 def once_staged(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Something happens when the rows of a load are staged, before its rejects are looked for."""

@@ -33,6 +33,8 @@ _SHOWN: Final = 5
 """Rejects that a report has as examples."""
 _SHARE: Final = Limit(percent=20)
 """Of a directory's keys, more are not removed unless somebody says so; the same share as the source's."""
+_FILE_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
+"""Spark's property for the number of tasks among which it divides files; unset, it follows the cores of the moment."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
 
 
@@ -80,10 +82,19 @@ class Load:
         Raises ConfigError before anything is read, Unreachable, and what the target raises; readers of the target have
         seen nothing then.
         """
+        self._fix_file_partitions()
         with self._kept:
             checks = self._prepared()
             if checks is not None:
                 self._run(checks)
+
+    def _fix_file_partitions(self) -> None:
+        """Divide files alike in all jobs of the load: lines are counted in one job and numbered in another one.
+
+        Between two jobs a cluster may gain or lose executors, and Spark would divide files anew.
+        """
+        if self._spark.conf.get(_FILE_PARTITIONS, None) is None:
+            self._spark.conf.set(_FILE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
 
     def _prepared(self) -> Checks | None:
         """The rows and what is asked of them, before any is read; None where the load was done before."""
