@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.database.jdbc_url import parse_url
 from compactory_connectors.spark import register
+from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -85,6 +89,22 @@ def test_a_write_of_a_load_id_is_done_once(spark: SparkSession, sql: psycopg.Con
     for note in ("first", "second"):
         write(spark.createDataFrame([("a", note)], "code string, note string"), loadId="night").save()
     assert [row[2] for row in tariffs(sql)] == ["first"]
+
+
+def test_a_load_of_another_table_does_not_end_a_write(
+    spark: SparkSession, sql: psycopg.Connection[Any], write: Write, database: str
+) -> None:
+    """A write that has staged rows, and has not come to its commit, is in nobody's way and nobody is in its."""
+    sql.execute("CREATE TABLE fees (code text PRIMARY KEY, note text)")
+    target = PostgresTarget(connection=parse_url(database), table="fees", key=["code"])
+    with closing(target):
+        stem, copying = target.open(["code", "note"])
+        staged = copying.copy([pa.RecordBatch.from_pydict({"code": ["f"], "note": ["x"]})])
+    write(spark.createDataFrame([("a", "1")], "code string, note string")).save()
+    with closing(PostgresTarget(connection=parse_url(database), table="fees", key=["code"])) as target:
+        target.take_up(stem, ["code", "note"], [staged])
+        target.write()
+    assert sql.execute("SELECT code, note FROM fees").fetchall() == [("f", "x")]
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,15 @@ SELECT 'pid ' || l.pid || coalesce(' (user ' || a.usename || ', from ' || coales
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: load/leftovers
--- Staging tables that this role may drop, with the oid of the table that they were for.
-SELECT c.relname AS name, split_part(c.relname, '_', 2)::int8 AS oid
+-- Staging tables that this role may drop and that killed loads left behind: of the table %(oid)s, whose lock the caller
+-- holds, and of tables that do not exist any more. Staging tables of other tables may be in use without a lock: a
+-- DataFrame's tasks fill theirs before the commit takes the lock.
+SELECT c.relname AS name
   FROM pg_class AS c
  WHERE c.relnamespace = to_regnamespace('compactory_staging') AND c.relkind = 'r'
-   AND c.relname ~ '^load_[0-9]+_' AND pg_has_role(c.relowner, 'USAGE');
+   AND c.relname ~ '^load_[0-9]+_' AND pg_has_role(c.relowner, 'USAGE')
+   AND (split_part(c.relname, '_', 2)::int8 = %(oid)s
+        OR NOT EXISTS (SELECT FROM pg_class AS t WHERE t.oid::int8 = split_part(c.relname, '_', 2)::int8));
 
 -- name: load/stage
 -- A table for the rows of a load. Unlogged: nothing of it has to outlive a crash.

@@ -1,7 +1,7 @@
 """Rows of a load on their way into a table: staged beside it by Spark's tasks, each of them exactly once.
 
-The advisory lock of the table's oid is held from the first statement to the last: one load of a table at a time, and
-whatever another one has left behind is nobody's.
+The advisory lock of the table's oid is held from the first statement to the last: one load of a table at a time. The
+load that holds it drops what killed loads of the same table have left. It never touches the rows of another table.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Staging:
         self._locked = False
 
     def claim(self, wait: float) -> None:
-        """Be the only load of this table, and drop what loads that were killed have left.
+        """Become the only load of this table, and drop what killed loads of the table have left.
 
         Raises Unreachable naming the other load where it goes on for longer than ``wait`` seconds.
         """
@@ -160,14 +160,8 @@ class Staging:
             raise CompactoryError(f"not every row that was staged for {self._table.label} is there: run the load again")
 
     def _drop_leftovers(self) -> None:
-        found = self._connection.execute(query("load/leftovers")).fetchall()
-        for oid in sorted({oid for _, oid in found}):
-            names = [name for name, its in found if its == oid and not name.startswith(self.stem)]
-            if oid == self._table.oid:
-                self._drop(names)
-            elif self._try_lock(oid):
-                self._drop(names)
-                self._connection.execute(query("load/unlock"), self._lock(oid))
+        leftovers = self._connection.execute(query("load/leftovers"), {"oid": self._table.oid}).fetchall()
+        self._drop([name for (name,) in leftovers if not name.startswith(self.stem)])
 
     def _drop(self, names: Sequence[str]) -> None:
         for name in names:
