@@ -50,6 +50,11 @@ def tariffs(database: str) -> str:
     return database
 
 
+def test_a_dataframe_is_no_file(spark: SparkSession, tariffs: str) -> None:
+    with pytest.raises(ConfigError, match="paths of files, not a DataFrame: write that by"):
+        load(spark, spark.range(1), "tariffs", tariffs)  # type: ignore[arg-type]
+
+
 def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: Path) -> None:
     source, rules = tmp_path / "tariffs.csv", tmp_path / "rules.yaml"
     source.write_text("code,acquirer\na,1\nb,<2>\nc,3\n")

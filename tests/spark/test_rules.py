@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_what_is_no_rule(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as raised:
         parse_rules(text, "r")
     assert any(problem in each for each in raised.value.problems)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "columns: &all\n  a: *all\n",
+        "a: &a [x, x]\nb: &b [*a, *a]\n" + "".join(f"{x}: &{x} [*b, *b]\n" for x in "cdefghij") + "columns: *j\n",
+    ],
+)
+def test_aliases_are_refused_before_they_are_followed(text: str) -> None:
+    """One may stand for itself, and nested ones for more text than memory holds."""
+    assert re.fullmatch(r"rules.yaml:2: alias \*\w+: rules take no aliases; write the value out", problems(text)[0])
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

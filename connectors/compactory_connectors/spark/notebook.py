@@ -67,6 +67,12 @@ def load(
 
     Raises ConfigError for wrong arguments, Unreachable, CompactoryError; nothing was written then.
     """
+    if isinstance(sources, DataFrame):
+        raise ConfigError(
+            'sources must be paths of files, not a DataFrame: write that by df.write.format("compactory"),'
+            f" options table={table!r} and url"
+        )
+    paths = [sources] if isinstance(sources, str | Path) else [*sources]
     found = read_rules(Path(rules)) if rules is not None else Rules()
     known = references or {}
     lacking = {rule.reference.directory for rule in found.columns.values() if rule.reference} - known.keys()
@@ -79,7 +85,7 @@ def load(
         directory=table,
         target=f"table {table}",
         mode=Mode(mode),
-        source=[str(sources)] if isinstance(sources, str | Path) else [*map(str, sources)],
+        source=[*map(str, paths)],
     )
     target = PostgresTarget(
         connection=checked_url(postgres),

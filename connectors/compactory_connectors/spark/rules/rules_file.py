@@ -49,6 +49,12 @@ def parse_rules(text: str, path: str) -> Rules:
     except ImportError:
         raise ConfigError("rules need PyYAML: pip install 'compactory[spark]'") from None
     try:
+        aliases = [event for event in yaml.parse(text, Loader=yaml.SafeLoader) if isinstance(event, yaml.AliasEvent)]
+        if aliases:  # nested ones stand for more text than memory holds, and one may stand for itself
+            raise ConfigError(
+                f"{path}:{alias.start_mark.line + 1}: alias *{alias.anchor}: rules take no aliases; write the value out"
+                for alias in aliases
+            )
         document = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
