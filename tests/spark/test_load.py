@@ -454,6 +454,34 @@ def test_a_table_that_is_not_behind_a_url_is_named(spark: SparkSession, database
         read_table(spark, "jdbc:postgresql://127.0.0.1:1/nowhere", "nope", user)
 
 
+def test_a_table_keeps_what_spark_has_no_type_for(spark: SparkSession, database: str) -> None:
+    """Numbers of any precision arrive whole; NaN, infinite and ancient times are rejects, not other values."""
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute('CREATE TABLE facts (n numeric, "d.x" date, t timestamp, z timestamptz, p numeric(10,2))')
+        connection.execute(
+            "INSERT INTO facts VALUES (0.1234567890123456789, '2024-02-29', '2024-01-02 03:04:05.123456',"
+            " '1890-01-01 00:00+00:53', 1.5), (123456789012345678901, 'infinity', 'infinity', '-infinity', 'NaN'),"
+            " (NULL, '-infinity', NULL, NULL, NULL)"
+        )
+    place = parse_url(database).conninfo
+    url = f"jdbc:postgresql://{place['host']}:{place.get('port', 5432)}/{place['dbname']}?user={place['user']}"
+    part = read_table(spark, url, "facts", {})
+    types = {"n": "numeric", "d.x": "date", "t": "timestamp", "z": "timestamptz", "p": "numeric(10,2)"}
+    columns = [TargetColumn(name=name, type=kind) for name, kind in types.items()]
+    rules = parse_rules("{}", "r")
+    checks = Checks(mapped=map_columns([part.layout], columns, [], rules), rules=rules, parts=[part])
+    rows = checks.rows.selectExpr(
+        "string(n)", "string(`d.x`)", "string(t)", "string(z)", "string(p)", REASONS
+    ).collect()
+    found = {row[0]: (*row[1:5], [str(checks.reasons[number]) for number in row[5] or ()]) for row in rows}
+    assert found["0.1234567890123456789"] == (
+        "2024-02-29", "2024-01-02 03:04:05.123456", "1889-12-31 23:07:00", "1.50", []
+    )  # fmt: skip
+    day, time = "is not a date like YYYY-MM-DD", "is not a time like YYYY-MM-DD HH:MM:SS"
+    assert found["123456789012345678901"][-1] == [f"d.x {day}", f"t {time}", f"z {time}", "p is not a number"]
+    assert found[None][-1] == [f"d.x {day}"]
+
+
 Loader = Callable[..., LoadReport]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, DecimalType, StructType, TimestampNTZType, TimestampType
 
 from ..failures import misfits
 from ..identifier import quoted
@@ -33,6 +33,11 @@ _JDBC: Final = {
     "preferTimestampNTZ": "true",  # else times without a zone are taken for those of the machine that Spark runs on
     "fetchsize": "10000",  # else some drivers, Postgres' among them, hold the whole table in memory
 }
+_POSTGRES: Final = {
+    "sessionInitStatement": "SET TimeZone TO 'UTC'",  # else the driver sets the machine's zone for texts of times
+    "binaryTransfer": "false",  # the server's own texts: the driver's are not those of infinity and years BC
+}
+_TIMES: Final = (DateType, TimestampType, TimestampNTZType)
 
 
 def read_files(
@@ -61,12 +66,22 @@ def read_files(
 
 
 def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
-    """A table, view or parenthesised query behind JDBC. Raises ConfigError where there is none, Unreachable."""
-    driver = _DRIVERS.get(url.split(":")[1]) if url.count(":") > 1 else None
-    options = {"url": url, "dbtable": table, **_JDBC, **({"driver": driver} if driver else {}), **properties}
+    """Return a table, view or parenthesised query behind JDBC as a part.
+
+    Columns that hold more than Spark's type for them are read as texts, and checked as texts of files are: numbers of
+    any precision, NaN, infinite dates. Raises ConfigError where there is no such table, Unreachable.
+    """
+    scheme = url.split(":")[1] if url.count(":") > 1 else ""
+    options = {"url": url, "dbtable": table, **_JDBC, **(_POSTGRES if scheme == "postgresql" else {}), **properties}
+    if scheme in _DRIVERS:
+        options["driver"] = _DRIVERS[scheme]
+    lossy = (DecimalType, *_TIMES) if scheme == "postgresql" else DecimalType
     remedy = "--table is a table that the user of the URL may read, or a query in parentheses"
     with misfits(f"--table {table}", remedy):
         frame = spark.read.format("jdbc").options(**options).load()
+        texts = [f"{quoted(field.name)} STRING" for field in frame.schema.fields if isinstance(field.dataType, lossy)]
+        if texts:
+            frame = spark.read.format("jdbc").options(**options, customSchema=", ".join(texts)).load()
     return _part(frame, f"table {table}", located=None)
 
 
