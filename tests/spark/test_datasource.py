@@ -178,6 +178,28 @@ def test_raw_records_are_all_that_were_committed(topics: Topics, read: Read) -> 
     ]
 
 
+def test_a_text_that_may_be_a_number_or_base64_is_no_decimal_until_somebody_says_which(
+    topics: Topics, read: Read
+) -> None:
+    """The text 1008 is 1008.00, or -26672.04 as Kafka Connect writes decimals unless it is told otherwise."""
+    name = topics.create()
+    topics.produce(name, ("a", '{"p": "1008"}'), ("b", '{"p": "10.5"}'), ("c", '{"p": 7}'), ("d", '{"p": "AfQ="}'))
+
+    def prices(**options: str) -> dict[str, Decimal | None]:
+        rows = by_key(read(name, "p decimal(10,2), _key string, _error string", **options)).values()
+        assert all((row.p is None) == (row._error is not None) for row in rows)
+        return {row._key: row.p for row in rows}
+
+    unsaid = by_key(read(name, "p decimal(10,2), _key string, _error string"))
+    assert "say how the topic has decimals by option decimal = number or base64" in unsaid["a"]._error
+    assert prices() == {"a": None, "b": Decimal("10.50"), "c": Decimal(7), "d": None}
+    assert prices(decimal="number") == {"a": Decimal(1008), "b": Decimal("10.50"), "c": Decimal(7), "d": None}
+    assert {k: v for k, v in prices(decimal="base64").items() if k in "ad"} == {
+        "a": Decimal("-26672.04"),
+        "d": Decimal(5),
+    }
+
+
 def test_a_field_may_have_the_name_of_a_column_of_raw_records(topics: Topics, read: Read) -> None:
     """A filter on a value's field says nothing about the record: no row may be lost, and none may fail."""
     name = topics.create()

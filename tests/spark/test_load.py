@@ -262,6 +262,7 @@ def checked(spark: SparkSession, found: list[Part], rules: str = "") -> list[tup
     parsed = parse_rules(rules, "rules.yaml")
     mapped = map_columns([part.layout for part in found], COLUMNS, ["code"], parsed)
     checks = Checks(mapped=mapped, rules=parsed, parts=found)
+    checks.prepare()
     frame = checks.rows
     names = [item.name for item in mapped.fillings]
     return [
@@ -392,6 +393,26 @@ def test_rules_that_spark_refuses(spark: SparkSession, tmp_path: Path, rules: st
     (tmp_path / "a.csv").write_text("code,fee,day\n")
     with pytest.raises(ConfigError, match=problem):
         checked(spark, parts(spark, tmp_path, FileFormat.CSV), rules)
+
+
+def test_every_rule_that_spark_refuses_is_told_at_once(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("code,fee,day\n")
+    rules = """
+columns:
+  code: {pattern: '['}
+  fee: {min: cheap, expression: nothing + 1}
+  day: {format: YYYY-MM-DD}
+duplicates: [when desc]
+"""
+    with pytest.raises(ConfigError) as refused, spark_failures():
+        checked(spark, parts(spark, tmp_path, FileFormat.CSV), rules)
+    expected = ["columns.fee.min", "columns.code.pattern", "columns.day.format", "no column 'when'", "columns.fee.expr"]
+    assert len(refused.value.problems) == len(expected)
+    for problem, place in zip(refused.value.problems, expected, strict=True):
+        assert place in problem
+    assert "AnalysisException" not in capfd.readouterr().err
 
 
 def test_sources_that_are_none(spark: SparkSession, tmp_path: Path) -> None:

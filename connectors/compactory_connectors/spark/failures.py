@@ -13,6 +13,7 @@ from py4j.protocol import (  # type: ignore[import-untyped]
     Py4JNetworkError,
 )
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 
@@ -72,7 +73,12 @@ def misfits(what: str, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """Raise what Spark fails with within the block as Unreachable or CompactoryError; ours pass as they are."""
+    """Raise what Spark fails with within the block as Unreachable or CompactoryError; ours pass as they are.
+
+    PySpark's own log of errors, a page of Java's stack for each, is off within the block.
+    """
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
+    was_disabled, log.disabled = log.disabled, True
     try:
         yield
     except Py4JJavaError as error:
@@ -85,6 +91,8 @@ def spark_failures() -> Iterator[None]:
         raise CompactoryError(gone) from error
     except Py4JError as error:
         raise _of_text(str(error)) from error
+    finally:
+        log.disabled = was_disabled
 
 
 def _connecting(error: PySparkException) -> Any:

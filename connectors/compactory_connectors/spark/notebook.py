@@ -67,7 +67,8 @@ def load(
 
     Raises ConfigError for wrong arguments, Unreachable, CompactoryError; nothing was written then.
     """
-    if isinstance(sources, DataFrame):
+    argument: Any = sources  # notebooks are not type-checked
+    if isinstance(argument, DataFrame):
         raise ConfigError(
             'sources must be paths of files, not a DataFrame: write that by df.write.format("compactory"),'
             f" options table={table!r} and url"

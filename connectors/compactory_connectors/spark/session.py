@@ -118,6 +118,7 @@ def starting(name: str, options: SparkOptions) -> Iterator[Callable[[], SparkSes
             keep(started(), Path(archive))
     finally:
         if opened and opened[0].exception() is None:
+            opened[0].result().sparkContext.setLogLevel("OFF")  # tasks that the end interrupts print stack traces
             opened[0].result().stop()
 
 

@@ -51,8 +51,8 @@ def export(
     """Export a topic's newest records to files, up to the high watermarks of the start, with a manifest written last.
 
     A folder without _manifest.json holds no export: one that was cut off can be run again. Exit code 0: done. 1: more
-    bad records than --max-bad, or a step failed. 2: bad usage, or nothing that --since can go on from. 3: Kafka or the
-    file system was not reached, or a transaction stays open.
+    bad records than --max-bad, no record that can be read, or a step failed. 2: bad usage, or nothing that --since can
+    go on from. 3: Kafka or the file system was not reached, or a transaction stays open.
     """
     from compactory_connectors.spark.export.job import ExportOptions
 
@@ -70,7 +70,10 @@ def export(
     configuration = begin(flags)
     manifest = _run(configuration, directory, to, options, spark.options())
     _show(manifest, to, as_json=flags.json)
-    bad = manifest.counts.bad + manifest.counts.nameless
+    counts = manifest.counts
+    bad = counts.bad + counts.nameless
+    if bad and counts.rows == counts.bad + counts.deletes:
+        raise StepFailed(f"none of the {bad} records can be read; {to} names them in its manifest")
     if max_bad is not None and bad > max_bad:
         raise StepFailed(f"{bad} records can't be read, more than --max-bad {max_bad}; {to} names them in its manifest")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -84,8 +84,31 @@ class Checks:
     reasons: list[Reason] = field(default_factory=list)
 
     def prepare(self) -> None:
-        """Look at the rules. Raises ConfigError for all expressions, patterns and bounds that can't be used."""
-        _ = self._values
+        """Check the rules before a row is read.
+
+        Raises ConfigError with every expression, condition, pattern, format, bound and order that can't be used.
+        """
+        problems: list[str] = []
+
+        def collect(check: Callable[[], object]) -> bool:
+            try:
+                check()
+            except ConfigError as error:
+                problems.extend(error.problems)
+                return False
+            return True
+
+        collect(partial(self._check_rules, self.parts[0].frame.sparkSession))
+        for part in self.parts:
+            frame, types = self._named(part), {column.name: column.dataType for column in part.frame.schema}
+            are_ordered = collect(partial(self._order, part))
+            are_texts = [collect(partial(self._text, frame, part, types, item)) for item in self.mapped.fillings]
+            if are_ordered and all(are_texts):
+                valued = self._valued(part)
+                for check in self.rules.checks:  # a type other than a condition's is refused here
+                    collect(partial(_type_of, valued, f"NOT ({check.expression}\n)", check.place))
+        if problems:
+            raise ConfigError(dict.fromkeys(problems))
 
     @cached_property
     def marked(self) -> DataFrame:
@@ -156,24 +179,24 @@ class Checks:
     @cached_property
     def _values(self) -> list[DataFrame]:
         """For each part the columns of the target, with the texts that they are made of."""
-        self._check_rules(self.parts[0].frame.sparkSession)
         return [self._valued(part) for part in self.parts]
 
+    def _named(self, part: Part) -> DataFrame:
+        """Return the part with its columns under their own names too where expressions need them."""
+        if all(item.rule.expression is None for item in self.mapped.fillings):
+            return part.frame
+        names = [f"{position(at)} AS {quoted(name)}" for at, name in enumerate(part.layout.columns) if name]
+        return part.frame.selectExpr("*", *names)  # ambiguous ones only fail where they are used
+
     def _valued(self, part: Part) -> DataFrame:
-        frame = part.frame
-        if any(item.rule.expression is not None for item in self.mapped.fillings):
-            names = [f"{position(at)} AS {quoted(name)}" for at, name in enumerate(part.layout.columns) if name]
-            frame = frame.selectExpr("*", *names)  # ambiguous ones only fail where they are used
+        frame = self._named(part)
         types = {column.name: column.dataType for column in part.frame.schema}
         texts = [self._text(frame, part, types, item) for item in self.mapped.fillings]
         values = [
             f"{cast(_text(item), item.type, self._spelling(item)).value} AS {quoted(item.name)}"
             for item in self.mapped.fillings
         ]
-        valued = frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
-        for check in self.rules.checks:
-            _type_of(valued, f"NOT ({check.expression}\n)", check.place)  # refuses what is no condition
-        return valued
+        return frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
 
     def _text(self, frame: DataFrame, part: Part, types: Mapping[str, DataType], item: Filling) -> str:
         """The value for a column, as text: trimmed, without the texts that stand for null."""

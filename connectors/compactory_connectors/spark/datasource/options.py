@@ -26,6 +26,7 @@ _NAMES: Final = (
     "versions",
     "at",
     "connector",
+    "decimal",
     "active",
     "envelope",
     "keys",
@@ -43,6 +44,7 @@ _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "versions": ("true", "false"),
     "includeHeaders": ("true", "false"),
     "keys": get_args(Keys),
+    "decimal": ("number", "base64"),
     "envelope": get_args(Envelope),
 }
 
@@ -58,8 +60,8 @@ class ReadOptions:
     """Every record is a row, as in a stream."""
     at: str | None = None
     connector: Path | None = None
-    base64_decimals: bool = False
-    """Decimals are texts of Base64, as Connect writes them by default."""
+    base64_decimals: bool | None = None
+    """Decimals are texts of Base64, as Connect writes them by default; None: neither option nor connector says."""
     keys: Keys = "auto"
     headers: bool = False
     min_partitions: int = 1
@@ -89,6 +91,7 @@ class ReadOptions:
             versions=of("versions") == "true",
             at=of("at"),
             connector=Path(path) if (path := of("connector")) is not None else None,
+            base64_decimals=None if (decimal := of("decimal")) is None else decimal == "base64",
             keys=of("keys") or "auto",  # type: ignore[arg-type]  # checked
             headers=of("includeHeaders") == "true",
             min_partitions=int(of("minPartitions") or 1),
@@ -112,7 +115,7 @@ def _problems(written: Mapping[str, str], use: Use) -> Iterator[str]:
             yield f"option {name} is for {'spark.read' if use == 'stream' else 'spark.readStream'} only"
     yield from _value_problems(written)
     raw = written.get("raw") == "true"
-    for name in ("versions", "connector", "active", "envelope", "keys"):
+    for name in ("versions", "connector", "decimal", "active", "envelope", "keys"):
         if raw and name.lower() in written:
             yield f"option {name} is about typed columns, and raw is true"
     if not raw and written.get("includeheaders") == "true":
@@ -128,6 +131,8 @@ def _value_problems(written: Mapping[str, str]) -> Iterator[str]:
         value = written.get(name.lower(), "1")
         if not value.isascii() or not value.isdigit() or int(value) < 1:
             yield f"option {name} must be a whole number from 1 on, not {value!r}"
+    if "decimal" in written and "connector" in written:
+        yield "option decimal: the connector says how it writes decimals; give one of the two"
     yield from _number_problems(written, ("wait",))
 
 

@@ -7,7 +7,7 @@ and digits, and neither a truth value, a date nor a number, as they would be to 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -49,7 +49,8 @@ def parse_rules(text: str, path: str) -> Rules:
     except ImportError:
         raise ConfigError("rules need PyYAML: pip install 'compactory[spark]'") from None
     try:
-        aliases = [event for event in yaml.parse(text, Loader=yaml.SafeLoader) if isinstance(event, yaml.AliasEvent)]
+        events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
+        aliases = [event for event in events if isinstance(event, yaml.AliasEvent)]
         if aliases:  # nested ones stand for more text than memory holds, and one may stand for itself
             raise ConfigError(
                 f"{path}:{alias.start_mark.line + 1}: alias *{alias.anchor}: rules take no aliases; write the value out"

@@ -23,10 +23,10 @@ def takes_numbers(kind: pa.DataType) -> bool:
     return bool(pa.types.is_temporal(kind) or pa.types.is_decimal(kind))
 
 
-def cast(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Array, list[int]]:
+def cast(column: pa.Array, kind: pa.DataType, *, base64: bool | None) -> tuple[pa.Array, list[int]]:
     """The column in this type, and the rows whose value does not fit, which are null.
 
-    ``base64``: decimals are texts of Base64.
+    ``base64``: decimals are texts of Base64; None: nobody has said, so a text that may be either fits no decimal.
     """
     if column.type == kind:
         return column, []
@@ -36,10 +36,12 @@ def cast(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Array
         return _each(column, kind, base64=base64)
 
 
-def _as_a_whole(column: pa.Array, kind: pa.DataType, *, base64: bool) -> pa.Array:
+def _as_a_whole(column: pa.Array, kind: pa.DataType, *, base64: bool | None) -> pa.Array:
     if pa.types.is_nested(kind) or (base64 and pa.types.is_decimal(kind)):
         raise ValueError("value by value")
     if pa.types.is_decimal(kind):
+        if base64 is None and pa.types.is_string(column.type) and any(map(_is_ambiguous, column.to_pylist())):
+            raise ValueError("value by value")
         return column.cast(pa.string()).cast(kind)  # from a number it would round
     if pa.types.is_integer(column.type) and pa.types.is_timestamp(kind):
         return column.cast(pa.timestamp("ms", kind.tz)).cast(kind)
@@ -48,7 +50,7 @@ def _as_a_whole(column: pa.Array, kind: pa.DataType, *, base64: bool) -> pa.Arra
     return column.cast(kind)
 
 
-def _each(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Array, list[int]]:
+def _each(column: pa.Array, kind: pa.DataType, *, base64: bool | None) -> tuple[pa.Array, list[int]]:
     convert = _converter(kind, base64=base64)
     found: list[Any] = []
     unfit: list[int] = []
@@ -62,7 +64,7 @@ def _each(column: pa.Array, kind: pa.DataType, *, base64: bool) -> tuple[pa.Arra
     return pa.array(found, kind), unfit
 
 
-def _converter(kind: pa.DataType, *, base64: bool) -> Callable[[Any], Any]:
+def _converter(kind: pa.DataType, *, base64: bool | None) -> Callable[[Any], Any]:
     """The function of a value of this type in JSON; raises ValueError, TypeError or ArithmeticError."""
     if pa.types.is_list(kind):
         inner = _converter(kind.value_type, base64=base64)
@@ -75,7 +77,7 @@ def _converter(kind: pa.DataType, *, base64: bool) -> Callable[[Any], Any]:
     if pa.types.is_date(kind):
         return _nullable(_date)
     if pa.types.is_decimal(kind):
-        return _nullable(lambda value: _unscaled(value, kind.scale) if base64 else Decimal(str(value)))
+        return _nullable(lambda value: _decimal(value, kind.scale, base64=base64))
     return lambda value: value
 
 
@@ -106,6 +108,19 @@ def _date(value: Any) -> date:
         except ValueError:
             value = int(value)
     return _EPOCH.date() + timedelta(days=value)
+
+
+def _is_ambiguous(value: Any) -> bool:
+    """Return True for a text that is a number and Base64 as well, such as 1008."""
+    return isinstance(value, str) and len(value) % 4 == 0 and value.isascii() and value.lstrip("+").isalnum()
+
+
+def _decimal(value: Any, scale: int, *, base64: bool | None) -> Decimal:
+    if base64:
+        return _unscaled(value, scale)
+    if base64 is None and _is_ambiguous(value):
+        raise ValueError("a number, or Base64")
+    return Decimal(str(value))
 
 
 def _unscaled(value: str, scale: int) -> Decimal:

@@ -24,6 +24,7 @@ ERROR: Final = "_error"
 OPERATION: Final = "_op"
 VALIDITY: Final = ("_valid_from", "_valid_to")
 """Columns of rows that are versions, and of their records, there in milliseconds."""
+_DECIMAL: Final = ", or not for sure: say how the topic has decimals by option decimal = number or base64"
 _OF_RECORDS: Final = {
     "_value": "value",
     "_partition": "partition",
@@ -45,7 +46,8 @@ class RowShape:
     """The fields were given, not found: a value that does not fit one is an error of its row."""
     envelope: Envelope = "none"
     active: str | None = None
-    base64: bool = False
+    base64: bool | None = None
+    """Decimals are texts of Base64; None: not known, so a text that may be either is an error of its row."""
     changes: bool = False
 
 
@@ -129,8 +131,9 @@ class TypedRows:
     def _cast(self, parsed: Parsed, name: str, errors: dict[int, str]) -> pa.Array:
         kind = self._shape.schema.field(name).type
         column, unfit = cast(parsed.columns[name], kind, base64=self._shape.base64)
+        remedy = _DECIMAL if pa.types.is_decimal(kind) and self._shape.base64 is None else ""
         for row in unfit:
-            errors.setdefault(row, f"field {name!r} is no {spelt(from_arrow_type(kind))}")
+            errors.setdefault(row, f"field {name!r} is no {spelt(from_arrow_type(kind))}{remedy}")
         return column
 
     def _keys(self, records: pa.RecordBatch, told: dict[int, str]) -> pa.Array:
