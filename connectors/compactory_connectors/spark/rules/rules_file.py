@@ -50,7 +50,7 @@ def parse_rules(text: str, path: str) -> Rules:
         raise ConfigError("rules need PyYAML: pip install 'compactory[spark]'") from None
     try:
         events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
-        aliases = [event for event in events if isinstance(event, yaml.AliasEvent)]
+        aliases: list[Any] = [event for event in events if isinstance(event, yaml.AliasEvent)]
         if aliases:  # nested ones stand for more text than memory holds, and one may stand for itself
             raise ConfigError(
                 f"{path}:{alias.start_mark.line + 1}: alias *{alias.anchor}: rules take no aliases; write the value out"
