@@ -9,7 +9,7 @@ with any viewer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -27,9 +27,10 @@ from compactory.worker import Worker
 
 from .connection import Send, send_whole
 from .protocol.access import GRANT, Access
+from .protocol.budget import HELD_BYTES, Budget, HeldBytes
 from .protocol.freshness import Freshness
 from .protocol.headers import joined
-from .protocol.http_errors import BadRequest, MethodRefused, NoResource
+from .protocol.http_errors import BadRequest, MethodRefused, NoResource, Overloaded
 from .protocol.openapi import document
 from .protocol.path import ENTRIES, decode_segment, raw_path, routed_directory
 from .protocol.problem import problem
@@ -54,6 +55,8 @@ _HEADERS = frozenset(
 )
 _CLOSE = (b"connection", b"close")  # of a server that drains: a client's next request would meet its end
 _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
+_ALWAYS_ANSWERED = _OPEN_PATHS | {b"/v1/status"}
+_LARGE = 64 << 10  # bytes: a connection's buffer takes smaller answers without being full
 _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 _NO_ROUTE = "none"
 _READING = frozenset({"GET", "HEAD"})
@@ -79,6 +82,7 @@ class Application:
         self.freshness = Freshness(store)
         self.streams = ChangeStreams()
         self.writes = Writes(store)
+        self.budget = Budget()
         self._access = access
         self._timing = Timing()
         self._lookups = Lookups(store)
@@ -108,12 +112,16 @@ class Application:
             headers = joined(scope["headers"], _HEADERS)
             if path not in _OPEN_PATHS:
                 scope[GRANT] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
+            if self.budget.is_full and path not in _ALWAYS_ANSWERED:
+                self.budget.check()
             target, key = self._entry(scope, path)
             if target is None:
-                status, route, answered = await self._route(scope, receive, send)
+                with HeldBytes(self.budget) as scope[HELD_BYTES]:
+                    status, route, answered = await self._route(scope, receive, send)
             elif scope["method"] not in _READING:
                 route = _LOOKUP
-                status, answer, body = await self._write(target.name, key, scope, receive)
+                with HeldBytes(self.budget) as scope[HELD_BYTES]:
+                    status, answer, body = await self._write(target.name, key, scope, receive)
             else:
                 route = _LOOKUP
                 query = scope["query_string"]
@@ -166,34 +174,59 @@ class Application:
 
         Raises MethodRefused, _CutOff.
         """
-        status = 500  # until an answer begins; also what FastAPI sends before it raises an unexpected error
-        answered = 0.0
-
-        async def sending(message: Any) -> None:
-            nonlocal status, answered
-            if message["type"] == "http.response.start":
-                status, answered = message["status"], perf_counter()
-                if self.health.stopping:
-                    message = {**message, "headers": [*message["headers"], _CLOSE]}
-            await send(message)
-
         if scope["method"] == "HEAD" and scope["path"].endswith(("/watch", "/changes")):
             raise MethodRefused("HEAD", "GET")  # it would never end
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+        answer = _RoutedAnswer(self, scope, send)
         try:
-            await self.routes(inner, receive, sending)
+            await self.routes(inner, receive, answer.send)
         except ClientDisconnect:
-            status = 400  # in the middle of its body; nobody reads what is sent
+            answer.status = 400  # in the middle of its body; nobody reads what is sent
         except Exception as error:
-            if status != 500:
+            if answer.status != 500:
                 raise _CutOff from error
             log.exception("a request failed")
         route = inner.get("route")
-        return status, getattr(route, "path_format", _NO_ROUTE), answered
+        return answer.status, getattr(route, "path_format", _NO_ROUTE), answer.began
+
+
+class _RoutedAnswer:
+    """What a route of FastAPI sends on its way to the client. An answer too large for the budget becomes a refusal."""
+
+    def __init__(self, app: Application, scope: Any, send: Send) -> None:
+        self.status = 500  # until an answer begins; also what FastAPI sends before it raises an unexpected error
+        self.began = 0.0  # by `perf_counter`
+        self._app = app
+        self._is_limited = raw_path(scope) not in _ALWAYS_ANSWERED
+        self._send = send
+        self._refusal: bytes | None = None
+
+    async def send(self, message: Any) -> None:
+        """Send one message of ASGI."""
+        if message["type"] == "http.response.start":
+            self.began = perf_counter()
+            message = {**message, **self._start(message["status"], message["headers"])}
+        elif self._refusal is not None:
+            message = {**message, "body": self._refusal}
+        await self._send(message)
+
+    def _start(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
+        if self._is_limited and (size := _body_size(headers)) > _LARGE:
+            try:
+                self._app.budget.check(size)
+            except Overloaded as error:
+                status, headers, self._refusal = _refusal(error)
+        self.status = status
+        return {"status": status, "headers": [*headers, _CLOSE] if self._app.health.stopping else headers}
 
 
 class _CutOff(BaseException):
     """An answer had begun when it failed: a second one must not, and only the server can close the connection."""
+
+
+def _body_size(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """Return the length of an answer's body by its headers; 0 where it is unknown, as of a stream."""
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)
 
 
 def _refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
+from .protocol.budget import HeldBytes
 from .protocol.http_errors import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
 from .protocol.problem import problem
 
@@ -57,7 +58,7 @@ class Connection(HttpToolsProtocol):
         self._head_bytes = 0  # since the request, or the last piece of its body: also chunk extensions and trailers
         self._unparsed = b""  # received behind requests that wait, or behind a body that is not read yet
         self._refusal: Exception | None = None  # what a callback of the parser raised
-        self._unread_bytes = 0  # of answers, when the client last read some
+        self._unread_bytes = HeldBytes(self.config.app.budget)  # type: ignore[union-attr]  # when it last read some
         self._unread_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -93,7 +94,7 @@ class Connection(HttpToolsProtocol):
 
     def expire(self, now: float) -> None:
         """Close the connection if its client has taken too long. ``now`` is the event loop's time; called often."""
-        if self._unread_bytes:
+        if self._unread_bytes.size:
             self._expire_answer(now)
         if not self.waits_for_client:
             return
@@ -107,8 +108,9 @@ class Connection(HttpToolsProtocol):
 
     def _expire_answer(self, now: float) -> None:
         unread_bytes = self.transport.get_write_buffer_size()
-        if unread_bytes < self._unread_bytes:
-            self._unread_bytes, self._unread_since = unread_bytes, now
+        if unread_bytes < self._unread_bytes.size:
+            self._unread_bytes.set(unread_bytes)
+            self._unread_since = now
         elif now - self._unread_since > limits.ANSWER_SECONDS:
             self.transport.abort()
 
@@ -212,18 +214,19 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Drop what is left of the connection."""
         self._unparsed = b""
-        self._unread_bytes = 0
+        self._unread_bytes.set(0)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Note that the client reads its answer too slowly."""
         super().pause_writing()
-        self._unread_bytes, self._unread_since = self.transport.get_write_buffer_size(), self.loop.time()
+        self._unread_bytes.set(self.transport.get_write_buffer_size())
+        self._unread_since = self.loop.time()
 
     def resume_writing(self) -> None:
         """Note that the client has read its answer."""
         super().resume_writing()
-        self._unread_bytes = 0
+        self._unread_bytes.set(0)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse a request that the parser or one of its callbacks rejected."""

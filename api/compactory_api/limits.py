@@ -9,6 +9,7 @@ __all__ = [
     "HEADERS",
     "HEAD_BYTES",
     "IDLE_SECONDS",
+    "IN_FLIGHT_BYTES",
     "MOST_CONNECTIONS",
     "MOST_WATCHERS",
     "PROBE_CONNECTIONS",
@@ -21,7 +22,8 @@ HEADERS = 200  # lines
 REQUEST_BYTES = 16 << 20  # of a whole request as it is sent
 REQUEST_SECONDS = 30.0  # from the first byte of a request to its last
 IDLE_SECONDS = 75.0  # between requests; load balancers keep idle connections for 60 and reuse one as it closes
-ANSWER_SECONDS = 300.0  # that an answer may wait until its client reads on
+ANSWER_SECONDS = 30.0  # that an answer may wait until its client reads on
+IN_FLIGHT_BYTES = 256 << 20  # of all requests under way and all answers that are not read yet
 PROBE_CONNECTIONS = 64  # of a worker's listener, which has a thread for each
 
 

@@ -5,7 +5,9 @@ Whatever is sent, it is answered or its connection closes at once, other clients
 
 from __future__ import annotations
 
+import json
 import random
+import select
 import selectors
 import socket
 import subprocess
@@ -18,18 +20,22 @@ from pathlib import Path
 import pytest
 
 from tests.api.serving import ask
+from tests.store.topics import eventually
 
 TOKEN = "a-token-of-the-tests"
 ENTRY = "/v1/directories/d/entries/a"
 PROGRAM = f"""
 import resource
 from compactory import testing
+from compactory_api import limits
 from compactory_api.listen import Listen
 from compactory_api.protocol.access import Access, Tokens
 from compactory_api.server import Server
 
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a test that fails must not take the machine's memory
-store = testing.store({{"d": {{"a": {{"n": 1}}, "large": {{"text": "x" * 500_000}}}}}}, start=False)
+limits.IN_FLIGHT_BYTES = 64 << 20
+large = {{f"large{{number}}": {{"text": "x" * 500_000}} for number in range(20)}}
+store = testing.store({{"d": {{"a": {{"n": 1}}, **large}}}}, start=False)
 listening = Listen("127.0.0.1", 0).bind()
 print(listening.getsockname()[1], flush=True)
 Server(store, access=Access(Tokens(read={TOKEN!r}))).run(listening)
@@ -59,9 +65,14 @@ class Program:
         assert ask(self.port, "/livez", timeout=5).status == 200
         return time.monotonic() - began
 
-    def open(self) -> socket.socket:
-        """Return a new connection."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
+    def open(self, receive_bytes: int | None = None) -> socket.socket:
+        """Return a new connection, whose kernel keeps about ``receive_bytes`` that nobody reads."""
+        connection = socket.socket()
+        if receive_bytes is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        connection.settimeout(5)
+        connection.connect(("127.0.0.1", self.port))
+        return connection
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +192,7 @@ def test_a_request_for_a_tunnel_is_refused(program: Program, target: str, more: 
     assert program.seconds() < 5
 
 
-@pytest.mark.parametrize("path", ["/livez", "/metrics", ENTRY, "/v1/directories/d/entries/large"])
+@pytest.mark.parametrize("path", ["/livez", "/metrics", ENTRY, "/v1/directories/d/entries/large0"])
 def test_clients_that_pipeline_and_read_nothing_cost_little(program: Program, path: str) -> None:
     """The server stops reading from them, so their own buffers fill up."""
     before, most = program.memory(), 0
@@ -234,3 +245,54 @@ def test_pipelined_requests_are_answered_one_by_one_in_order(program: Program) -
                     received += part
     kinds = [b"found" in part for part in received.split(b"HTTP/1.1 200 OK")[1:]]
     assert kinds == [*([True] + [False] * 20) * 40, False]
+
+
+BATCH = "POST /v1/directories/d/entries:batchGet HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BATCH += f"Authorization: Bearer {TOKEN}\r\n"
+
+
+def _lookup(program: Program) -> int:
+    return ask(program.port, ENTRY, headers={"Authorization": f"Bearer {TOKEN}"}).status
+
+
+def test_answers_that_nobody_reads_take_limited_memory_together(program: Program) -> None:
+    """40 answers of 10 MB: those that fit are sent, others refused; probes and metrics are answered meanwhile."""
+    before = program.memory()
+    body = json.dumps({"keys": [f"large{number}" for number in range(20)]})
+    request = f"{BATCH}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    with ExitStack() as stack:
+        begins = []
+        for _ in range(40):
+            connection = stack.enter_context(program.open(receive_bytes=4096))
+            connection.sendall(request)
+            begins.append(connection.recv(12))
+        assert set(begins) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
+        assert program.memory() - before < 150 * MIB
+        program.seconds()
+        assert ask(program.port, "/metrics").status == 200
+        assert ask(program.port, "/v1/status", headers={"Authorization": f"Bearer {TOKEN}"}).status == 200
+    eventually(lambda: _lookup(program) == 200)
+
+
+def test_bodies_that_never_end_take_limited_memory_together(program: Program) -> None:
+    before = program.memory()
+    part = f"{BATCH}Content-Length: 8000000\r\n\r\n".encode() + b"[" * 5_000_000
+    begins = []
+    with ExitStack() as stack:
+        for _ in range(40):
+            connection = stack.enter_context(program.open())
+            connection.sendall(part)
+            program.seconds()
+            if select.select([connection], [], [], 0)[0]:
+                begins.append(connection.recv(12))
+        assert set(begins) == {b"HTTP/1.1 503"}
+        assert _lookup(program) == 200
+        assert program.memory() - before < 110 * MIB
+    eventually(lambda: _answers_batch(program))
+
+
+def _answers_batch(program: Program) -> bool:
+    body = b'{"keys":["' + b"a" * 7_000_000 + b'"]}'
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+    path = "/v1/directories/d/entries:batchGet"
+    return ask(program.port, path, "POST", body=body, headers=headers).status == 200

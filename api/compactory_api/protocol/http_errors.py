@@ -17,6 +17,7 @@ __all__ = [
     "Misdirected",
     "NoEntry",
     "NoResource",
+    "Overloaded",
     "Stopping",
     "TooLarge",
     "TooManyConnections",
@@ -88,6 +89,12 @@ class HeadTooLarge(CompactoryError):
 
 class TooSlow(CompactoryError):
     """The request did not come within its time."""
+
+
+class Overloaded(CompactoryError):
+    """Requests under way and unread answers take all the memory that they may."""
+
+    retryable = True
 
 
 class TooManyConnections(CompactoryError):

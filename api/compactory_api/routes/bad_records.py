@@ -16,6 +16,7 @@ from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
 from ..protocol.access import GRANT, Scope
+from ..protocol.body import read_body
 from ..protocol.document import Dealt, Errors, RecordPlaces
 from ..protocol.http_errors import BadRequest, Forbidden
 from ..protocol.openapi import problems, reference_to
@@ -23,6 +24,7 @@ from ..protocol.openapi import problems, reference_to
 __all__ = ["error_routes"]
 
 _MOST_ERRORS = 1000
+_MOST_BYTES = 1 << 20  # of a request body
 _BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to(RecordPlaces)}}}}
 
 Deal = Callable[..., list[QuarantinedRecord]]
@@ -74,7 +76,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
 async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, Any]:
     grant, names = request.scope[GRANT], {directory.name for directory in store.directories}
     ruled = {name for name in names if grant.on(name) is Scope.ADMIN}
-    wanted = _chosen(await request.body()) if ruled else None
+    wanted = _chosen(await read_body(request.scope, request.receive, _MOST_BYTES)) if ruled else None
     if not ruled or any(place[0] in names - ruled for place in wanted or ()):
         raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
     chosen = [

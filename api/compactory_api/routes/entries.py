@@ -13,6 +13,7 @@ from compactory.lookup.view import View
 from compactory.records import Entry
 from compactory.store import GlobalStore
 
+from ..protocol.body import read_body
 from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
 from ..protocol.freshness import Freshness, tokens_of, wait_of
 from ..protocol.http_errors import BadRequest, TooLarge
@@ -47,7 +48,8 @@ def entry_routes(store: GlobalStore, freshness: Freshness) -> APIRouter:
     )
     async def batch_get(directory: str, request: Request) -> Response:
         view = store[directory]
-        keys = _keys(await _body(request))
+        check_media({"content-type": _JSON, **request.headers}, _JSON)
+        keys = _keys(await read_body(request.scope, request.receive, _MOST_BYTES))
         await _await_offset(freshness, request, view)
         return _json(await asyncio.to_thread(_batch, view, keys, embed[directory]))
 
@@ -96,16 +98,6 @@ async def _await_offset(freshness: Freshness, request: Request, view: View[Any])
         prefer = ",".join(request.headers.getlist("prefer"))
         tokens = tokens_of(least.encode("latin-1"), view.directory.topic)
         await freshness.wait(tokens, wait_of(prefer.encode("latin-1")))
-
-
-async def _body(request: Request) -> bytes:
-    check_media({"content-type": _JSON, **request.headers}, _JSON)
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_BYTES:
-            raise TooLarge(f"the body is larger than {_MOST_BYTES >> 20} MiB")
-    return bytes(body)
 
 
 def _keys(body: bytes) -> list[str]:

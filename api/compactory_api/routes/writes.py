@@ -18,9 +18,10 @@ from compactory.store import GlobalStore
 
 from .. import limits
 from ..protocol.access import GRANT, Scope
+from ..protocol.body import read_body
 from ..protocol.document import WriteAnswer, WriteLine
 from ..protocol.headers import joined
-from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
+from ..protocol.http_errors import Forbidden, MethodRefused
 from ..protocol.openapi import KEY, parameter, problems, reference_to, text
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
@@ -109,7 +110,7 @@ class Writes:
         turn, headers = self._turn(name, scope), _headers(scope)
         body, value = b"", None
         if _MEDIA[kind]:
-            body = await _body(scope, receive, _MOST_BYTES)
+            body = await read_body(scope, receive, _MOST_BYTES)
             check_media(headers, *_MEDIA[kind])
             value = value_of(body)
         operation = operation_of(kind, key, value, headers)
@@ -129,7 +130,7 @@ class Writes:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
         turn, headers = self._turn(name, scope), _headers(scope)
         check_bulk(headers)
-        body = await _body(scope, receive, limits.REQUEST_BYTES)
+        body = await read_body(scope, receive, limits.REQUEST_BYTES)
 
         async def local() -> Answer:
             return 200, {"content-type": NDJSON}, await _bulk(turn, _caller(scope), body)
@@ -242,15 +243,6 @@ async def _to_another(writer: MasteredWriter, local: Local) -> Answer:
         status, content = refusal.status, refusal.body
         headers = {name.decode(): value.decode() for name, value in refusal.headers}
     return status, headers | {OWNER: "1"}, content
-
-
-async def _body(scope: Any, receive: Any, most: int) -> bytes:
-    body = b""
-    async for part in Request(scope, receive).stream():
-        body = body + part if body else part
-        if len(body) > most:
-            raise TooLarge(f"the body is larger than {most >> 20} MiB")
-    return body
 
 
 async def _bulk(turn: Turn, caller: str, body: bytes) -> bytes:
