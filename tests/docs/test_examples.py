@@ -131,6 +131,7 @@ def test_a_token(here: Callable[[str], str], kafka: str) -> None:
 
 
 _FILES = {"toml": "compactory.toml", "sql": "tenants.sql", "json": "tenants.json"}
+_EXPORTS = re.compile(r"^export (\w+)=(\S+)$", re.MULTILINE)
 _STAYS = re.compile(r"^compactory (?:serve|source run) .*--listen (\S+)$", re.MULTILINE)
 
 
@@ -153,6 +154,7 @@ def test_the_quickstart_from_its_first_block_to_its_last(
     with ExitStack() as running:
         for block in blocks("toml", "sql", "json", "sh", "python", run="quickstart"):
             text = reduce(lambda text, place: text.replace(*place), places.items(), block.text)
+            folder.environment |= dict(_EXPORTS.findall(text))  # a reader goes on in the same terminals
             if block.language in _FILES:
                 (folder.path / _FILES[block.language].replace("tenants", name)).write_text(text)
             elif block.language == "python":
