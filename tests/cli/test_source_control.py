@@ -160,6 +160,15 @@ def test_another_server_than_a_source_is_told(compactory: Shell) -> None:
         assert (closed.code, "set COMPACTORY_HTTP_READ_TOKEN" in closed.err) == (2, True)
 
 
+@pytest.mark.parametrize("order", [("source", "pause"), ("source", "restart")])
+def test_an_order_without_a_token_names_the_one_that_suffices(compactory: Shell, order: tuple[str, ...]) -> None:
+    with Listener(Listen("127.0.0.1", 0), [Waiting()], Tokens(read="rd", admin="adm")) as listener:
+        refused = compactory(*order, COMPACTORY_URL=f"http://{listener.address}")
+    assert (refused.code, "set COMPACTORY_HTTP_ADMIN_TOKEN to" in refused.err) == (2, True)
+    assert "READ_TOKEN" not in refused.err
+    assert "WRITE_TOKEN" not in refused.err
+
+
 def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None:
     told = Holding()
     with Listener(Listen("127.0.0.1", 0), [told], Tokens(admin="adm")) as listener:

@@ -69,10 +69,12 @@ def _only(texts: Iterable[str]) -> set[_Place]:
     return found
 
 
-def _listed(configuration: Configuration, names: Sequence[str], only: set[_Place]) -> tuple[list[dict[str, Any]], int]:
+def _listed(
+    configuration: Configuration, names: Sequence[str], only: set[_Place], *, orders: bool = False
+) -> tuple[list[dict[str, Any]], int]:
     """Bad records of the server, or of the topics of these directories; how many there are in all."""
     if configuration.url:
-        server = configuration.server(admin=True)
+        server = configuration.server(admin=True, orders=orders)
         server.directories([*names, *(place[0] for place in only)])
         return server.errors()
     from ..context.reading import read, resolve
@@ -112,12 +114,12 @@ def _resolve(
         refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
     if verb == "skip" and not names and not only:
         refuse("--skip lets go of records for good: name directories, or records by --place")
-    server = configuration.server(admin=True)
+    server = configuration.server(orders=True)
     places = None
     if names or only:
         places = [
             {name: each[name] for name in ("directory", "partition", "offset")}
-            for each in _chosen(_listed(configuration, names, only)[0], names, only)
+            for each in _chosen(_listed(configuration, names, only, orders=True)[0], names, only)
         ]
     found = server.resolve(verb, places)
     done = "applied" if verb == "retry" else "let go of"

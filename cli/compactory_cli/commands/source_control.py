@@ -189,16 +189,16 @@ def _until(
     return found
 
 
-def _place(configuration: Configuration, flags: Flags, url: str | None) -> Server | None:
+def _place(configuration: Configuration, flags: Flags, url: str | None, *, orders: bool = False) -> Server | None:
     found = url or configuration.url
     if found is None and not flags.kafka and configuration.worker_listen:
         host, _, port = configuration.worker_listen.rpartition(":")
         found = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]', '') else host}:{port}"  # noqa: S104 - asked, not bound
-    return configuration.server(found, admin=True) if found else None
+    return configuration.server(found, admin=True, orders=orders) if found else None
 
 
 def _server(configuration: Configuration, flags: Flags, url: str | None) -> Server:
-    place = _place(configuration, flags, url)
+    place = _place(configuration, flags, url, orders=True)
     if place is None:
         refuse(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"

@@ -62,7 +62,7 @@ class Repairs:
                 f"a source of {connector.name!r} runs and has to do the repair: {'; '.join(outcome.sources)};"
                 " give --url with the address that its --listen has, or stop it first"
             )
-        server = self._configuration.server(self._url, admin=True)
+        server = self._configuration.server(self._url, orders=True)
         for start in range(0, len(keys), _MOST_KEYS):
             page = [base64.b64encode(key).decode() for key in keys[start : start + _MOST_KEYS]]
             server.order(connector.name, "resend", table=outcome.tables[0], document={"keys_base64": page})

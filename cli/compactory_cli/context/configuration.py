@@ -98,12 +98,17 @@ class Configuration:
         except ValueError as error:
             raise ConfigError(f"{self._postgres.origin}: {line}" for line in str(error).splitlines()) from None
 
-    def server(self, url: str | None = None, *, admin: bool = False, timeout: float = 10.0) -> Server:
-        """The server at ``url``, else at COMPACTORY_URL. ``admin``: ask with the admin's token where there is one."""
+    def server(
+        self, url: str | None = None, *, admin: bool = False, orders: bool = False, timeout: float = 10.0
+    ) -> Server:
+        """Return the server at ``url``, else at COMPACTORY_URL.
+
+        ``admin``: ask with the admin's token where there is one; ``orders``: the same, for calls that need it.
+        """
         from .remote import Server
 
-        token = (self.tokens.admin if admin else None) or self.tokens.any
-        return Server(url or self.url or "", token, timeout)
+        token = (self.tokens.admin if admin or orders else None) or self.tokens.any
+        return Server(url or self.url or "", token, timeout, orders=orders)
 
     @property
     def names_postgres(self) -> bool:

@@ -22,17 +22,23 @@ from .failure import StepFailed
 __all__ = ["Server"]
 
 _MOST_ERRORS = 1000  # what a server lists at most
+_ADMIN = "COMPACTORY_HTTP_ADMIN_TOKEN"
+_ANY = f"COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or {_ADMIN}"
 _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
 
 
 class Server:
-    """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks."""
+    """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks.
 
-    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0) -> None:
+    ``orders``: it is asked to give orders, for which only the admin's token suffices.
+    """
+
+    def __init__(self, url: str, token: str | None = None, timeout: float = 10.0, *, orders: bool = False) -> None:
         server = ServerUrl.parse(url, token)
         self.place = server.base
         self._authorization = server.authorization
         self._timeout = timeout
+        self._sufficient = _ADMIN if orders else _ANY
 
     def entry(self, directory: str, key: str) -> Entry:
         """The entry of a key, without its record's time."""
@@ -149,8 +155,7 @@ class Server:
         code = problem["status"]
         told = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
         if code == 401:  # the server's text is for those who write requests
-            remedy = "set COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or COMPACTORY_HTTP_ADMIN_TOKEN"
-            return ConfigError(f"{told}; {remedy} to a token of that server")
+            return ConfigError(f"{told}; set {self._sufficient} to the token of that server")
         if code == 403:
             return ConfigError(told)
         return Unreachable("HTTP", told) if code in {503, 504} else StepFailed(told)
