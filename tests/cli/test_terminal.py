@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compactory_cli.views.terminal import _console, legible
+from compactory_cli.views.terminal import _console, counted, legible
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,9 @@ def test_no_byte_of_a_row_steers_the_terminal(raw: bytes | None, shown: str) -> 
 def test_no_text_becomes_an_emoji(capsys: pytest.CaptureFixture[str]) -> None:
     _console(stderr=False).print("'module:x:y' :smile:", markup=False)
     assert capsys.readouterr().out == "'module:x:y' :smile:\n"
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 records"), (1, "1 record"), (1234, "1,234 records")])
+def test_one_is_no_plural(count: int, text: str) -> None:
+    assert counted(count, "record") == text
+    assert (counted(1, "entry", "entries"), counted(2, "entry", "entries")) == ("1 entry", "2 entries")

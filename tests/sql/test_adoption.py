@@ -187,7 +187,7 @@ def test_rows_that_violate_the_key_are_listed_before_anything_is_changed(databas
 def test_nulls_where_the_source_needs_values_are_refused(terminals: psycopg.Connection):
     terminals.execute("ALTER TABLE terminal_acquirer ALTER COLUMN updated_date DROP NOT NULL")
     terminals.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id, updated_date) VALUES ('N', 'A', NULL)")
-    assert "1 rows of public.terminal_acquirer have NULL in column updated_date" in problems(terminals, TERMINALS)
+    assert "column updated_date of public.terminal_acquirer is NULL in 1 row, and" in problems(terminals, TERMINALS)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, argument, command, option
 from ..context.session import begin, refuse
-from ..views.terminal import fields, json_or_text, number, output, print_json, write
+from ..views.terminal import counted, fields, json_or_text, output, print_json, write
 
 if TYPE_CHECKING:
     from compactory import Entry
@@ -70,6 +70,5 @@ def _missing(error: KeyError, directory: Any, key: str, entries: int, example: s
         return error
     by = f"field {directory.key!r}" if directory.key else "the record's key"
     hint = f", such as {example!r}" if example is not None else ""
-    return StepFailed(
-        f"no entry {key!r} in directory {directory.name!r}: {number(entries)} entries, looked up by {by}{hint}"
-    )
+    held = counted(entries, "entry", "entries")
+    return StepFailed(f"no entry {key!r} in directory {directory.name!r}: {held}, looked up by {by}{hint}")

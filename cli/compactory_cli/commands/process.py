@@ -11,7 +11,7 @@ from ..context.flags import Flags, LogLevel, argument, command, flag
 from ..context.importing import imported
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
-from ..views.terminal import answer, fields, number, print_count, print_json, print_table
+from ..views.terminal import answer, counted, fields, print_count, print_json, print_table
 
 __all__ = ["app"]
 
@@ -40,7 +40,7 @@ def run(
     runner = ProcessRunner(kafka, found)
     run_worker(runner, ProcessWorker(runner), health, either(runner.wait))
     counters = runner.board.counters
-    told = f"[bold]{found.name}[/] stopped: {number(counters['events'])} events"
+    told = f"[bold]{found.name}[/] stopped: {counted(counters['events'], 'event')}"
     answer({"processor": found.name, **counters}, told, as_json=flags.json)
 
 

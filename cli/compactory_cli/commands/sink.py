@@ -17,6 +17,7 @@ from ..context.worker import ListenOption, either, health_on, run_worker
 from ..views.terminal import (
     alarming,
     answer,
+    counted,
     marked,
     number,
     output,
@@ -79,7 +80,7 @@ def run(
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
     run_worker(running, worker, health, either(running.wait))
     rows, failed = (running.board.picture()[name] for name in ("rows", "failed"))
-    told = f"[bold]{config.name}[/] stopped: {number(rows)} records"
+    told = f"[bold]{config.name}[/] stopped: {counted(rows, 'record')}"
     answer({"sink": config.name, "rows": rows, "failed": failed}, told, as_json=flags.json)
 
 

@@ -16,7 +16,7 @@ from compactory_connectors.source.run.worker import SourceWorker
 
 from ..context.worker import Health, stopping
 from ..views.loading_bars import Bars, bars_of_loads
-from ..views.terminal import number, print_json, say
+from ..views.terminal import counted, print_json, say
 
 __all__ = ["run_sources"]
 
@@ -101,5 +101,7 @@ def _json(status: SourceStatus) -> dict[str, Any]:
 
 
 def _line(status: SourceStatus, end: str) -> str:
-    tables = ", ".join(f"{table.table} → {table.topic}: {number(table.rows_total)} records" for table in status.tables)
+    tables = ", ".join(
+        f"{table.table} → {table.topic}: {counted(table.rows_total, 'record')}" for table in status.tables
+    )
     return f"[bold]{status.connector}[/] {end}: {tables or 'nothing was sent'}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import decoded, fields, legible, number, print_facts, print_json, say, span
+from .terminal import counted, decoded, fields, legible, number, print_facts, print_json, say, span
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -153,12 +153,12 @@ def _offset_json(offset: SourceOffset | None) -> dict[str, Any] | None:
 def _effect(item: Preview) -> dict[str, str]:
     lines: dict[str, str] = {}
     if item.rows is not None:
-        lines["next run"] = f"sends {number(item.rows)} rows; without this edit {number(item.due or 0)}"
+        lines["next run"] = f"sends {counted(item.rows, 'row')}; without this edit {number(item.due or 0)}"
     if (found := item.difference) is not None:
-        lines["next run"] = f"sends {number(found.lacking)} records; {number(found.same)} rows are in the topic already"
+        lines["next run"] = f"sends {counted(found.lacking, 'record')}; the topic has {counted(found.same, 'row')}"
         if found.removed:
             held = ", which is so many that it waits for you" if found.held else ""
-            lines["removes"] = f"{number(found.removed)} keys that the table lacks{held}"
+            lines["removes"] = f"{counted(found.removed, 'key')} that the table lacks{held}"
         for position, (key, value) in enumerate(found.examples, 1):
             lines[f"lacking {position}"] = f"{legible(key, 'None')} {legible(value, '(tombstone)')}"
     if item.change.note:

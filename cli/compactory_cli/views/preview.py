@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.padding import Padding
 
-from .terminal import decoded, fields, json_or_text, legible, number, output, print_facts, print_json, say, table
+from .terminal import (
+    counted,
+    decoded,
+    fields,
+    json_or_text,
+    legible,
+    output,
+    print_facts,
+    print_json,
+    say,
+    table,
+)
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -60,7 +71,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
 def _plan(item: TablePreview, *, schema: bool) -> None:
     say(f"\n  {escape(item.table)} → topic [bold]{escape(item.topic)}[/]")
     facts = {
-        "kind": f"{item.kind}, {number(item.rows)} rows",
+        "kind": f"{item.kind}, {counted(item.rows, 'row')}",
         "key": ", ".join(item.key_columns) or "none",
         "order": ", ".join(item.cursor) or "none",
         "finds": item.reading,
@@ -109,7 +120,7 @@ def _records(item: TablePreview) -> None:
         ),
     )
     output().print(Padding(shown, (1, 4), expand=False))
-    say(f"    {len(item.records)} of {number(item.rows)} records; nothing was written")
+    say(f"    {len(item.records)} of {counted(item.rows, 'record')}; nothing was written")
 
 
 def _routed(record: ProducerRecord) -> tuple[str, str]:

@@ -168,6 +168,11 @@ def number(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return ``1 record`` or ``1,234 records``; ``plural`` where it is another than the noun with an s."""
+    return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
+
+
 def alarming(value: int) -> object:
     """A number that should be 0, as a cell of a table: red where it is not."""
     return marked("red", number(value)) if value else "0"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import cut, fields, legible, named, number, print_table, say, seconds
+from .terminal import counted, cut, fields, legible, named, number, print_table, say, seconds
 
 if TYPE_CHECKING:
     from compactory_connectors.spark.verification.side import Differing, SideOutcome
@@ -41,7 +41,7 @@ def _print(side: SideOutcome, limit: int, values: bool) -> None:
         say(f"[bold]{escape(side.kind)} {escape(side.place)}[/]  [yellow]not compared[/]  {escape(side.failure)}")
         return
     verdict = "[green]equal[/]" if side.equal else "[red]different[/]" if side.different else "[yellow]no verdict[/]"
-    counts = f"{number(side.stored)} records, {number(side.expected)} in the topic, {seconds(side.seconds)}"
+    counts = f"{counted(side.stored, 'record')}, {number(side.expected)} in the topic, {seconds(side.seconds)}"
     say(f"[bold]{escape(side.kind)} {escape(side.place)}[/]  {verdict}  {counts}")
     for finding, count in side.findings.items():
         say(f"  {number(count)} {_MEANINGS.get(finding.value, finding.value)}")
@@ -61,9 +61,9 @@ def _print(side: SideOutcome, limit: int, values: bool) -> None:
 def _remarks(side: SideOutcome) -> list[str]:
     said = list(side.notes)
     if side.behind:
-        said.append(f"compared as it was {number(side.behind)} offsets before the topic's end")
+        said.append(f"compared as it was {counted(side.behind, 'offset')} before the topic's end")
     if side.bad:
-        said.append(f"{number(side.bad)} keys whose newest record is bad are left out; compactory errors lists them")
+        said.append(f"left out for a bad newest record: {counted(side.bad, 'key')}; compactory errors lists them")
     return said
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import cut, errors, fields, legible, named, number, print_json, print_table, say, seconds
+from .terminal import counted, cut, errors, fields, legible, named, number, print_json, print_table, say, seconds
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def show(
         print_json(document | ({} if sides is None else side_documents(sides, limit=limit, values=values)))
         return
     if repaired:
-        say(f"{number(repaired)} keys were sent again as the table has them; then:")
+        say(f"sent again as the table has them: {counted(repaired, 'key')}; then:")
     for outcome in outcomes:
         _print(outcome, limit, values)
     show_sides(sides or (), limit=limit, values=values)
@@ -63,7 +63,7 @@ def _print(outcome: Outcome, limit: int, values: bool) -> None:
     elif not outcome.equal:
         verdict = "[yellow]not caught up[/]"
     tables = ", ".join(outcome.tables)
-    counts = f"{number(outcome.expected)} keys in {tables}, {number(outcome.stored)} in the topic"
+    counts = f"{counted(outcome.expected, 'key')} in {tables}, {number(outcome.stored)} in the topic"
     say(f"[bold]{escape(outcome.topic)}[/]  {verdict}  {escape(counts)}, {seconds(outcome.seconds)}")
     for text in (*_sentences(outcome), *outcome.notes):
         say(f"  {escape(text)}")
@@ -81,7 +81,7 @@ def _sentences(outcome: Outcome) -> list[str]:
         said.append(_pending(outcome, pending))
     said += [f"a row that can't be converted: {reason}" for reason in outcome.unreadable]
     if outcome.doubled:
-        said.append(f"{number(outcome.doubled)} keys live in several partitions; the newer timestamp answers lookups")
+        said.append(f"in several partitions: {counted(outcome.doubled, 'key')}; the newer timestamp answers lookups")
     return said
 
 

@@ -129,10 +129,10 @@ def _nulls(connection: Connection, table: Table, adoption: Adoption) -> Iterator
         nulls: dict[str, int] = cursor.execute(text).fetchone() or {}
     for name, count in nulls.items():
         if count:
-            column = table.columns[name].sql
+            column, rows = table.columns[name].sql, f"{count} {'row' if count == 1 else 'rows'}"
             yield (
-                f"{count} rows of {table.root.sql} have NULL in column {column}, which the source can't order or key "
-                f"by: fill it, then ALTER TABLE {table.root.sql} ALTER COLUMN {column} SET NOT NULL;"
+                f"column {column} of {table.root.sql} is NULL in {rows}, and the source can't order or key by it: fill"
+                f" it, then ALTER TABLE {table.root.sql} ALTER COLUMN {column} SET NOT NULL;"
             )
 
 
