@@ -34,6 +34,7 @@ from .protocol.http_errors import BadRequest, MethodRefused, NoResource, Overloa
 from .protocol.openapi import document
 from .protocol.path import ENTRIES, decode_segment, raw_path, routed_directory
 from .protocol.problem import problem
+from .protocol.threads import Threads
 from .protocol.timing import Timing
 from .routes.bad_records import error_routes
 from .routes.changes import ChangeStreams, change_routes
@@ -74,13 +75,14 @@ def create_app(store: GlobalStore, *, access: Access | None = None, workers: Seq
 
 
 class Application:
-    """The ASGI callable. ``health``, ``freshness`` and ``streams`` are for whoever runs the server."""
+    """The ASGI callable. ``health``, ``freshness``, ``streams`` and ``threads`` are for whoever runs the server."""
 
     def __init__(self, store: GlobalStore, access: Access, workers: Sequence[Worker]) -> None:
         worker = StoreWorker(store)
         self.health = Health([worker], workers)
         self.freshness = Freshness(store)
-        self.streams = ChangeStreams()
+        self.threads = Threads()
+        self.streams = ChangeStreams(self.threads.waits)
         self.writes = Writes(store)
         self.budget = Budget()
         self._access = access
@@ -88,13 +90,13 @@ class Application:
         self._lookups = Lookups(store)
         self._lookup_at = self._lookups.by_place.get
         self.routes = _fastapi()
-        self.routes.include_router(entry_routes(store, self.freshness))
+        self.routes.include_router(entry_routes(store, self.freshness, self.threads.reads))
         self.routes.include_router(write_routes(self.writes))
         self.routes.include_router(outcome_routes(store))
         self.routes.include_router(change_routes(store, self.streams))
         exposition = Exposition(self.health.workers, self._timing, self.streams.counts)
-        self.routes.include_router(operation_routes(worker, self.health, exposition))
-        self.routes.include_router(error_routes(store))
+        self.routes.include_router(operation_routes(worker, self.health, exposition, self.threads.metrics))
+        self.routes.include_router(error_routes(store, self.threads.waits))
         self.routes.include_router(digest_routes(store, lambda: self.health.stopping))
 
     async def __call__(self, scope: Any, receive: Any, send: Send) -> None:

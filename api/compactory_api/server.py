@@ -132,6 +132,7 @@ class Server:
             log.warning("the store did not close within %g s; ending without it", _CLOSE)
 
     def _close_all(self) -> None:
+        self.app.threads.close()
         self.app.writes.close()
         self._store.close()
 

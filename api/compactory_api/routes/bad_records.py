@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import Annotated, Any
 
 import orjson
@@ -20,6 +20,7 @@ from ..protocol.body import read_body
 from ..protocol.document import Dealt, Errors, RecordPlaces
 from ..protocol.http_errors import BadRequest, Forbidden
 from ..protocol.openapi import problems, reference_to
+from ..protocol.threads import in_thread
 
 __all__ = ["error_routes"]
 
@@ -30,8 +31,11 @@ _BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to
 Deal = Callable[..., list[QuarantinedRecord]]
 
 
-def error_routes(store: GlobalStore) -> APIRouter:
-    """Return the routes. They raise the errors of `problem`'s table."""
+def error_routes(store: GlobalStore, threads: Executor) -> APIRouter:
+    """Return the routes. They wait for the store's reader in the ``threads``.
+
+    They raise the errors of `problem`'s table.
+    """
     routes = APIRouter(tags=["operations"])
 
     @routes.get(
@@ -58,7 +62,7 @@ def error_routes(store: GlobalStore) -> APIRouter:
         openapi_extra=_BODY,
     )
     async def retry(request: Request) -> Response:
-        return _json(await _deal(store, request, store.retry))
+        return _json(await _deal(store, request, store.retry, threads))
 
     @routes.post(
         "/v1/errors:skip",
@@ -68,12 +72,12 @@ def error_routes(store: GlobalStore) -> APIRouter:
         openapi_extra=_BODY,
     )
     async def skip(request: Request) -> Response:
-        return _json(await _deal(store, request, store.skip))
+        return _json(await _deal(store, request, store.skip, threads))
 
     return routes
 
 
-async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, Any]:
+async def _deal(store: GlobalStore, request: Request, deal: Deal, threads: Executor) -> dict[str, Any]:
     grant, names = request.scope[GRANT], {directory.name for directory in store.directories}
     ruled = {name for name in names if grant.on(name) is Scope.ADMIN}
     wanted = _chosen(await read_body(request.scope, request.receive, _MOST_BYTES)) if ruled else None
@@ -85,7 +89,7 @@ async def _deal(store: GlobalStore, request: Request, deal: Deal) -> dict[str, A
         if error.directory in ruled and (wanted is None or (error.directory, error.partition, error.offset) in wanted)
     ]
     try:
-        left = await asyncio.to_thread(deal, *chosen) if chosen else []
+        left = await in_thread(threads, deal, *chosen) if chosen else []
     except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
         raise NotReady(str(error)) from None
     return {"done": len(chosen) - len(left), "outstanding": sum(store.outstanding().values())}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from concurrent.futures import Executor
 from typing import Any
 
 import orjson
@@ -12,6 +12,7 @@ from compactory.store_worker import StoreWorker
 
 from ..protocol.document import Directories, Readiness, Status
 from ..protocol.openapi import OPEN, problems
+from ..protocol.threads import in_thread
 from .health import Health
 from .metrics import Exposition
 
@@ -20,8 +21,8 @@ __all__ = ["operation_routes"]
 _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
-def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition) -> APIRouter:
-    """Return the routes."""
+def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition, threads: Executor) -> APIRouter:
+    """Return the routes. Metrics are gathered in the ``threads``."""
     routes = APIRouter()
 
     @routes.get(
@@ -55,7 +56,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         openapi_extra=OPEN,
     )
     async def metrics(request: Request) -> Response:
-        text, content_type = await asyncio.to_thread(exposition.render, request.headers.get("accept", ""))
+        text, content_type = await in_thread(threads, exposition.render, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})
 
     @routes.get(
