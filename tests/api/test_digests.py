@@ -213,6 +213,7 @@ def test_listings_are_limited_and_end_with_their_client(
     cut = serving.ask(f"/v1/directories/{topic}/digest/7")
     assert (cut.status, cut.problem) == (503, "not-ready")
     monkeypatch.setattr(digests, "_LONGEST", 300.0)
+    monkeypatch.setattr(digests, "_UNREAD", 300.0)
     sockets = []
     try:
         for _ in range(4):
@@ -238,6 +239,7 @@ def test_a_client_that_does_not_read_loses_its_place(
     serving = serve(topic)
     path = f"/v1/directories/{topic}/digest/0-255?values=true"
     monkeypatch.setattr(digests, "_LONGEST", 2.0)
+    monkeypatch.setattr(digests, "_UNREAD", 300.0)
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
@@ -245,6 +247,25 @@ def test_a_client_that_does_not_read_loses_its_place(
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
         assert serving.ask(path).status == 503
         eventually(lambda: serving.ask(f"/v1/directories/{topic}/digest/7").status == 200)
+
+
+def test_clients_that_do_not_read_give_their_places_to_others(
+    serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "_UNREAD", 0.2)
+    topic = topics.create()
+    topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 20_000})) for n in range(1000)))
+    serving = serve(topic)
+    path = f"/v1/directories/{topic}/digest/0-255?values=true"
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        for _ in range(3):
+            eventually(lambda: serving.ask(path).status == 200, 5)
+        _, records = listed(serving, topic)
+        assert len(records) == 1000
 
 
 def test_a_digest_does_not_hold_up_the_end(serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:

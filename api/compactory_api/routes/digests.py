@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Generator, Iterator
-from itertools import chain
-from threading import BoundedSemaphore
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterator
+from math import inf
 from typing import Annotated, Any
 
 import anyio
@@ -37,6 +36,7 @@ Show = Callable[[bytes], bytes]  # a value, as answers show it
 _LINES = "application/x-ndjson"
 _CHUNK = 64 << 10  # bytes of lines that are sent at once
 _MOST_LISTINGS = 4  # at a time: each holds on to what changes meanwhile
+_UNREAD = 1.0  # seconds after which a listing whose client does not read gives its place to another one
 _LONGEST = 300.0  # seconds that a listing may take, its client included
 _RANGES = r"^\d{1,3}(-\d{1,3})?(,\d{1,3}(-\d{1,3})?){0,255}$"
 _ANSWERS = problems(400, 401, 403, 404, 421, 503)
@@ -81,8 +81,7 @@ def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter
         ranges: Annotated[str, Path(description="7 or 0,7 or 16-31: of 0 to 255", pattern=_RANGES)],
         values: Annotated[bool, Query(description="Show the values too")] = False,
     ) -> Response:
-        chosen = _chosen(ranges)
-        return await run_in_threadpool(_Sent, listings.lines(directory, chosen, values=values))
+        return await listings.open(directory, _chosen(ranges), values=values)
 
     return routes
 
@@ -139,39 +138,72 @@ class _Digests:
 
 
 class _Listings:
-    """Records as they are asked for, a few answers at a time."""
+    """Records as they are asked for, a few answers at a time. Owned by the event loop."""
 
     def __init__(self, store: GlobalStore) -> None:
         self._store = store
-        self._free = BoundedSemaphore(_MOST_LISTINGS)
+        self._open: set[_Listing] = set()
 
-    def lines(self, name: str, ranges: Collection[int], *, values: bool) -> Generator[bytes]:
-        """Yield the lines of an answer, some at a time. Raises NotReady where too many are under way."""
-        if not self._free.acquire(blocking=False):
+    async def open(self, name: str, ranges: Collection[int], *, values: bool) -> _Listing:
+        """Return an answer. Where too many are under way, end one whose client does not read; else raise NotReady."""
+        if len(self._open) >= _MOST_LISTINGS:
+            self._end_unread()
+        listing = _Listing(self._chunks(name, ranges, values=values), self._open.discard)
+        self._open.add(listing)
+        await listing.start()
+        return listing
+
+    def _end_unread(self) -> None:
+        oldest = min(self._open, key=lambda listing: listing.unread_since)
+        if time.monotonic() - oldest.unread_since < _UNREAD:
             raise NotReady(f"{_MOST_LISTINGS} listings are being sent already; ask again when one is done")
+        self._open.discard(oldest)
+        oldest.end()
+
+    def _chunks(self, name: str, ranges: Collection[int], *, values: bool) -> Generator[bytes]:
+        with _snapshot(self._store, name) as snapshot:
+            show = (shower(self._store[name].directory) or bytes) if values else None
+            yield from _chunks(_documents(snapshot, ranges, show))
+
+
+class _Listing(StreamingResponse):
+    """An answer that makes its lines while it is sent, and releases them at its end. Owned by the event loop."""
+
+    def __init__(self, chunks: Generator[bytes], ended: Callable[[_Listing], None]) -> None:
+        super().__init__(self._content(), media_type=_LINES, headers={"cache-control": "no-store"})
+        self.unread_since = inf  # by the monotonic clock: when a chunk began to wait for the client
+        self._chunks = chunks
+        self._chunk: bytes | None = None  # the next one
+        self._ended = ended
+        self._scope = anyio.CancelScope(deadline=anyio.current_time() + _LONGEST)
+
+    async def start(self) -> None:
+        """Make the first lines: what that raises is an answer of its own."""
         try:
-            with _snapshot(self._store, name) as snapshot:
-                show = (shower(self._store[name].directory) or bytes) if values else None
-                yield from _chunks(_documents(snapshot, ranges, show))
-        finally:
-            self._free.release()
+            self._chunk = await run_in_threadpool(next, self._chunks)
+        except BaseException:
+            self._ended(self)
+            raise
 
+    def end(self) -> None:
+        """Send no more: the connection closes."""
+        self._scope.cancel()
 
-class _Sent(StreamingResponse):
-    """An answer that makes its lines while it is sent, and releases them at its end."""
-
-    def __init__(self, lines: Generator[bytes]) -> None:
-        first = next(lines)  # what it raises now is an answer of its own
-        super().__init__(chain([first], lines), media_type=_LINES, headers={"cache-control": "no-store"})
-        self._lines = lines
+    async def _content(self) -> AsyncIterator[bytes]:
+        while self._chunk is not None:
+            self.unread_since = time.monotonic()
+            yield self._chunk
+            self.unread_since = inf
+            self._chunk = await run_in_threadpool(next, self._chunks, None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it within a time limit: a client that does not read would keep it for ever."""
         try:
-            with anyio.move_on_after(_LONGEST):
+            with self._scope:
                 await super().__call__(scope, receive, send)
         finally:
-            self._lines.close()
+            self._chunks.close()
+            self._ended(self)
 
 
 class _Pause:
