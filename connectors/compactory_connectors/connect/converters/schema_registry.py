@@ -14,7 +14,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Self
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError, Unreachable, extra_remedy
 
 from ..setting import Setting, boolean, honoured, one_of
 from .converter import SCHEMAS_ENABLE, Converter, Half
@@ -255,9 +255,7 @@ def _client(properties: tuple[tuple[str, Any], ...]) -> Any:
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError:
-        raise ConfigError(
-            "the extra schema-registry is not installed; run: pip install 'compactory[schema-registry]'"
-        ) from None
+        raise ConfigError(f"the extra schema-registry is not installed: {extra_remedy('schema-registry')}") from None
     try:
         return SchemaRegistryClient.new_client(dict(properties))
     except (ValueError, OSError) as error:  # its text repeats the address, which may hold a password

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, extra_remedy
 from compactory.nearest import nearest_or_all
 from compactory_connectors.connect.config.config_file import read_text
 
@@ -47,7 +47,7 @@ def parse_rules(text: str, path: str) -> Rules:
     try:
         import yaml
     except ImportError:
-        raise ConfigError("rules need PyYAML: pip install 'compactory[spark]'") from None
+        raise ConfigError(f"rules need PyYAML: {extra_remedy('spark')}") from None
     try:
         events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
         aliases: list[Any] = [event for event in events if isinstance(event, yaml.AliasEvent)]

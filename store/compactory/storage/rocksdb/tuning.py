@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from compactory.errors import ConfigError
+from compactory.errors import ConfigError, extra_remedy
 
 __all__ = ["COMPRESSIONS", "Resources", "Tuning"]
 
@@ -163,7 +163,7 @@ def library() -> Any:
         import rocksdict
     except ImportError as error:
         raise ConfigError(
-            f"the RocksDB backend needs the package rocksdict ({error}): pip install 'compactory[rocksdb]'"
+            f"the RocksDB backend needs the package rocksdict ({error}): {extra_remedy('rocksdb')}"
         ) from error
     return rocksdict
 

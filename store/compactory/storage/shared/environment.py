@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from compactory.cleanup import keep_forever
 from compactory.clock import boot
-from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError, StoreClosed
+from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError, StoreClosed, extra_remedy
 from compactory.storage.ordered.folder import TopicFolder, disk_failure
 
 __all__ = ["Using", "abandon", "copy_of", "failure_of", "opened"]
@@ -31,7 +31,7 @@ def library() -> Any:
     try:
         import lmdb
     except ImportError as error:
-        raise ConfigError(f"Shared needs the package lmdb ({error}): pip install 'compactory[shared]'") from error
+        raise ConfigError(f"Shared needs the package lmdb ({error}): {extra_remedy('shared')}") from error
     return lmdb
 
 
