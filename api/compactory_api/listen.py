@@ -1,14 +1,15 @@
-"""The address of a server: HOST:PORT, bound to a socket before anything else starts."""
+"""The address of a server: HOST:PORT, bound to a socket before anything else starts; and of proxies before it."""
 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 from dataclasses import dataclass
 
 from compactory.errors import ConfigError
 
-__all__ = ["Listen"]
+__all__ = ["Listen", "parse_proxies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,22 @@ class Listen:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_proxies(text: str) -> tuple[str, ...]:
+    """Return the addresses and networks in a list such as ``10.0.0.7, 192.168.0.0/16``. Raises ConfigError."""
+    proxies = tuple(address.strip() for address in text.split(",") if address.strip())
+    problems = list[str]()
+    for address in proxies:
+        try:
+            ipaddress.ip_network(address)
+        except ValueError:
+            problems.append(
+                f"proxies: {address!r} is not an IP address or network; write such as 10.0.0.7 or 192.168.0.0/16"
+            )
+    if problems:
+        raise ConfigError(problems)
+    return proxies
 
 
 def _reason(error: OSError) -> str:

@@ -36,6 +36,7 @@ class Server:
     ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
     ``graceful`` seconds that requests under way may take after that
     ``advertised``  base URL under which other servers reach this one, to forward writes; None: where it listens
+    ``proxies``  addresses and networks whose ``X-Forwarded-For`` is believed; by default not even this machine's
     ``loading``  entered while the store starts, by the thread that starts it
     ``replaced`` whether another process takes this one's place when it ends: it ends when its store is not live
     """
@@ -49,6 +50,7 @@ class Server:
         drain: float = 0.0,
         graceful: float = 10.0,
         advertised: str | None = None,
+        proxies: Sequence[str] = (),
         loading: AbstractContextManager[object] | None = None,
         replaced: bool = False,
     ) -> None:
@@ -66,6 +68,8 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=[*proxies],
             timeout_keep_alive=round(limits.IDLE_SECONDS),
             timeout_graceful_shutdown=max(1, round(graceful)),
         )

@@ -55,6 +55,8 @@ _SECTION_MEANINGS = {
         "read_token": "bearer token that lets one read",
         "write_token": "bearer token that also writes directories mastered in Kafka",
         "advertised": "base URL under which other servers reach this one, to forward writes; default: where it listens",
+        "proxies": "addresses and networks of proxies, as in `10.0.0.7, 192.168.0.0/16`: only their `X-Forwarded-For`"
+        " is believed, for the audit trail; default: none",
         "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
     },
     "clients": {
@@ -94,6 +96,7 @@ _VARIABLES = {
     "HTTP_READ_TOKEN": "bearer token that lets one read",
     "HTTP_WRITE_TOKEN": "bearer token that also writes directories mastered in Kafka",
     "HTTP_ADVERTISED": "base URL under which other servers reach this one, to forward writes",
+    "HTTP_PROXIES": "addresses and networks of proxies whose `X-Forwarded-For` is believed, separated by commas",
     "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
     "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",
     "SPARK_CLASSES": "folder where Spark jobs keep their JVM's classes, in place of the user's cache; empty: nowhere",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -26,11 +26,14 @@ def serve(kafka: str) -> Iterator[Callable[..., Serving]]:
     running: list[Serving] = []
 
     def start(
-        *directories: str | Directory[Any], access: Access | None = None, ready: bool = True, **options: Any
+        *directories: str | Directory[Any],
+        access: Access | None = None,
+        ready: bool = True,
+        proxies: Sequence[str] = (),
+        **options: Any,
     ) -> Serving:
-        serving = Serving(
-            GlobalStore(kafka, directories, **{"unusable_directory": "serve", **options}), access or Access()
-        )
+        store = GlobalStore(kafka, directories, **{"unusable_directory": "serve", **options})
+        serving = Serving(store, access or Access(), proxies=proxies)
         running.append(serving)
         if ready:
             serving.wait_ready()

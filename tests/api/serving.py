@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
@@ -71,9 +71,9 @@ def ask_raw(port: int, request: bytes) -> bytes:
 class Serving:
     """A server over a store, running in a thread."""
 
-    def __init__(self, store: GlobalStore, access: Access) -> None:
+    def __init__(self, store: GlobalStore, access: Access, *, proxies: Sequence[str] = ()) -> None:
         self.store = store
-        self.server = Server(store, access=access)
+        self.server = Server(store, access=access, proxies=proxies)
         self._bound = Listen("127.0.0.1", 0).bind()
         self.port: int = self._bound.getsockname()[1]
         self.failure: BaseException | None = None

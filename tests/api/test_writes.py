@@ -159,6 +159,26 @@ def test_each_write_of_a_transaction_has_a_line_in_the_audit_trail(
     assert "0@x" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("proxies", "address"), [((), "127.0.0.1"), (("127.0.0.0/8",), "203.0.113.9"), (("192.0.2.1",), "127.0.0.1")]
+)
+def test_the_audit_trail_names_the_address_that_a_configured_proxy_forwards(
+    serve: Serve,
+    tenants: Directory[Any],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    proxies: tuple[str, ...],
+    address: str,
+) -> None:
+    """Anybody else may write into that header what they like, from this machine too."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")  # of uvicorn
+    serving = serve(tenants, access=LOCAL, proxies=proxies)
+    with caplog.at_level(logging.INFO, "compactory.audit"):
+        headers = {"X-Forwarded-For": "198.51.100.1, 203.0.113.9"}
+        assert write(serving, "PUT", "a", {"email": "a@x"}, headers).status == 201
+    assert caplog.messages[-1].endswith(f" at {address}")
+
+
 def test_wrong_topics_are_refused_before_anything_is_loaded(serve: Serve, topics: Topics) -> None:
     rules = WriteRules(min_insync_replicas=2)
     wrong = [Directory(name, topic=topics.create(cleanup_policy="compact,delete"), rules=rules) for name in ("a", "b")]

@@ -397,6 +397,8 @@ def test_a_store_on_disk(folder: Path) -> None:
         ),
         (Flags(), {"COMPACTORY_URL": "h:8080"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
         (Flags(), {"COMPACTORY_URL": "http://h:8o80"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
+        (Flags(), {"COMPACTORY_HTTP_PROXIES": "10.0.0.1, *"}, "COMPACTORY_HTTP_PROXIES: '*' is not an IP address"),
+        (Flags(), {"COMPACTORY_HTTP_PROXIES": "10.0.0.1/8"}, "COMPACTORY_HTTP_PROXIES: '10.0.0.1/8' is not an IP"),
         (Flags(), {"COMPACTORY_HTTP_ADVERTISED": "h:8080"}, "COMPACTORY_HTTP_ADVERTISED: must be http://HOST[:PORT]"),
         (Flags(), {"COMPACTORY_LISTEN": "h:99999"}, "COMPACTORY_LISTEN: must be HOST:PORT"),
         (Flags(), {"COMPACTORY_LOG_FORMAT": "xml"}, "COMPACTORY_LOG_FORMAT: 'xml' is not one of its values; choose"),

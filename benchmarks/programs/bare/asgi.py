@@ -35,5 +35,6 @@ if __name__ == "__main__":
         lifespan="off",
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         log_level="error",
     )

@@ -117,6 +117,7 @@ def serve(
             access=access,
             drain=drain,
             advertised=configuration.advertised,
+            proxies=configuration.proxies,
             loading=bar,
             replaced=workers > 1,
         )

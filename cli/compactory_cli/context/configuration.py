@@ -18,7 +18,7 @@ from compactory.kafka.kafka_errors import property_problems
 from compactory.nearest import nearest
 from compactory.server_url import ServerUrl
 from compactory.storage.backend import Backend
-from compactory_api.listen import Listen
+from compactory_api.listen import Listen, parse_proxies
 from compactory_api.protocol.access import Tokens
 
 from .environment import Environment, read_environment
@@ -59,6 +59,8 @@ class Configuration:
     """HOST:PORT to serve HTTP on."""
     advertised: str | None
     """Base URL under which other servers reach this one."""
+    proxies: tuple[str, ...]
+    """Addresses and networks of proxies whose X-Forwarded-For is believed."""
     worker_listen: str | None
     """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
     tokens: Tokens
@@ -160,6 +162,9 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     url = None if flags.kafka else _first(None, environment, "URL")
     written = settings.http.get("advertised")
     advertised = _first(None, environment, "HTTP_ADVERTISED", written, f"{settings.path}: [http] advertised")
+    written = settings.http.get("proxies")
+    proxies = _first(None, environment, "HTTP_PROXIES", written, f"{settings.path}: [http] proxies")
+    problems += _problems(proxies, parse_proxies)
     problems += (
         _problems(listen, Listen.parse) + _problems(url, ServerUrl.parse) + _problems(advertised, ServerUrl.parse)
     )
@@ -174,6 +179,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         url=url.value if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
         advertised=ServerUrl.parse(advertised.value).base if advertised else None,
+        proxies=parse_proxies(proxies.value) if proxies else (),
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),
