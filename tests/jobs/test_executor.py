@@ -250,13 +250,16 @@ def test_a_dead_letter_keeps_its_traceback_and_comes_back(bench: Bench) -> None:
             raise ValueError("the reason")
         record(job, conn)
 
-    bench.executor()
-    poison = bench.enqueue("a", {"fails": 1}, group="g")
-    second = bench.enqueue("a", group="g")
-    given_up = bench.enqueue("a", {"fails": 1}, group="h")
-    third = bench.enqueue("a", group="h")
-    bench.wait_for(poison, "failed")
-    bench.wait_for(given_up, "failed")
+    with capture_logs() as logs:
+        bench.executor()
+        poison = bench.enqueue("a", {"fails": 1}, group="g")
+        second = bench.enqueue("a", group="g")
+        given_up = bench.enqueue("a", {"fails": 1}, group="h")
+        third = bench.enqueue("a", group="h")
+        bench.wait_for(poison, "failed")
+        bench.wait_for(given_up, "failed")
+    told = {(entry["job"], entry["error"], entry["traceback"]) for entry in logs if entry["event"] == "a job failed"}
+    assert told == {(job, "ValueError", f"compactory jobs show {job}") for job in (poison, given_up)}
     (row,) = jobs_where(bench.sql, [poison])
     assert row.attempt == 2
     assert "ValueError: the reason" in str(row.last_error)

@@ -114,6 +114,13 @@ def test_each_event_has_an_outcome_and_a_failing_one_does_not_hold_up_others(ben
     bench.once()
     [aside] = operators.kept_events(Kafka(bench.kafka), bench.name)
     assert (aside.key, aside.state, aside.attempts) == ("d", "failed", QUICK.max_attempts)
+    reasons = {key: value["error"] for key, value in committed(bench.kafka, bench.failed) if value}
+    assert reasons == {"c": "no money", "d": "ConnectionError"}  # the text of any other error may hold a secret
+    assert aside.error == "ConnectionError"
+    assert "harness.py" in str(aside.trace)
+    assert "in register" in str(aside.trace)
+    [row] = json.loads(tell(bench, "failed", bench.name, "--json", code=1))["events"]
+    assert row["trace"] == aside.trace
     assert runner.board.counters["events"] == 5
 
 
@@ -136,6 +143,24 @@ def test_a_result_that_can_not_be_written_fails_its_event_alone(bench: Bench) ->
     with ProcessRunner(bench.kafka, Processor(function=give, name=bench.name, topic=bench.pending, **rules)) as runner:
         eventually(lambda: len(bench.outcomes()) == len(results) + 1 or not runner.alive)
     assert bench.outcomes() == {**dict.fromkeys(results, "failed"), "undecoded": "failed", "good": "created"}
+
+
+def test_coroutines_of_a_processor_share_one_loop(bench: Bench) -> None:
+    """A client of aiohttp or asyncpg works on the loop that it was made on."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    forever = asyncio.Event()
+
+    @processor(bench.pending, name=bench.name)
+    async def note(event: Event) -> None:
+        loops.append(asyncio.get_running_loop())
+        if event.key == "d":
+            await forever.wait()
+
+    bench.tenants(a={}, b={}, c={}, d={})
+    with ProcessRunner(bench.kafka, note) as runner:
+        eventually(lambda: len(loops) == 4 and runner.board.counters["events"] == 3)
+    assert len(set(loops)) == 1
+    eventually(loops[0].is_closed)
 
 
 def test_events_of_a_key_keep_their_order_through_retries(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 
 from compactory.errors import LeaseLost
+from compactory_connectors.loop_thread import LoopThread
 
 from .attempt import Attempt, Ended, failed, job_of
 from .handler import Handler
@@ -54,18 +55,17 @@ class Attempts:
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
         self._running: dict[int, Attempt] = {}
-        self._loop: asyncio.AbstractEventLoop  # made by start()
         self._connections = AsyncConnections(conninfo)  # of the loop
         self._threads = [
             threading.Thread(target=self._work, name=f"compactory-jobs-{number}", daemon=True)
             for number in range(1, concurrency + 1)
         ]
-        self._looper = threading.Thread(target=self._turn, name="compactory-jobs-async", daemon=True)
+        self._loop = LoopThread("compactory-jobs-async")
 
     def start(self) -> None:
         """Start the threads."""
-        self._loop = asyncio.new_event_loop()
-        for thread in [*self._threads, self._looper]:
+        self._loop.start()
+        for thread in self._threads:
             thread.start()
 
     def put(self, chain: Chain) -> None:
@@ -117,34 +117,20 @@ class Attempts:
     @property
     def alive(self) -> bool:
         """Whether all threads run."""
-        return all(thread.is_alive() for thread in [*self._threads, self._looper])
+        return self._loop.alive and all(thread.is_alive() for thread in self._threads)
 
     def stop(self, deadline: float) -> bool:
-        """End the threads once their jobs have ended; whether all have by then (time.monotonic())."""
+        """End the threads once their jobs have ended. Return True if all have by the deadline (time.monotonic())."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(max(0.0, deadline - time.monotonic()))
         ended = not any(thread.is_alive() for thread in self._threads)
-        if ended and self._looper.is_alive():
-            asyncio.run_coroutine_threadsafe(self._connections.close(), self._loop).result()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._looper.join()
+        if ended and self._loop.alive:
+            self._loop.wait_for(self._connections.close())
+            self._loop.stop()
         return ended
-
-    def _turn(self) -> None:
-        while self._interrupted():
-            pass
-        self._loop.close()
-
-    def _interrupted(self) -> bool:
-        """Run the loop until it is stopped; True if a coroutine ended it, by sys.exit say: its attempt has failed."""
-        try:
-            self._loop.run_forever()
-        except (SystemExit, KeyboardInterrupt):
-            return True
-        return False
 
     def _work(self) -> None:
         kept = KeptConnection(self._conninfo)
@@ -198,7 +184,7 @@ class Attempts:
 
     def _await(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
         """Run a coroutine on the loop of all threads, and wait for it."""
-        attempt.future = asyncio.run_coroutine_threadsafe(self._called(attempt, job, done), self._loop)
+        attempt.future = self._loop.submit(self._called(attempt, job, done))
         if attempt.stopping:
             attempt.future.cancel()
         attempt.future.result()

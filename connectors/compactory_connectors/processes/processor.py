@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,7 +29,7 @@ class Processor:
     """A function and its rules. Immutable; run by a `ProcessRunner` or ``compactory process run``.
 
     ``function``     takes an `Event`, sync or async; returns an `Output`, several or None. In a chain it returns the
-                     value of the outcome instead
+                     value of the outcome instead. The coroutines of a runner share one event loop
     ``name``         of the consumer group: processes of one name share the partitions, and what is under way
     ``topic``        whose events it is called for
     ``decode``       makes an event's value: dict, a class (as of a `Directory`), or a callable that takes bytes
@@ -76,12 +75,15 @@ class Processor:
         """Return what makes values of bytes."""
         return decoder(Directory(self.topic, decode=self.decode))
 
-    def outputs(self, event: Event) -> list[Output]:
-        """Call the function and return outputs. Raises its errors, and an error for a result that fits no record."""
+    def outputs(self, event: Event, wait_for: Callable[[Awaitable[Any]], Any]) -> list[Output]:
+        """Call the function and return outputs; ``wait_for`` returns the result of a coroutine.
+
+        Raises the function's errors, and an error for a result that fits no record.
+        """
         if self.created is None:
-            return list(_listed(self._called(event)))
+            return list(_listed(self._result(event, wait_for)))
         try:
-            value = self._called(event)
+            value = self._result(event, wait_for)
         except Failed as error:
             return self.failure(event, str(error))
         if value is None and event.value is not None:
@@ -94,9 +96,9 @@ class Processor:
         """Return what is to be written for an event that is given up."""
         return [] if self.failed is None else self._outcome(event, None, {"error": reason})
 
-    def _called(self, event: Event) -> Any:
-        found = self.function(event)
-        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+    def _result(self, event: Event, wait_for: Callable[[Awaitable[Any]], Any]) -> Any:
+        result = self.function(event)
+        return wait_for(result) if inspect.isawaitable(result) else result
 
     def _outcome(self, event: Event | Parked, created: Any, failed: Any) -> list[Output]:
         assert self.created is not None
@@ -120,7 +122,3 @@ def _listed(found: Any) -> Iterator[Output]:
         if not isinstance(item, Output):
             raise Refused(f"the function returned {type(item).__name__} among its outputs")
         yield item
-
-
-async def _awaited(found: Any) -> Any:
-    return await found

@@ -13,6 +13,7 @@ from uuid import uuid4
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.consumer.background import Background
+from compactory_connectors.loop_thread import LoopThread
 from compactory_connectors.topics.publisher import Publisher
 
 from .membership import KeptEvents, Members
@@ -39,6 +40,7 @@ class ProcessRunner(Background[Members]):
         self.board = Board()
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._threads = ThreadPoolExecutor(processor.concurrency, f"compactory-{processor.name}")
+        self._loop = LoopThread(f"compactory-{processor.name}-async")
         self._id = f"process-{processor.name}-{uuid4().hex[:12]}"
 
     def _check(self) -> None:
@@ -56,10 +58,12 @@ class ProcessRunner(Background[Members]):
         return Members(self._kafka, self.processor)
 
     def _run(self) -> None:
+        self._loop.start()
         try:
             super()._run()
         finally:
             self._threads.shutdown(wait=False, cancel_futures=True)
+            self._loop.stop()
 
     def _live(self, group: Members, worked: Callable[[], None]) -> None:
         with ExitStack() as stack:
@@ -71,7 +75,7 @@ class ProcessRunner(Background[Members]):
             publisher.open()
             group.attach(partial(group.locate, kept))
             chosen = self.processor
-            work = Work(chosen, chosen.decoder(), group, kept, publisher, self._threads, self.board)
+            work = Work(chosen, chosen.decoder(), group, kept, publisher, self._threads, self._loop, self.board)
             beat = check = time.monotonic() + _BEAT
             while not self._stop.is_set():
                 if work.turn():

@@ -15,6 +15,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Message
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Position
+from compactory_connectors.loop_thread import LoopThread
 from compactory_connectors.topics.publisher import Publisher, TopicRefused
 
 from .event import Event, Refused
@@ -44,6 +45,7 @@ class Work:
     kept: KeptEvents
     publisher: Publisher
     threads: ThreadPoolExecutor
+    loop: LoopThread
     board: Board
     _ours: dict[Partition, Position] = field(default_factory=dict)  # as of the last poll
     _tasks: dict[str, Task] = field(default_factory=dict)  # those of our partitions, by the event's id
@@ -122,7 +124,7 @@ class Work:
         try:
             event = _event(task.parked, self.decode)
             decoded = True
-            task.left, task.outputs = None, self.processor.outputs(event)
+            task.left, task.outputs = None, self.processor.outputs(event, self.loop.wait_for)
         except BaseException as error:  # noqa: BLE001 (of the user's code: sys.exit, a coroutine that was cancelled)
             self._fail(task, error, decoded=decoded)
         self._ended.put(task)
@@ -132,8 +134,14 @@ class Work:
         final = not decoded or isinstance(error, Refused) or retry.ends(attempt, error)
         task.left = task.parked.after(error, None if final else retry.pause(attempt))
         task.outputs = self.processor.failure(task.left, task.left.error) if final else ()
-        log.warning("set aside" if final else "an attempt failed", processor=self.processor.name, id=task.parked.id,
-                    attempt=attempt, error=type(error).__name__)  # fmt: skip
+        log.warning(
+            "an event was set aside" if final else "an attempt failed",
+            processor=self.processor.name,
+            id=task.parked.id,
+            attempt=attempt,
+            error=task.left.error,
+            traceback=f"compactory process failed {self.processor.name} --json",
+        )
 
     def _collect(self, timeout: float) -> None:
         """Take the results of calls; wait for the first one."""
