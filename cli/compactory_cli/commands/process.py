@@ -47,18 +47,20 @@ def run(
 @app.command("failed")
 @command
 def failed(flags: Flags, name: Name) -> None:
-    """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside."""
+    """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside.
+
+    With --json also the place in the code where the last attempt failed.
+    """
     from compactory_connectors.processes.operators import kept_events
 
-    found = kept_events(begin(flags).kafka(), name)
+    events = kept_events(begin(flags).kafka(), name)
     names = ("id", "key", "state", "attempts", "error")
-    rows = [fields(parked, *names) for parked in found]
     if flags.json:
-        print_json({"events": rows})
+        print_json({"events": [fields(event, *names, "trace") for event in events]})
     else:
-        none = "every event that was read is done"
-        print_table(names, (row.values() for row in rows), right=("attempts",), none=none)
-    if any(parked.state == "failed" for parked in found):
+        rows = (fields(event, *names).values() for event in events)
+        print_table(names, rows, right=("attempts",), none="every event that was read is done")
+    if any(event.state == "failed" for event in events):
         raise typer.Exit(1)
 
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import psycopg
 import structlog
 
+from compactory_connectors.handler_errors import described
+
 from .handler import Handler
 from .job import Cancel, Job, Snooze
 from .table import Chain, Claimed, Outcome
@@ -88,7 +90,10 @@ def _storable(text: str) -> str:
 
 
 def failed(attempt: Attempt, error: BaseException) -> Outcome:
-    """The outcome of an attempt whose handler raised this."""
+    """Return the outcome of an attempt whose handler raised this error, and log a failure.
+
+    The log has the class of the error; the traceback, whose text may hold what the handler was given, is in the table.
+    """
     claimed, handler = attempt.job, attempt.handler
     ended = Outcome(id=claimed.id, token=claimed.token, state="cancelled", holds=handler.on_failure == "wait")
     if isinstance(error, Snooze):
@@ -100,7 +105,14 @@ def failed(attempt: Attempt, error: BaseException) -> Outcome:
     text = _storable("".join(traceback.format_exception(error)))
     if attempt.overdue or isinstance(error, TimeoutError | CancelledError):
         text = f"timed out after {time.monotonic() - attempt.began:.1f} s\n{text}"
-    log.warning("a job failed", job=claimed.id, type=claimed.type, attempt=claimed.attempt, error=type(error).__name__)
+    log.warning(
+        "a job failed",
+        job=claimed.id,
+        type=claimed.type,
+        attempt=claimed.attempt,
+        error=described(error),
+        traceback=f"compactory jobs show {claimed.id}",
+    )
     cause = error if isinstance(error, Exception) else RuntimeError()
     if handler.retry.ends(claimed.attempt, cause):
         return replace(ended, state="failed", error=text)

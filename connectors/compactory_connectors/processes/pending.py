@@ -15,8 +15,9 @@ import orjson
 
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Position
+from compactory_connectors.handler_errors import described, frames
 
-from .event import Output
+from .event import Failed, Output, Refused
 
 __all__ = ["LARGEST", "Parked", "Task", "due", "group_of"]
 
@@ -24,8 +25,6 @@ State = Literal["waiting", "failed"]
 
 LARGEST: Final = 2 << 20
 """Bytes of a kept event: one of the usual limit, and what is noted about it."""
-
-_ERROR_CHARACTERS = 1000
 
 
 def group_of(name: str) -> str:
@@ -51,6 +50,7 @@ class Parked:
     due: float = 0.0
     state: State = "waiting"
     error: str | None = None
+    trace: str | None = None
 
     @property
     def place(self) -> Partition:
@@ -71,11 +71,14 @@ class Parked:
         return cls(value=None if known.pop("tombstone") else value, **known)
 
     def after(self, error: BaseException, pause: float | None) -> Parked:
-        """Return it after a failed attempt; without a ``pause`` it is set aside."""
-        told = f"{type(error).__name__}: {error}"[:_ERROR_CHARACTERS].encode(errors="replace").decode()
+        """Return the event after a failed attempt; without a ``pause``, in seconds, it is set aside.
+
+        It keeps the class of the error and the calls that raised it, the text only of `Failed`, `Refused` and our own.
+        """
         due = time.time() + (pause or 0.0)
         state: State = "failed" if pause is None else "waiting"
-        return replace(self, attempts=self.attempts + 1, due=due, state=state, error=told)
+        text, trace = described(error, Failed, Refused), frames(error.__traceback__)
+        return replace(self, attempts=self.attempts + 1, due=due, state=state, error=text, trace=trace)
 
 
 @dataclass(slots=True, eq=False)
