@@ -41,6 +41,7 @@ check: $(STAMP)  ## What CI runs: lint and layers, then types beside the tests
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python scripts/plain_words.py
 
 types: $(STAMP)
 	$(BIN)/mypy

@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from compactory.errors import StartTimeout, StoreClosed, StoreFailed, Unreachable
+from compactory.errors import StartTimeout, StoreClosed, Unreachable
 from compactory.store import GlobalStore
 from compactory.worker import Worker
 
@@ -38,7 +38,6 @@ class Server:
     ``advertised``  base URL under which other servers reach this one, to forward writes; None: where it listens
     ``proxies``  addresses and networks whose ``X-Forwarded-For`` is believed; by default not even this machine's
     ``loading``  entered while the store starts, by the thread that starts it
-    ``replaced`` whether another process takes this one's place when it ends: it ends when its store is not live
     """
 
     def __init__(
@@ -52,7 +51,6 @@ class Server:
         advertised: str | None = None,
         proxies: Sequence[str] = (),
         loading: AbstractContextManager[object] | None = None,
-        replaced: bool = False,
     ) -> None:
         self._store = store
         self._loading = nullcontext() if loading is None else loading
@@ -73,33 +71,25 @@ class Server:
             timeout_keep_alive=round(limits.IDLE_SECONDS),
             timeout_graceful_shutdown=max(1, round(graceful)),
         )
-        self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful, replaced=replaced)
+        self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
         self._failure: BaseException | None = None
         self._ending = threading.Event()
 
-    def run(self, *listening: socket.socket, after_load: bool = False) -> None:
-        """Serve on bound sockets, the first at the server's address, until SIGTERM, Ctrl-C or `stop`; close the store.
+    def run(self, listening: socket.socket) -> None:
+        """Serve on a bound socket until SIGTERM, Ctrl-C or `stop`, then close the socket and the store.
 
-        ``after_load`` leaves the sockets to other processes until the store is ready. Raises what the store's start
-        raised (ConfigError, Unreachable, StartTimeout …).
+        Raises what the store's start raised (ConfigError, Unreachable, StartTimeout …).
         """
         logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a line for each malformed request helps only scanners
-        self.app.writes.url = self._advertised or _url_of(listening[0])
-        loading = threading.Thread(target=self._load, name="compactory-load", daemon=True)
-        loading.start()
+        self.app.writes.url = self._advertised or _url_of(listening)
+        threading.Thread(target=self._load, name="compactory-load", daemon=True).start()
         try:
-            if after_load:
-                loading.join()
-            if self._failure is None:
-                self._uvicorn.run([*listening])
+            self._uvicorn.run([listening])
         finally:
-            for each in listening:
-                each.close()
+            listening.close()
             self._close()
         if self._failure is not None:
             raise self._failure
-        if self._uvicorn.dead:
-            raise StoreFailed("the process ended because its store failed or hangs")
 
     def stop(self) -> None:
         """Ask ``run`` to end as SIGTERM does. For any thread."""
@@ -151,12 +141,8 @@ def _url_of(listening: socket.socket) -> str:
 class _Uvicorn(uvicorn.Server):
     """uvicorn, with readiness off before it closes its sockets, and without raising the signal again at the end."""
 
-    def __init__(
-        self, config: uvicorn.Config, app: Application, *, drain: float, graceful: float, replaced: bool
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, app: Application, *, drain: float, graceful: float) -> None:
         super().__init__(config)
-        self.dead = False  # whether it ends for the sake of its store
-        self._replaced = replaced
         self._app = app
         self._drain = drain
         self._graceful = graceful
@@ -175,9 +161,6 @@ class _Uvicorn(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
                     connection.expire(now)
-            if self._replaced and not self._app.health.stopping:
-                before, self.dead = self.dead, not self._app.health.live()
-                self.should_exit |= before and self.dead  # not if the whole machine has stood still for a while
         if self._app.health.stopping and self._ticks_left is None:
             self._ticks_left = round(self._drain * 10)
         if self._ticks_left is not None:

@@ -50,7 +50,6 @@ from compactory.records import Contested, Entry, Partition, QuarantinedRecord, S
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
-from compactory.storage.shared.backend import Shared
 from compactory.store import GlobalStore
 from compactory.token import Cursor, Token, Version
 from compactory.write_rules import WriteRules
@@ -100,7 +99,6 @@ __all__ = [
     "RangeDigest",
     "RecordError",
     "RocksDB",
-    "Shared",
     "SnapshotRecord",
     "StaleData",
     "StartTimeout",

@@ -316,7 +316,7 @@ def _forked(pid: int) -> str:
 
 def _backend_problems(backend: Any) -> Iterator[str]:
     if backend is not None and not isinstance(backend, Backend):
-        yield f"backend must be Memory(…), RocksDB(…) or Shared(…), not {backend!r}"
+        yield f"backend must be Memory(…) or RocksDB(…), not {backend!r}"
 
 
 def _listed(directories: Any) -> list[Any]:

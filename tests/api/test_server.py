@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import select
 import signal
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
 from http.client import HTTPConnection
-from pathlib import Path
 from typing import IO
 
 import pytest
 
-from compactory import ConfigError, StoreFailed, testing
+from compactory import ConfigError
 from compactory_api.listen import Listen
-from compactory_api.protocol.access import Access
-from compactory_api.server import Server
-from compactory_cli.stack.port import free_port
 from tests.api.serving import ask
 from tests.cli.conftest import NOBODY_HOME, Shell
 from tests.store.topics import Topics, eventually
@@ -187,91 +179,6 @@ def test_what_can_not_be_served_is_refused_before_or_soon_after_the_start(
     several = compactory("serve", "--listen", "nonsense", "--json")
     assert several.code == 2
     assert len(several.error["problems"]) == 3, "no directories, no Kafka, no place to listen: all at once"
-
-
-def test_workers_share_a_copy_and_dead_ones_are_replaced(
-    served: Start, compactory: Shell, topics: Topics, kafka: str, tmp_path: Path
-) -> None:
-    topic = topics.create()
-    topics.produce(topic, ("a", '{"v":1}'))
-    config = tmp_path / "shared.toml"
-    config.write_text('[store]\nbackend = "shared"\npath = "copy"\n', encoding="utf-8")
-    own = _two_free_ports()
-    serving = served(topic, "--workers", "2", "--config", str(config), "--worker-ports", str(own))
-
-    def workers() -> set[int]:
-        pid = serving.process.pid
-        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()))
-
-    def replaced(killed: int) -> bool:
-        return killed not in workers() and len(workers()) == 2
-
-    def answers() -> bool:
-        found = [ask(serving.port, f"/v1/directories/{topic}/entries/a") for _ in range(8)]
-        return all(answer.status == 200 for answer in found)
-
-    def owns() -> list[str]:
-        """Whether the worker owns the copy, said at its own port: four times that of the first, then of the second."""
-        texts = [ask(own + number // 4, "/metrics").body.decode() for number in range(8)]
-        return [re.findall(r"^compactory_store_backend_owner\{.*\} (.+)", text, re.MULTILINE)[0] for text in texts]
-
-    first = workers()
-    assert len(first) == 2
-    eventually(answers)
-    assert "".join(owns()) in (4 * "1.0" + 4 * "0.0", 4 * "0.0" + 4 * "1.0")
-    for _ in range(2):  # the owner is one of them
-        os.kill(killed := min(workers() & first), signal.SIGKILL)
-        eventually(partial(replaced, killed))
-        [token] = topics.produce(topic, ("a", '{"v":2}'))
-        fresh = {"Compactory-Min-Offset": str(token), "Prefer": "wait=20"}
-        eventually(answers)
-        for _ in range(4):
-            assert ask(serving.port, f"/v1/directories/{topic}/entries/a", headers=fresh).json == {"v": 2}
-    assert not workers() & first
-    assert len(owns()) == 8, "replacements have the ports of those that died"
-    last = workers()
-    serving.process.send_signal(signal.SIGTERM)
-    assert serving.end() == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in last)
-    alone = compactory("serve", topic, "--kafka", kafka, "--workers", "2", "--listen", "127.0.0.1:0")
-    assert (alone.code, 'backend = "shared"' in alone.err) == (2, True)
-    nope = compactory("serve", "nope-x", "--kafka", kafka, "--workers", "2", "--config", str(config))
-    assert (nope.code, "does not exist" in nope.err) == (2, True)
-
-
-def _two_free_ports() -> int:
-    """Return the first of two that follow each other."""
-    while True:
-        with suppress(OSError), socket.create_server(("127.0.0.1", (first := free_port()) + 1)):
-            return first
-
-
-def test_one_of_several_processes_takes_requests_once_it_is_ready_and_ends_with_its_store(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Guarantee 7: what another process can answer waits for no process that loads, or keeps nothing up to date."""
-    store = testing.store({"d": {"a": {"n": 1}}}, start=False)
-    start, may_start, ended = store.start, threading.Event(), list[BaseException]()
-    monkeypatch.setattr(store, "start", lambda: may_start.wait(20) and start())
-    server, bound = Server(store, access=Access(), replaced=True), Listen("127.0.0.1", 0).bind()
-
-    def run() -> None:
-        try:
-            server.run(bound, after_load=True)
-        except StoreFailed as error:
-            ended.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    client = HTTPConnection("127.0.0.1", bound.getsockname()[1], timeout=20)
-    client.request("GET", "/v1/directories/d/entries/a")
-    assert not select.select([client.sock], [], [], 0.3)[0], "it answered before it was ready"
-    may_start.set()
-    assert client.getresponse().read() == b'{"n":1}'
-    client.close()
-    store.fail()
-    thread.join(20)
-    assert ended
 
 
 @pytest.mark.proof  # it takes the 30 seconds that a store waits for a broker

@@ -20,7 +20,6 @@ from compactory import (
     Index,
     NotReady,
     RocksDB,
-    Shared,
     StaleData,
     StoreClosed,
     StoreState,
@@ -62,7 +61,7 @@ class InProcess:
         return self.store.put(next(iter(self.store)), key, value, timestamp_ms=at)
 
 
-@pytest.fixture(params=["memory", "rocksdb", "shared", "follower", "in process"])
+@pytest.fixture(params=["memory", "rocksdb", "in process"])
 def feed(request: pytest.FixtureRequest, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Callable[..., Fed]]:
     """Makes stores that are not started, of directories by name and options; closed after the test."""
     stores: list[GlobalStore] = []
@@ -76,12 +75,8 @@ def feed(request: pytest.FixtureRequest, tmp_path: Path, unique: Callable[[str],
         else:
             topics: Topics = request.getfixturevalue("topics")
             backends = {"memory": Memory, "rocksdb": partial(RocksDB, tmp_path / "store")}
-            backend = backends.get(request.param, partial(Shared, tmp_path / "store"))()
+            backend = backends[request.param]()
             topics.create(name=topic)
-            if request.param == "follower":
-                owner = GlobalStore(topics.address, given, backend=Shared(tmp_path / "store"))
-                stores.append(owner)
-                owner.start()
             fed = OnKafka(
                 GlobalStore(topics.address, given, backend=backend, unusable_directory="serve"), topics, topic
             )

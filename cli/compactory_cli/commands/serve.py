@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -43,25 +41,6 @@ def serve(
         Literal["fail", "wait"] | None,
         option("--missing-topic", help="Fail at the start, or wait for topics that do not exist yet."),
     ] = None,
-    workers: Annotated[
-        int,
-        option(
-            "--workers",
-            help='Processes that serve, and share one copy: [store] backend = "shared".',
-            min=1,
-            max=256,
-        ),
-    ] = 1,
-    worker_ports: Annotated[
-        int | None,
-        option(
-            "--worker-ports",
-            "FIRST",
-            "Each worker also has a port of its own, from this one on: for its metrics, status and bad records.",
-            min=1,
-            max=65000,
-        ),
-    ] = None,
     start_stale: Annotated[
         bool, flag("--start-stale", "Answer at once from complete directories on disk, and catch up meanwhile.")
     ] = False,
@@ -82,7 +61,6 @@ def serve(
     backend = problems.of(configuration.backend)
     if start_stale and backend is None:
         problems.add(["--start-stale needs a folder: write path and backend into [store] of compactory.toml"])
-    problems.add(_worker_problems(workers, configuration, directories or ()))
     from compactory_api.listen import Listen
     from compactory_api.protocol.access import Access
 
@@ -99,14 +77,10 @@ def serve(
     from compactory import GlobalStore
     from compactory_api.server import Server
 
-    from ..context.forked_workers import fork_workers
     from ..views.loading_bars import LoadingBar
 
-    own = [replace(place, port=worker_ports + number) for number in range(workers)] if worker_ports is not None else []
-    with ExitStack() as stack:
-        bound = [stack.enter_context(each.bind()) for each in (place, *own)]
-        sockets, replaces = fork_workers(workers, bound) if workers > 1 else (bound, False)
-        url = Listen(place.host, bound[0].getsockname()[1])
+    with place.bind() as bound:
+        url = Listen(place.host, bound.getsockname()[1])
         bar = LoadingBar("loading", lines=False)
         options = dict(configuration.store_options)
         options |= {"missing_topic": missing_topic} if missing_topic is not None else {}
@@ -119,23 +93,9 @@ def serve(
             advertised=configuration.advertised,
             proxies=configuration.proxies,
             loading=bar,
-            replaced=workers > 1,
         )
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
-        server.run(*sockets, after_load=replaces)
-
-
-def _worker_problems(workers: int, configuration: Configuration, directories: Iterable[Directory[Any]]) -> list[str]:
-    if workers == 1:
-        return []
-    found = [
-        f"--workers: directory {each.name!r} is mastered in Kafka; serve it by a server of one process"
-        for each in directories
-        if each.rules is not None
-    ]
-    if not configuration.shares:
-        found.append('--workers needs a copy to share: backend = "shared" and path in [store] of compactory.toml')
-    return found
+        server.run(bound)
 
 
 def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:

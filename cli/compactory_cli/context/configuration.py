@@ -117,22 +117,16 @@ class Configuration:
         """Whether a database was given."""
         return self._postgres is not None
 
-    @property
-    def shares(self) -> bool:
-        """Whether several processes may keep their entries where this one does."""
-        return self._store is not None and self._store.backend == "shared"
-
     def backend(self) -> Backend | None:
         """Where a store that goes on running keeps its entries; None: in memory alone. Raises ConfigError."""
         if self._store is None:
             return None
-        from compactory import Memory, RocksDB, Shared
+        from compactory import Memory, RocksDB
 
         try:
             if self._store.backend == "memory":
                 return Memory(self._store.path, **self._store.settings)
-            made = RocksDB if self._store.backend == "rocksdb" else Shared
-            return made(self._store.path or "", **self._store.settings)
+            return RocksDB(self._store.path or "", **self._store.settings)
         except ConfigError as error:
             raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
 

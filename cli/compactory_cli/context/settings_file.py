@@ -64,7 +64,6 @@ _ROCKSDB: dict[str, Any] = {
 _BACKENDS: dict[str, dict[str, Any]] = {
     "memory": {"save_every": _NUMBER, "bootstrap": str},
     "rocksdb": _ROCKSDB,
-    "shared": {"map_bytes": int},
 }
 _STORE: dict[str, Any] = {"backend": str, "path": str}
 _STORE |= {key: kind for keys in _BACKENDS.values() for key, kind in keys.items()}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import RLock
@@ -37,7 +35,6 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("compactory.store")
 
-_AWAIT_EVERY = 0.05  # seconds between two looks whether another process has loaded the topics
 _SAY_EVERY = 5.0  # seconds between two log lines while loading
 
 
@@ -76,7 +73,6 @@ class Engine:
         """Read every topic to its high watermark; ``began`` is when that began, by `clock`. Raises as start does."""
         options = self.options
         limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
-        self._await_backend(began)
         with self._closing:
             self.progress.raise_end()
             self._opened = True
@@ -95,15 +91,6 @@ class Engine:
         except StartTimeout as error:
             last_error = self.reader.last_error
             raise explained(error, self.blocking(), self.kafka, last_error, options.start_timeout) from None
-
-    def _await_backend(self, began: float) -> None:
-        """Wait until another process has loaded what this one shares with it."""
-        topics = [*self.progress.topics]
-        while not self.backend.available(topics):
-            self.progress.raise_end()
-            if clock() - began > (self.options.start_timeout or math.inf):
-                raise StartTimeout("another process, which shares its copy, is still loading the topics")
-            time.sleep(_AWAIT_EVERY)
 
     def give_up(self) -> None:
         """End a start that failed, with all that it has opened: another store may take the backend's folder."""

@@ -9,7 +9,7 @@ matter.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -194,10 +194,6 @@ class TopicStorage(ABC):
 
 class Backend(ABC):
     """Lends topic storages. `open`, `fresh` and `promote` are called by one thread at a time."""
-
-    def available(self, _topics: Iterable[str], /) -> bool:
-        """Say whether `open` may be called: another process may have to make these topics complete first."""
-        return True
 
     @abstractmethod
     def open(self, topic: str) -> TopicStorage:

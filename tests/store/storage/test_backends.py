@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from compactory import Directory, Index, RocksDB, Shared
+from compactory import Directory, Index, RocksDB
 from compactory.codec.packed_record import pack, partition_base
 from compactory.storage.backend import Backend, DirectoryStorage, TopicStorage
 from compactory.storage.memory_backend import Memory
@@ -20,22 +20,10 @@ from tests.store.model import Model, Row
 from tests.store.tables import Log, read_to
 
 
-@pytest.fixture(params=["memory", "rocksdb", "shared", "follower"])
+@pytest.fixture(params=["memory", "rocksdb"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     """Each backend in turn."""
-    made: Backend
-    if request.param == "memory":
-        made = Memory()
-    elif request.param == "rocksdb":
-        made = RocksDB(tmp_path / "store")
-    else:
-        made = owner = Shared(tmp_path / "store")
-        assert owner.available(["topic"])
-        if request.param == "follower":
-            opened = owner.open("topic")
-            opened.commit(read_to(0))
-            made = Shared(tmp_path / "store")
-            assert made.available(["topic"])
+    made: Backend = Memory() if request.param == "memory" else RocksDB(tmp_path / "store")
     yield made
     made.close()
 

@@ -1,1 +1,1 @@
-"""One ordered sequence of keys holds a topic: what RocksDB and the shared copy in LMDB have in common."""
+"""One ordered sequence of keys holds a topic."""
