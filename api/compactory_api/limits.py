@@ -6,6 +6,7 @@ import sys
 
 __all__ = [
     "ANSWER_SECONDS",
+    "BULK_LINES",
     "HEADERS",
     "HEAD_BYTES",
     "IDLE_SECONDS",
@@ -20,6 +21,7 @@ __all__ = [
 HEAD_BYTES = 64 << 10  # of a request's line and headers together
 HEADERS = 200  # lines
 REQUEST_BYTES = 16 << 20  # of a whole request as it is sent
+BULK_LINES = 10_000  # of one bulk write; the project's client sends as many
 REQUEST_SECONDS = 30.0  # from the first byte of a request to its last
 IDLE_SECONDS = 75.0  # between requests; load balancers keep idle connections for 60 and reuse one as it closes
 ANSWER_SECONDS = 30.0  # that an answer may wait until its client reads on

@@ -6,19 +6,22 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from compactory import ConfigError, Directory, Index, MasteredWriter, Unreachable, WriteRules
+from compactory import ConfigError, Directory, Index, MasteredWriter, Operation, Unreachable, WriteRules
 from compactory.mastered.writer import start_writers
 from compactory_api.protocol.access import Access, Client, Scope, Tokens
 from compactory_api.routes.forwarding import Forwarding, OwnerUnreached
+from compactory_api.routes.turn import Result
 from tests.api.serving import Answer, Serving, ask_raw
 from tests.store.topics import Topics, eventually
 
@@ -144,6 +147,59 @@ def test_each_line_of_a_bulk_write_is_answered(serve: Serve, tenants: Directory[
         assert (refused.status, refused.problem) == (400, "bad-request")
 
 
+def bulk(serving: Serving, body: bytes) -> Answer:
+    headers = {"Content-Type": "application/x-ndjson"}
+    return serving.ask("/v1/directories/tenants/entries:bulkWrite", "POST", body=body, headers=headers)
+
+
+def test_a_bulk_write_has_at_most_10000_lines(serve: Serve, tenants: Directory[Any]) -> None:
+    serving = serve(tenants, access=LOCAL)
+    for body in (b"1\n" * 10_001, b"1\n" * 8_000_000, b"\n" * 10_001 + b"1"):
+        refused = bulk(serving, body)
+        assert (refused.status, refused.problem) == (413, "too-large")
+        assert "10000 lines" in refused.json["detail"]
+    answers = bulk(serving, b"1\n" * 10_000).body.splitlines()
+    assert [json.loads(line)["line"] for line in (answers[0], answers[-1])] == [1, 10_000]
+
+
+def test_a_bulk_write_ends_where_its_client_has_gone(serve: Serve, tenants: Directory[Any]) -> None:
+    serving = serve(tenants, access=LOCAL)
+    turn, lines = serving.server.app.writes._turns["tenants"], list[int]()
+    submit = turn.submit
+    gone = threading.Event()
+
+    def submitting(operations: Sequence[Operation], caller: str) -> asyncio.Future[list[Result]]:
+        lines.append(len(operations))
+        if len(lines) == 1:
+            return submit(operations, caller)
+        gone.set()
+        return asyncio.get_running_loop().create_future()  # never done: only the end of the client ends it
+
+    turn.submit = submitting  # type: ignore[method-assign]
+    body = b"\n".join(b'{"op": "put", "key": "t%d", "value": {"email": "%d"}}' % (n, n) for n in range(6000))
+    head = "POST /v1/directories/tenants/entries:bulkWrite HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", serving.port), timeout=30) as connection:
+        connection.sendall(head.encode() + body)
+        assert b"HTTP/1.1 200" in connection.recv(65536), "the first answers come before all lines are written"
+        assert gone.wait(30)
+        assert serving.server.app.budget.used_bytes >= len(body)
+    eventually(lambda: serving.server.app.budget.used_bytes == 0)
+    assert lines == [2000, 2000]
+
+
+def test_no_search_confirms_the_value_of_an_internal_field(serve: Serve, topics: Topics) -> None:
+    indexes = [Index("email"), Index("token"), Index("card.number", name="card")]
+    rules = WriteRules(internal=("token", "card"))
+    serving = serve(Directory("tenants", topic=topics.create(), indexes=indexes, rules=rules), access=LOCAL)
+    write(serving, "PUT", "t1", {"email": "a@x", "token": "secret", "card": {"number": "1"}})
+    place = "/v1/directories/tenants/entries?index="
+    eventually(lambda: len(serving.ask(f"{place}email&value=a@x").json["entries"]) == 1)
+    for search in ("token&value=secret", "token&value=other", "card&value=1"):
+        refused = serving.ask(place + search)
+        assert (refused.status, refused.problem) == (403, "forbidden")
+
+
 def test_each_write_of_a_transaction_has_a_line_in_the_audit_trail(
     serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -256,6 +312,23 @@ def test_a_client_has_a_scope_on_each_directory(shared: Serving, caplog: pytest.
     refused = write(shared, "PUT", "t1", {"email": "b@x"}, by("audit"))
     assert refused.json["type"] == "urn:compactory:problem:forbidden"
     assert "client audit may not write directory 'tenants'" in refused.json["detail"]
+
+
+def test_an_outcome_is_shown_to_who_may_read_its_directory(serve: Serve, topics: Topics) -> None:
+    created = topics.create()
+    tenants = Directory("tenants", topic=topics.create(), rules=WriteRules(outcomes=("created",)))
+    clients = (
+        Client(name="writer", token="writer", scopes={"tenants": Scope.WRITE}),
+        Client(name="reader", token="reader", scopes={"*": Scope.READ}),
+    )
+    serving = serve(tenants, Directory("created", topic=created), access=Access(Tokens(clients=clients)))
+    event = write(serving, "PUT", "t1", {}, by("writer")).headers["etag"].strip('"')
+    topics.produce(created, ("t2", json.dumps({"event": event, "iban": "secret"})))
+    place = f"/v1/directories/tenants/outcomes/t2?event={quote(event)}"
+    eventually(lambda: serving.ask(place, headers=by("reader")).json.get("state") == "created")
+    refused = serving.ask(place, headers=by("writer"))
+    assert (refused.status, refused.problem) == (403, "forbidden")
+    assert "may not read directory 'created'" in refused.json["detail"]
 
 
 def test_no_route_of_a_directory_is_open_to_a_client_without_a_scope_on_it(shared: Serving) -> None:

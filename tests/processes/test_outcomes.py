@@ -45,7 +45,10 @@ def test_a_write_is_answered_with_its_outcome_or_where_to_ask_for_it(
         assert (posted.status, posted.headers["compactory-outcome"]) == (201, "good")
         assert posted.json["registered"]
         broke = serving.entry("tenants", "a%2Fb", method="PUT", body=b'{"broke": true}', headers=wait)
-        assert (broke.status, broke.headers["compactory-outcome"], broke.json["error"]) == (200, "bad", "no money")
+        assert (broke.status, broke.problem, broke.headers["compactory-outcome"]) == (424, "outcome-failed", "bad")
+        assert {"etag", "compactory-offset", "compactory-status"} <= broke.headers.keys()
+        assert "'a/b' was written, and its processing failed: no money" in broke.json["detail"]
+        assert (broke.json["outcome"], broke.json["value"]["error"]) == ("written", "no money")
         assert serving.ask("/v1/directories/tenants/outcomes/a%2Fb").json["state"] == "bad"
         with Client(f"http://127.0.0.1:{serving.port}", wait=0.2) as client:
             entries = client.directory("tenants")

@@ -6,6 +6,7 @@ A new one is a class here, and a row of `problem.PROBLEMS` with its status and t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from compactory.errors import CompactoryError
 
@@ -17,6 +18,7 @@ __all__ = [
     "Misdirected",
     "NoEntry",
     "NoResource",
+    "OutcomeFailed",
     "Overloaded",
     "Stopping",
     "TooLarge",
@@ -64,6 +66,20 @@ class NoEntry(CompactoryError):
 
 class NoResource(CompactoryError):
     """There is nothing at this path."""
+
+
+class OutcomeFailed(CompactoryError):
+    """The write is in the log, and the processors that finish it have failed. ``value`` is the outcome."""
+
+    def __init__(self, directory: str, key: str, reason: object, value: Any) -> None:
+        self.directory = directory
+        self.key = key
+        self.reason = reason
+        self.value = value
+        super().__init__(directory, key, reason)
+
+    def __str__(self) -> str:
+        return f"{self.key!r} was written, and its processing failed: {self.reason} (directory {self.directory!r})"
 
 
 class MethodRefused(CompactoryError):

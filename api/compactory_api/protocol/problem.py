@@ -40,6 +40,7 @@ from .http_errors import (
     Misdirected,
     NoEntry,
     NoResource,
+    OutcomeFailed,
     Overloaded,
     Stopping,
     TooLarge,
@@ -95,6 +96,10 @@ def _not_written(_error: Exception) -> dict[str, Any]:
     return {"outcome": "not written"}
 
 
+def _failed(error: OutcomeFailed) -> dict[str, Any]:
+    return {"outcome": "written", "directory": error.directory, "value": error.value}
+
+
 def _retry(_error: Exception) -> Headers:
     return [(b"retry-after", _RETRY_AFTER)]
 
@@ -121,19 +126,20 @@ PROBLEMS: tuple[_Kind, ...] = (
     _Kind(Forbidden, 403, "forbidden", "The token does not allow this"),
     _Kind(MethodRefused, 405, "method-not-allowed", "The method is not possible here", headers=_allow),
     _Kind(TooSlow, 408, "too-slow", "The request did not come within its time"),
-    _Kind(Conflict, 409, "conflict", "The write contradicts another entry"),
+    _Kind(Conflict, 409, "conflict", "Another entry does not allow this write"),
     _Kind(OrderRefused, 409, "refused", "The order does not fit the state of what it is about"),
     _Kind(WatchExpired, 410, "changes-gone", "Changes since the cursor are not kept any more", fields=_cursor),
     _Kind(VersionGone, 410, "version-gone", "The record of this version is not in the log any more"),
-    _Kind(PreconditionFailed, 412, "precondition-failed", "The entry is not in the state that the request demands"),
+    _Kind(PreconditionFailed, 412, "precondition-failed", "The condition of the request does not hold for the entry"),
     _Kind(WaitTimeout, 412, "not-fresh-enough", "The store has not read that far yet", fields=_gap),
     _Kind(TooLarge, 413, "too-large", "More than one request may carry or ask for"),
     _Kind(UnsupportedMedia, 415, "unsupported-media-type", "The body must be application/json"),
     _Kind(Misdirected, 421, "misdirected", "This server does not go by that name"),
-    _Kind(WriteRefused, 422, "invalid-write", "The directory does not take this entry", fields=_problems),
+    _Kind(WriteRefused, 422, "invalid-write", "The entry breaks a rule of the directory", fields=_problems),
+    _Kind(OutcomeFailed, 424, "outcome-failed", "The write was made, and its processing failed", fields=_failed),
     _Kind(HeadTooLarge, 431, "head-too-large", "The request's line and headers are too large"),
     _Kind(DecodeError, 502, "undecodable", "A value can't be decoded"),
-    _Kind(WriteFailed, 503, "write-failed", "The write was not confirmed", headers=_retry, fields=_outcome),
+    _Kind(WriteFailed, 503, "write-failed", "Kafka did not confirm the write", headers=_retry, fields=_outcome),
     _Kind(LeaseLost, 503, "not-owner", "Another process writes this directory", headers=_retry, fields=_not_written),
     _Kind(StaleData, 503, "stale", "The data is older than was asked for", headers=_retry, fields=_age),
     _Kind(NotReady, 503, "not-ready", "The store has not read everything yet", headers=_retry),

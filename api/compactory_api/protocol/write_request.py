@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from compactory.mastered.operation import Kind, Operation
+from compactory.mastered.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation
 
 from .http_errors import BadRequest, UnsupportedMedia
 
@@ -21,7 +21,6 @@ _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _WHOLE = re.compile(rb"(?<![0-9.eE+])(?<![eE]-)-?[0-9]{19,}(?![0-9.eE])")
-_LONGEST_KEY = 255  # characters of an Idempotency-Key
 _KINDS = ("put", "patch", "delete", "post")
 _CONDITIONS = ("if_match", "if_none_match", "idempotency_key")
 _LINE = {"op", "key", "value", *_CONDITIONS}
@@ -109,6 +108,6 @@ def _tags(name: str, header: str) -> tuple[str, ...]:
 
 def _idempotency_key(header: str) -> str:
     key = header.strip().removeprefix('"').removesuffix('"')
-    if not key or len(key) > _LONGEST_KEY or not key.isprintable():
-        raise BadRequest(f"Idempotency-Key: must have 1 to {_LONGEST_KEY} printable characters")
+    if not key or len(key) > LONGEST_IDEMPOTENCY_KEY or not key.isprintable():
+        raise BadRequest(f"Idempotency-Key: must have 1 to {LONGEST_IDEMPOTENCY_KEY} printable characters")
     return key

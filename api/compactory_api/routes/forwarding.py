@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -12,13 +12,16 @@ from urllib.parse import urlsplit
 
 from compactory.errors import CompactoryError
 
-__all__ = ["FORWARDED", "OWNER", "Answer", "Forwarding", "OwnerSilent", "OwnerUnreached"]
+__all__ = ["FORWARDED", "OWNER", "Answer", "Forwarding", "OwnerSilent", "OwnerUnreached", "StreamedAnswer"]
 
 FORWARDED = "compactory-forwarded"  # says that another server sent the request: it must not be handed on again
 OWNER = "compactory-owner"  # in the answer to such a request: a server of ours has answered
 
 Answer = tuple[int, dict[str, str], bytes]
 """Status, headers and body."""
+
+StreamedAnswer = tuple[int, dict[str, str], bytes | AsyncIterator[bytes]]
+"""The same; the body may come in parts."""
 
 _THREADS = 32
 _SECONDS = 3.0  # after which an owner counts as gone; its fence makes that safe

@@ -22,7 +22,7 @@ from compactory.errors import BadRecord
 from compactory.lookup.view import View
 from compactory.records import Entry
 
-from ..protocol.http_errors import BadRequest
+from ..protocol.http_errors import BadRequest, Forbidden
 
 __all__ = ["DEFAULT_LIMIT", "MOST_BYTES", "MOST_ENTRIES", "Page", "Query", "page"]
 
@@ -61,7 +61,8 @@ def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
     """Return a page: ``limit`` entries, or fewer where their values are large. For a thread of its own.
 
     The first one without an index puts the keys in order (0.5 s a million); they stay in order.
-    Raises BadRequest for a cursor of another query and for a wrong number of values, UnknownIndex, NotReady.
+    Raises BadRequest for a cursor of another query and for a wrong number of values, Forbidden for an index over an
+    internal field, UnknownIndex, NotReady.
     """
     after = None if cursor is None else _key_after(query, cursor)
     following = _entries(view, query, after) if query.index is None else _from_index(view, query, after)
@@ -90,6 +91,9 @@ def _from_index(view: View[Any], query: Query, after: str | None) -> Iterator[En
     if fields is None:
         view.index(query.index or "")  # raises UnknownIndex, naming those there are
         return
+    rules = view.directory.rules
+    if rules is not None and any(map(rules.hides, fields.fields)):  # a search would confirm its value
+        raise Forbidden(f"index {query.index!r} covers an internal field: it can't be searched over HTTP")
     if len(query.values) != len(fields.fields):
         names = ", ".join(fields.fields)
         raise BadRequest(

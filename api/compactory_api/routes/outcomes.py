@@ -15,11 +15,13 @@ from compactory.errors import ConfigError
 from compactory.store import GlobalStore
 from compactory.token import Version
 
+from ..protocol.access import GRANT
 from ..protocol.document import Outcome
 from ..protocol.freshness import wait_of
-from ..protocol.http_errors import NoEntry, NoResource
+from ..protocol.http_errors import NoEntry, NoResource, OutcomeFailed
 from ..protocol.openapi import KEY, parameter, problems
 from ..protocol.path import decode_segment, raw_path
+from ..protocol.problem import MEDIA_TYPE, problem
 from ..protocol.values import embedder
 from .forwarding import Answer
 
@@ -27,24 +29,41 @@ __all__ = ["completed", "outcome_routes"]
 
 _LOOKS = (0.002, 0.05)  # seconds between two looks: the first, and the longest
 _PLACE = b"/outcomes/"
+_PENDING = ("pending", None)
 
 
 async def completed(
     store: GlobalStore, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer
 ) -> Answer:
-    """Return the answer to a write that processors finish: the outcome, or 202 if no outcome comes in time."""
+    """Return the answer to a write that processors finish: the outcome, or 202 if no outcome comes in time.
+
+    An outcome with a field ``error`` says that the processors failed: 424, with the headers of the write.
+    """
     if directory.rules is None or not directory.rules.outcomes:
         return stored
     status, headers, body = stored
     if key is None:
         key = unquote(headers["location"].rpartition("/")[2])
     tag = headers["etag"].strip('"')
-    found = await _outcome(store, directory, key, tag, prefer)
+    outcome = await _outcome(store, directory, key, tag, prefer)
     place = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(tag)}"
     headers = headers | {"compactory-status": place}
-    if found is None:
+    if outcome is None:
         return 202, headers, body
-    return status, headers | {"compactory-outcome": found[0]}, orjson.dumps(found[1])
+    name, value = outcome
+    headers = headers | {"compactory-outcome": name}
+    document = orjson.dumps(value)
+    error = _error_of(document)
+    if error is None:
+        return status, headers, document
+    refusal = problem(OutcomeFailed(name, key, error, value))
+    return refusal.status, headers | {"content-type": MEDIA_TYPE}, refusal.body
+
+
+def _error_of(outcome: bytes) -> Any:
+    """Return the field ``error`` of an outcome, None where there is none."""
+    document = orjson.loads(outcome)
+    return document.get("error") if isinstance(document, dict) else None
 
 
 async def _outcome(
@@ -82,13 +101,14 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
         view, key = store[directory], decode_segment(raw_path(request.scope).partition(_PLACE)[2])
         if view.directory.rules is None or not view.directory.rules.outcomes:
             raise NoResource(f"directory {directory!r} has no outcomes")
+        for name in view.directory.rules.outcomes:
+            request.scope[GRANT].demand_read(name)
         if event is None:
             try:
                 event = str(view.versioned(key)[1])
             except KeyError:
                 raise NoEntry(directory, key) from None
-        found = await _outcome(store, view.directory, key, event, request.headers.get("prefer"))
-        state, value = found or ("pending", None)
+        state, value = await _outcome(store, view.directory, key, event, request.headers.get("prefer")) or _PENDING
         body = orjson.dumps({"key": key, "event": event, "state": state, "value": value})
         return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
 

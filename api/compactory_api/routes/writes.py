@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
 
 from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
 from compactory.mastered.operation import Kind, Operation, Written, failure
@@ -21,7 +22,7 @@ from ..protocol.access import GRANT, Scope
 from ..protocol.body import read_body
 from ..protocol.document import WriteAnswer, WriteLine
 from ..protocol.headers import joined
-from ..protocol.http_errors import Forbidden, MethodRefused
+from ..protocol.http_errors import Forbidden, MethodRefused, TooLarge
 from ..protocol.openapi import KEY, parameter, problems, reference_to, text
 from ..protocol.path import ENTRIES, decode_segment, raw_path
 from ..protocol.problem import problem
@@ -34,13 +35,13 @@ from ..protocol.write_request import (
     operation_of,
     value_of,
 )
-from .forwarding import FORWARDED, OWNER, Answer, Forwarding, OwnerSilent, OwnerUnreached
+from .forwarding import FORWARDED, OWNER, Answer, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
 from .outcomes import completed
 from .turn import Result, Turn
 
 __all__ = ["Writes", "write_routes"]
 
-Local = Callable[[], Awaitable[Answer]]
+Local = Callable[[], Awaitable[StreamedAnswer]]
 
 _JSON = "application/json"
 _MEDIA: dict[Kind, tuple[str, ...]] = {"put": (_JSON,), "patch": (MERGE_PATCH, _JSON), "delete": (), "post": (_JSON,)}
@@ -48,7 +49,8 @@ _MOST_BYTES = 1 << 20  # of one value
 _MOST_LINES = 2000  # of a bulk write that are in one transaction
 _PATIENCE = 10.0  # seconds in which the owner must be found
 _LOOK = 0.02  # seconds between two looks
-_REFUSALS = problems(400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 503)
+_BULK_REFUSALS = problems(400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 503)
+_REFUSALS = _BULK_REFUSALS | problems(424)
 _HEADERS = {
     "ETag": text("Of the new record"),
     "Compactory-Offset": text("topic:partition:offset of the record: a read sends it as Compactory-Min-Offset"),
@@ -121,19 +123,25 @@ class Writes:
                 raise written
             return _answer(name, written)
 
-        answer = await self._answer(turn.writer, scope, headers, body, local, operation.idempotency_key is not None)
-        if answer[0] in (200, 201) and FORWARDED not in headers:
-            return await completed(self._store, turn.writer.directory, key, headers.get("prefer"), answer)
-        return answer
+        repeatable = operation.idempotency_key is not None
+        status, answered, content = await self._answer(turn.writer, scope, headers, body, local, repeatable)
+        assert isinstance(content, bytes)  # only a bulk write is answered in parts
+        if status in (200, 201) and FORWARDED not in headers:
+            stored = status, answered, content
+            return await completed(self._store, turn.writer.directory, key, headers.get("prefer"), stored)
+        return status, answered, content
 
-    async def bulk(self, name: str, scope: Any, receive: Any) -> Answer:
+    async def bulk(self, name: str, scope: Any, receive: Any) -> StreamedAnswer:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
         turn, headers = self._turn(name, scope), _headers(scope)
         check_bulk(headers)
         body = await read_body(scope, receive, limits.REQUEST_BYTES)
+        lines = _lines(body)
 
-        async def local() -> Answer:
-            return 200, {"content-type": NDJSON}, await _bulk(turn, _caller(scope), body)
+        async def local() -> StreamedAnswer:
+            answers = _bulk(turn, _caller(scope), lines)
+            first = await anext(answers, b"")
+            return 200, {"content-type": NDJSON}, _joined_again(first, answers)
 
         return await self._answer(turn.writer, scope, headers, body, local, repeatable=False)
 
@@ -151,7 +159,7 @@ class Writes:
 
     async def _answer(
         self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
-    ) -> Answer:
+    ) -> StreamedAnswer:
         """Return the answer of the directory's owner: this server's own, or the one of another server.
 
         A server whose owner does not answer becomes the owner: its fence lets the other one write nothing more. It
@@ -216,7 +224,7 @@ def write_routes(writes: Writes) -> APIRouter:
         summary="Write many entries, one a line; each line is answered by itself, in order",
         responses={
             200: {"content": {NDJSON: {"schema": reference_to(WriteAnswer)}}, "description": "A line for each line"},
-            **_REFUSALS,
+            **_BULK_REFUSALS,
         },
         openapi_extra={"requestBody": {"required": True, "content": {NDJSON: {"schema": reference_to(WriteLine)}}}},
         response_class=Response,
@@ -227,8 +235,10 @@ def write_routes(writes: Writes) -> APIRouter:
     return routes
 
 
-def _sent(answer: Answer) -> Response:
+def _sent(answer: StreamedAnswer) -> Response:
     status, headers, body = answer
+    if not isinstance(body, bytes):
+        return StreamingResponse(body, status, headers)  # ends the work where the client has gone
     return Response(None if status == 204 else body, status, headers)
 
 
@@ -238,6 +248,8 @@ async def _to_another(writer: MasteredWriter, local: Local) -> Answer:
         if not writer.owns:
             raise LeaseLost(f"another process writes directory {writer.directory.name!r}")
         status, headers, content = await local()
+        if not isinstance(content, bytes):
+            content = b"".join([part async for part in content])
     except CompactoryError as error:
         refusal = problem(error)
         status, content = refusal.status, refusal.body
@@ -245,13 +257,28 @@ async def _to_another(writer: MasteredWriter, local: Local) -> Answer:
     return status, headers | {OWNER: "1"}, content
 
 
-async def _bulk(turn: Turn, caller: str, body: bytes) -> bytes:
-    """Return the answers to all lines. Raises LeaseLost if nothing was written because another server is the owner."""
-    lines = [line for line in body.split(b"\n") if line.strip()]
-    answers = list[bytes]()
+def _lines(body: bytes) -> list[bytes]:
+    """Return the lines of a bulk write that are not empty. Raises TooLarge."""
+    body = body.rstrip(b"\n")
+    if body.count(b"\n") >= limits.BULK_LINES:
+        raise TooLarge(f"the body has more than {limits.BULK_LINES} lines: send several bulk writes")
+    return [line for line in body.split(b"\n") if line.strip()]
+
+
+async def _joined_again(first: bytes, following: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in following:
+        yield part
+
+
+async def _bulk(turn: Turn, caller: str, lines: list[bytes]) -> AsyncIterator[bytes]:
+    """Yield the answers to the lines of each transaction once it is committed.
+
+    Raises LeaseLost at first if nothing was written because another server is the owner.
+    """
     asked = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
-        operations = [each for each in asked if isinstance(each, Operation)]
+        operations = [operation for operation in asked if isinstance(operation, Operation)]
         under_way = turn.submit(operations, caller)
         await asyncio.sleep(0)  # the writer has them now
         following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
@@ -262,10 +289,12 @@ async def _bulk(turn: Turn, caller: str, body: bytes) -> bytes:
                 raise
             written = list[Result]([error] * len(operations))
         results = iter(written)
-        for number, operation in enumerate(asked, start + 1):
-            answers.append(_line(number, next(results) if isinstance(operation, Operation) else operation))
+        answers = [
+            _line(number, next(results) if isinstance(operation, Operation) else operation)
+            for number, operation in enumerate(asked, start + 1)
+        ]
+        yield b"\n".join([*answers, b""])
         asked = following
-    return b"\n".join([*answers, b""])
 
 
 def _operation(line: bytes) -> Operation | CompactoryError:
