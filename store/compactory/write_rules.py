@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from compactory.errors import ConfigError, extra_remedy
 
-__all__ = ["WriteRules"]
+__all__ = ["WriteRules", "key_matcher"]
 
 _DAY = 86_400.0
 _LISTS = ("key_from", "internal", "outcomes")
@@ -20,7 +19,7 @@ class WriteRules:
     """The rules that each write of a directory mastered in Kafka has to obey. Immutable.
 
     ``schema``      a JSON Schema for values; None: only the directory's ``decode`` checks them (a pydantic model, say)
-    ``key_pattern``  a regular expression that a whole key must match
+    ``key_pattern``  a regular expression that a whole key must match, without lookaround and backreferences
     ``key_from``    fields from whose values a POST derives the key
     ``unique``      lists of fields whose values no two entries share; each needs a unique `Index` of the directory
     ``references``  field → directory of the same store that must have an entry with the field's value as its key
@@ -28,6 +27,7 @@ class WriteRules:
     ``outcomes``    directories of the same store to which processors write outcomes of writes
     ``remember``    seconds for which the first answer to an Idempotency-Key is kept
     ``remember_at_most``  number of those answers; beyond it the oldest are forgotten
+    ``remember_bytes``  bytes of those answers; beyond it the oldest are forgotten
     ``min_insync_replicas``  the least ``min.insync.replicas`` that the topic may have
 
     Raises ConfigError with every problem at once.
@@ -42,6 +42,7 @@ class WriteRules:
     outcomes: tuple[str, ...] = ()
     remember: float = _DAY
     remember_at_most: int = 100_000
+    remember_bytes: int = 64 << 20
     min_insync_replicas: int = 1
 
     def __post_init__(self) -> None:
@@ -51,6 +52,10 @@ class WriteRules:
         for name in _LISTS:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "unique", tuple(map(tuple, self.unique)))
+
+    def hides(self, field: str) -> bool:
+        """Return True if answers do not show this field: it is internal, or a part of an internal one."""
+        return field in self.internal or field.partition(".")[0] in self.internal
 
     def shown(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a value as answers show it: without its internal fields."""
@@ -63,10 +68,7 @@ def _problems(rules: WriteRules) -> Iterator[str]:
     if rules.schema is not None:
         yield from _schema_problems(rules.schema)
     if rules.key_pattern is not None:
-        try:
-            re.compile(rules.key_pattern)
-        except re.error as error:
-            yield f"key_pattern is not a regular expression: {error}"
+        yield from _pattern_problems(rules.key_pattern)
     for name in _LISTS:
         if not _are_texts(getattr(rules, name)):
             yield f'{name} must be a list of texts, such as ["email"]'
@@ -77,13 +79,41 @@ def _problems(rules: WriteRules) -> Iterator[str]:
         yield "remember must be a number of seconds above 0 and at most a year"
     if not 0 < rules.remember_at_most <= 10_000_000:
         yield "remember_at_most must be a number from 1 to 10,000,000"
+    if rules.remember_bytes < 1 << 20:
+        yield "remember_bytes must be a number of bytes, at least 1,048,576"
     if rules.min_insync_replicas < 1:
         yield "min_insync_replicas must be 1 or more"
 
 
-def _are_texts(given: Any) -> bool:
-    """Whether this is a list of texts; one text is not: it would count as a list of letters."""
-    return isinstance(given, Collection) and not isinstance(given, str) and all(isinstance(each, str) for each in given)
+def key_matcher(pattern: str) -> Callable[[str], bool]:
+    """Return the function that returns True if a whole key matches; its time grows with the key's length only.
+
+    Raises ValueError for what is no such pattern, ImportError without jsonschema-rs.
+    """
+    import jsonschema_rs
+
+    linear = jsonschema_rs.RegexOptions()  # an automaton: it never goes back in the text
+    jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=linear)  # else `a)|(b` would pass below
+    schema = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return jsonschema_rs.validator_for(schema, pattern_options=linear).is_valid
+
+
+def _are_texts(values: Any) -> bool:
+    """Return True if this is a list of texts. One text is not: it would count as a list of letters."""
+    is_list = isinstance(values, Collection) and not isinstance(values, str)
+    return is_list and all(isinstance(value, str) for value in values)
+
+
+def _pattern_problems(pattern: str) -> Iterator[str]:
+    try:
+        key_matcher(pattern)
+    except ImportError:
+        yield "key_pattern needs the package jsonschema-rs: pip install 'compactory[api]'"
+    except ValueError:
+        yield (
+            f"key_pattern {pattern!r} is not a regular expression that can be checked in linear time:"
+            " lookaround, backreferences and very large repetitions are not possible"
+        )
 
 
 def _schema_problems(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -46,6 +46,7 @@ _RULES: dict[str, Any] = {
     "outcomes": list,
     "remember": _NUMBER,
     "remember_at_most": int,
+    "remember_bytes": int,
     "min_insync_replicas": int,
 }
 _DIRECTORY |= _RULES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
 from compactory.mastered.current_state import CurrentState, Held, Write
 from compactory.mastered.operation import Operation, merged
-from compactory.write_rules import WriteRules
+from compactory.write_rules import WriteRules, key_matcher
 
 __all__ = ["Checker"]
 
@@ -36,7 +35,7 @@ class Checker:
         self._rules = rules
         self._known = known
         self._encoding: Encoding[Any] = Encoding(directory, json_bytes)
-        self._key = re.compile(rules.key_pattern) if rules.key_pattern is not None else None
+        self._key_matches = key_matcher(rules.key_pattern) if rules.key_pattern is not None else None
         self._derived = [(name, path(name)) for name in rules.key_from]
         self._references = [(name, path(name), target) for name, target in rules.references.items()]
         self._schema_errors = _schema_errors(rules.schema) if rules.schema is not None else None
@@ -49,7 +48,7 @@ class Checker:
         """
         key = operation.key if operation.key is not None else self._derived_key(operation)
         name = self._encoding.key(key)
-        if self._key is not None and operation.key is not None and not self._key.fullmatch(key):
+        if self._key_matches is not None and operation.key is not None and not self._key_matches(key):
             raise WriteRefused(f"the key does not match key_pattern of directory {self._name!r}")
         held = state.entry(name)
         if operation.if_match is not None or operation.if_none_match is not None:
@@ -65,7 +64,7 @@ class Checker:
         if operation.kind == "post" and held is not None:
             if held.document != document:
                 raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
-            return Write(held.data, operation=operation, key=key, name=name, status="created", there=held)
+            return Write(data, operation=operation, key=key, name=name, status="created", there=held)
         terms = state.terms(document)
         taken = state.taken(name, terms)
         if taken:
@@ -140,11 +139,13 @@ class Checker:
 def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:
     wanted, unwanted = operation.if_match, operation.if_none_match
     if wanted is not None and tag is None:
-        raise PreconditionFailed(f"there is no entry {key!r}, and If-Match demands one")
+        raise PreconditionFailed(f"there is no entry {key!r}: this write may only change an entry (If-Match)")
     if wanted is not None and "*" not in wanted and tag not in wanted:
-        raise PreconditionFailed(f"entry {key!r} is not the one that If-Match names: read it again")
-    if unwanted is not None and tag is not None and ("*" in unwanted or tag in unwanted):
-        raise PreconditionFailed(f"entry {key!r} exists already, which If-None-Match excludes")
+        raise PreconditionFailed(f"entry {key!r} was changed since it was read: read it again (If-Match)")
+    if unwanted is not None and tag is not None and "*" in unwanted:
+        raise PreconditionFailed(f"entry {key!r} exists already: this write may only create it (If-None-Match: *)")
+    if unwanted is not None and tag is not None and tag in unwanted:
+        raise PreconditionFailed(f"entry {key!r} has an ETag that this write may not replace (If-None-Match)")
 
 
 def _schema_errors(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:

@@ -11,9 +11,12 @@ import orjson
 from compactory.errors import CompactoryError, WriteFailed, WriteRefused
 from compactory.token import Token, Version
 
-__all__ = ["Kind", "Operation", "Written", "failure", "merged"]
+__all__ = ["LONGEST_IDEMPOTENCY_KEY", "Kind", "Operation", "Written", "failure", "merged"]
 
 Kind = Literal["put", "patch", "delete", "post"]
+
+LONGEST_IDEMPOTENCY_KEY = 255
+"""Characters of an Idempotency-Key."""
 
 
 @dataclass(kw_only=True, slots=True)  # a frozen one takes three times as long to make
@@ -25,7 +28,7 @@ class Operation:
     ``value``          a JSON object; for a ``patch`` the merge patch
     ``if_match``       entity tags of which the entry must have one, ``*`` for any; None: no condition
     ``if_none_match``  entity tags of which the entry must have none, ``*``: it must not exist; None: no condition
-    ``idempotency_key``  the repeat of an operation with this key gets the first answer
+    ``idempotency_key``  the repeat of an operation with this key gets the first answer; 1 to 255 printable characters
     """
 
     kind: Kind
@@ -43,6 +46,12 @@ class Operation:
         except TypeError as error:
             raise WriteRefused("the value is not JSON, or is nested too deeply") from error
 
+    def check_idempotency_key(self) -> None:
+        """Raise WriteRefused unless the Idempotency-Key, if there is one, fits into a record of every topic."""
+        key = self.idempotency_key
+        if key is not None and not (0 < len(key) <= LONGEST_IDEMPOTENCY_KEY and key.isprintable()):
+            raise WriteRefused(f"the Idempotency-Key must have 1 to {LONGEST_IDEMPOTENCY_KEY} printable characters")
+
     def check_repeat(self, fingerprint: str) -> None:
         """Raise WriteRefused unless this is the operation that its Idempotency-Key was used for."""
         if fingerprint != self.fingerprint():
@@ -58,7 +67,7 @@ class Written:
     content: bytes | None = field(repr=False)
     token: Token
     repeated: bool = False
-    """Whether an earlier operation was this one, and its answer is given again."""
+    """True if an earlier operation was this one, and its answer is given again."""
 
     @property
     def etag(self) -> str:

@@ -98,6 +98,7 @@ class Owner:
     def _decision(self, operation: Operation) -> Decision:
         key = operation.idempotency_key
         try:
+            operation.check_idempotency_key()
             first = self._first(key, operation) if key is not None else None
             if first is not None:
                 return first

@@ -281,7 +281,7 @@ class MasteredWriter:
             checker=self._checker,
             producer=producer,
             state=CurrentState(self._view, rules.unique, self._store.topic_id(self._topic)),
-            answers=Answers({key: notes.raw(key) for key in notes}, rules.remember, rules.remember_at_most),
+            answers=Answers({key: notes.raw(key) for key in notes}, rules),
         )
 
     def _read_to_the_end(self) -> None:

@@ -84,3 +84,42 @@ def test_an_answer_is_forgotten_by_age(kafka: str, topic: str, start: Start) -> 
     assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
     assert writer._owned is not None
     assert len(writer._owned.answers._answers) == 1
+
+
+def test_answers_are_bounded_in_bytes_also_after_a_restart(kafka: str, topic: str, start: Start) -> None:
+    directory = tenants(topic, remember_bytes=1 << 20)
+
+    def kept(writer: MasteredWriter) -> tuple[list[bytes], int]:
+        assert writer._owned is not None
+        answers = writer._owned.answers._answers
+        return list(answers), sum(len(name) + len(value) for name, (_, value) in answers.items())
+
+    writer = start(directory)
+    for number in range(6):
+        value = {"email": "a@x", "n": number, "text": "x" * 300_000}
+        writer.put("t1", value, idempotency_key=f"k{number}")
+    assert kept(writer)[0] == [b"answer:k3", b"answer:k4", b"answer:k5"]
+    assert kept(writer)[1] <= 1 << 20
+    again = start(directory)
+    assert again.put("t1", value, idempotency_key="k5").repeated
+    assert kept(again) == kept(writer)
+    assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
+
+
+def test_more_answers_than_are_kept_may_come_in_one_transaction(topic: str, start: Start) -> None:
+    writer = start(tenants(topic, unique=(), remember_at_most=10))
+    many = [Operation(kind="put", key="t1", value={"email": "a"}, idempotency_key=str(n)) for n in range(1500)]
+    for _ in range(2):
+        writer.submit(many).result(30)
+        assert writer._owned is not None
+        assert len(writer._owned.answers._answers) == 10
+
+
+def test_an_idempotency_key_that_fits_into_no_record_is_refused_alone(topic: str, start: Start) -> None:
+    writer = start(tenants(topic))
+    keys = ("k" * 256, "", "\ud800", "k" * 255)
+    operations = [Operation(kind="put", key=f"t{n}", value={"email": str(n)}, idempotency_key=key)
+                  for n, key in enumerate(keys)]  # fmt: skip
+    *refused, written = writer.submit(operations).result(30)
+    assert [type(result) for result in refused] == [WriteRefused] * 3
+    assert isinstance(written, Written)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -200,3 +201,41 @@ def test_bad_rules_are_refused_all_at_once(topics: Topics, kafka: str) -> None:
             start_writers([writer])
         assert len(refused.value.problems) == 2
         writer.close()
+
+
+def test_the_time_to_check_a_key_grows_with_its_length_only(topic: str, start: Start) -> None:
+    writer = start(tenants(topic, key_pattern="([a-z]+)*"))
+    before = time.process_time()
+    with pytest.raises(WriteRefused, match="key_pattern"):
+        writer.put("a" * 5000 + "!", {"email": "a@x"})
+    assert time.process_time() - before < 5
+    for key in ("abc\n", "xabcx1"):
+        with pytest.raises(WriteRefused, match="key_pattern"):
+            writer.put(key, {"email": "a@x"})
+    for pattern in ("(?=a)b", r"(a)\1", "a)|(b", "("):
+        with pytest.raises(ConfigError, match="linear time"):
+            WriteRules(key_pattern=pattern)
+
+
+def test_a_long_key_with_escapes_fails_no_other_write(topic: str, start: Start) -> None:
+    """The answer to a keyed write does not have the key, which JSON may write six times as long."""
+    writer = start(tenants(topic))
+    key = "\x01" * 150_000
+    keyed = Operation(kind="put", key=key, value={"email": "a@x", "n": "x" * 700_000}, idempotency_key="k")
+    other = Operation(kind="put", key="t2", value={"email": "b@x"})
+    for result in writer.submit([keyed, other]).result(30):
+        assert isinstance(result, Written)
+    again = writer.write(keyed)
+    assert (again.key, again.repeated) == (key, True)
+
+
+def test_a_refused_condition_says_what_the_write_may_do(topic: str, start: Start) -> None:
+    writer = start(tenants(topic))
+    first = writer.put("t1", {"email": "a@x"})
+    writer.put("t1", {"email": "b@x"})
+    with pytest.raises(PreconditionFailed, match="'t1' exists already: this write may only create it"):
+        writer.put("t1", {"email": "a@x"}, if_none_match=("*",))
+    with pytest.raises(PreconditionFailed, match="'t1' was changed since it was read: read it again"):
+        writer.put("t1", {"email": "a@x"}, if_match=(first.etag,))
+    with pytest.raises(PreconditionFailed, match="no entry 't2': this write may only change an entry"):
+        writer.put("t2", {"email": "a@x"}, if_match=("*",))
