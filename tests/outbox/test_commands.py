@@ -49,6 +49,21 @@ def test_an_operators_round(bench: Bench) -> None:
     run(bench, "drop", code=2)
 
 
+def test_messages_to_a_mistyped_topic_are_dropped(bench: Bench) -> None:
+    topic, mistyped = bench.topic(), "no-such-topic"
+    kept = bench.publish(topic, "1")
+    for payload in ("2", "3"):
+        bench.publish(mistyped, payload)
+    assert run(bench, "run", "--once", "--topic", mistyped, code=1) is None
+    statuses = {status["topic"]: status for status in run(bench, "status")["topics"]}
+    assert f"compactory outbox drop --topic {mistyped}" in statuses[mistyped]["last_error"]
+    assert run(bench, "drop", "--topic", topic) == {"messages": 0}  # Kafka has it: they wait for a relay
+    assert run(bench, "drop", "--topic", mistyped) == {"messages": 2}
+    assert [row[0] for row in bench.sql.execute("SELECT id FROM compactory.kafka_messages")] == [kept]
+    assert run(bench, "run", "--once") == {"sent": {topic: 1}}
+    assert not any(status["error"] for status in run(bench, "status")["topics"])
+
+
 def test_a_relay_shows_itself_and_ends_well(bench: Bench) -> None:
     topic = bench.topic()
     port = free_port()

@@ -120,7 +120,10 @@ def retry(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All
 @app.command("drop")
 @command
 def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
-    """Delete messages that Kafka refused; the messages that wait behind them are sent."""
+    """Delete messages that Kafka refused; the messages that wait behind them are sent.
+
+    With --topic also the messages that wait for a topic that Kafka does not have.
+    """
     from compactory_connectors.outbox import failed as operators
 
     _operate(flags, ids, topic, everything, operators.drop, "dropped")

@@ -53,11 +53,22 @@ def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Se
 
 
 def drop(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Delete failed messages; those that wait behind them are sent. Return their number. Raises like `retry`."""
+    """Delete failed messages; those that wait behind them are sent. Return their number. Raises like `retry`.
+
+    Where a ``topic`` is named that Kafka does not have, all of its messages are deleted.
+    """
     chosen = _chosen(connection, topic, ids, waiting=bool(ids))
     for name, numbers in chosen:
         _put_back(connection, name, "outbox/drop", numbers)
-    return sum(len(numbers) for _, numbers in chosen)
+    unsent = _drop_unsent(connection, topic) if topic is not None and not ids else 0
+    return sum(len(numbers) for _, numbers in chosen) + unsent
+
+
+def _drop_unsent(connection: psycopg.Connection[Any], topic: str) -> int:
+    """Delete the messages that wait for a topic that Kafka does not have; return their number."""
+    with connection.transaction():
+        connection.execute(query("outbox/topic"), {"topic": topic, "holder": None})
+        return connection.execute(query("outbox/drop_unsent"), {"topic": topic}).rowcount
 
 
 def _chosen(

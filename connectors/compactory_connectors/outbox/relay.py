@@ -37,6 +37,7 @@ log = structlog.get_logger("compactory.outbox")
 
 _BEAT = 2.0  # seconds between heartbeats of batches that take long
 _SAMPLE = 5.0  # seconds between samples for metrics
+_MISSING = 1.0  # seconds between looks at topics that Kafka did not have
 _WHOLE = 60.0  # seconds between looks at everything, for messages that were written past compactory.publish
 _IDLE = 0.5  # seconds between rounds
 _SHORTEST = 0.002  # seconds until another attempt to fall asleep
@@ -78,6 +79,7 @@ class OutboxRelay:
         self._lock = threading.Lock()  # guards the next three
         self._given: dict[str, Pending] = {}  # topics that are in the queue or with a sender
         self._large = False  # a sender sent many messages at once
+        self._missing_at = 0.0  # time.monotonic() of the next look at topics that Kafka did not have
         self._wakeup: Wakeup | None = None
         self._shared = Shared(
             self._postgres.conninfo,
@@ -219,22 +221,27 @@ class OutboxRelay:
             pause = min(_IDLE, pause * 2)
 
     def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
-        """Give topics with messages to the senders; whether there were any."""
+        """Give topics with messages to the senders. Return True if there were any."""
+        now = time.monotonic()
+        looks = now >= self._missing_at
+        self._missing_at = now + _MISSING if looks else self._missing_at
         asked = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
         rows = connection.execute(query("outbox/pending"), asked).fetchall()
         rows = [row for row in rows if not self._only or row[0] in self._only]
         found = handed = False
-        for topic, first, _age, lapsed, free, alone in sorted(rows, key=lambda row: -row[2]):
+        for topic, first, _age, lapsed, free, alone, missing in sorted(rows, key=lambda row: -row[2]):
             with self._lock:
                 given = self._given.get(topic)
                 if given is not None:
                     found |= not given.seen.is_set()
                     given.seen.set()
-                if not free or given is not None or self._stop.is_set():
+                if not (free or (missing and looks)) or given is not None or self._stop.is_set():
                     continue
-                self._given[topic] = pending = Pending(topic, lapsed, alone=alone, first=first if whole else None)
+                self._given[topic] = pending = Pending(
+                    topic, lapsed, alone=alone, missing=missing, first=first if whole else None
+                )
             self._work.put(pending)
-            handed = True
+            handed |= free
         if handed:
             self._wake_senders()  # once: the first sender to wake up takes many topics together
         if self._until is not None:
@@ -252,7 +259,7 @@ class OutboxRelay:
         stuck = [item for item in topic_statuses(connection) if item.error and item.topic in {row[0] for row in rows}]
         if stuck and len(stuck) == len(rows):
             reasons = [f"topic {item.topic!r}: {item.last_error}" for item in stuck]
-            again = f"a topic is tried again {PAUSE:g} s after its error"
+            again = f"a topic is tried again as soon as Kafka has it, {PAUSE:g} s after any other error"
             self._failure = CompactoryError(f"not everything was sent: {'; '.join(reasons)}; {again}")
             self._finished.set()
 

@@ -34,7 +34,7 @@ from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules
 from .sent_ids import MARKS_TOPIC, SentIds, SentMarks
 from .status import Board
-from .table import UNREAD, Batch, Claim, Held, OutboxTable, Pending, Row, open_outbox
+from .table import PAUSE, UNREAD, Batch, Claim, Held, OutboxTable, Pending, Row, open_outbox
 from .topic_facts import TopicFacts, TopicFailed
 
 __all__ = ["BATCH", "Sender", "Shared", "newest_of_keys"]
@@ -55,6 +55,8 @@ _POISON = frozenset({
     KafkaError.INVALID_TIMESTAMP, KafkaError.POLICY_VIOLATION,
 })  # fmt: skip
 """Errors of a message and not of its topic."""
+
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001
 
 
 @dataclass(slots=True)
@@ -155,6 +157,9 @@ class Sender:
 
     def _serve(self, group: Sequence[Pending]) -> None:
         """Take the locks of topics where they are to be had, and send. All have the same lapsed holder, or none."""
+        group = [each for each in group if not each.missing or self._shared.facts.exists(each.topic)]
+        if not group:
+            return
         lapsed = group[0].lapsed
         last = self._fence(lapsed) if lapsed is not None else {}
         pending = {each.topic: each for each in group}
@@ -216,7 +221,11 @@ class Sender:
     def _is_known(self, held: Held) -> bool:
         try:
             held.partitions = self._shared.facts.look(held.topic, self._table.tell_limits)
-        except (TopicFailed, ConfigError) as error:
+        except TopicFailed as error:
+            remedy = f"or drop its messages: compactory outbox drop --topic {held.topic}"
+            self._fail(held, f"{error}, {remedy}", missing=True)
+            return False
+        except ConfigError as error:
             self._fail(held, str(error))
             return False
         return True
@@ -295,7 +304,7 @@ class Sender:
         self._shrink([only])
         rows, only.batch = only.batch.rows, UNREAD
         if error.code not in _POISON:
-            self._fail(only, str(error))
+            self._fail(only, str(error), missing=error.code in _UNKNOWN)
             return []
         if len(rows) == 1:
             self._set_aside(only.topic, rows[0][0], str(error))
@@ -310,10 +319,11 @@ class Sender:
         self._shared.board.set_aside(topic)
         log.error("message set aside", topic=topic, id=message, error=reason)
 
-    def _fail(self, held: Held, reason: str) -> None:
+    def _fail(self, held: Held, reason: str, *, missing: bool = False) -> None:
         self._shared.board.retried(held.topic)
-        log.warning("topic is left alone for a minute", topic=held.topic, error=reason)
-        self._table.fail(held.topic, reason, held.done)
+        pause = "until Kafka has it" if missing else f"{PAUSE:g} s"
+        log.warning("topic is left alone", topic=held.topic, pause=pause, error=reason)
+        self._table.fail(held.topic, reason, held.done, missing=missing)
         self._end(held)
 
     def _release(self, held: Sequence[Held]) -> None:

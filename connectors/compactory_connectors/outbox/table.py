@@ -45,6 +45,7 @@ Row: TypeAlias = tuple[int, bytes | None, bytes | None, More | None]
 class Pending:
     """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process.
 
+    ``missing``: Kafka did not have it when it was last asked.
     ``alone``: it had an error, and is sent by itself, so that no other topic waits for the next one. ``first``: the
     lowest id that a look at everything found; ids may begin anew.
     ``seen`` is set when messages were seen again, for a sender that waits for them with the lock.
@@ -54,6 +55,7 @@ class Pending:
     lapsed: str | None = None
     own: bool = False
     alone: bool = False
+    missing: bool = False
     first: int | None = None
     seen: threading.Event = field(default_factory=threading.Event, compare=False)
 
@@ -219,11 +221,13 @@ class OutboxTable:
             pipeline.sync()
             _check(held, released)
 
-    def fail(self, topic: str, reason: str, done: Sequence[int]) -> None:
-        """Delete what was sent and give the lock back after an error of the topic's."""
+    def fail(self, topic: str, reason: str, done: Sequence[int], *, missing: bool) -> None:
+        """Delete what was sent and give the lock back after an error of the topic's; ``missing``: Kafka lacks it."""
         with self._connection.transaction():
             self._delete(topic, done)
-            self._connection.execute(query("outbox/fail"), self._given | {"topic": topic, "reason": reason})
+            self._connection.execute(
+                query("outbox/fail"), self._given | {"topic": topic, "reason": reason, "missing": missing}
+            )
 
     def end_session(self, holder: str) -> None:
         """End the session of a holder that is fenced, where it is of the same role."""

@@ -15,6 +15,7 @@ __all__ = ["TopicFacts", "TopicFailed"]
 TellLimits: TypeAlias = Callable[[Mapping[str, int]], None]
 
 _FACTS_AGE = 60.0  # seconds
+_ABSENCE_AGE = 1.0  # seconds
 
 
 class TopicFailed(Exception):
@@ -22,7 +23,7 @@ class TopicFailed(Exception):
 
 
 class TopicFacts:
-    """Facts about topics from the broker, kept for a minute. Thread-safe.
+    """Facts about topics from the broker, kept for a minute; that a topic is missing, for a second. Thread-safe.
 
     ``waiting`` are topics that are asked about along with one, as a request for each takes longer than a small batch.
     """
@@ -30,30 +31,47 @@ class TopicFacts:
     def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]] = tuple) -> None:
         self._kafka = kafka
         self._waiting = waiting
-        self._lock = threading.Lock()  # guards the next two; who waits for it finds what another has asked
+        self._lock = threading.Lock()  # guards the next three; who waits for it finds what another has asked
         self._asked: dict[str, float] = {}
+        self._absent: dict[str, float] = {}  # topics that the broker did not have
         self._partitions: dict[str, int] = {}
 
     def look(self, topic: str, tell_limits: TellLimits | None = None) -> int:
-        """The number of partitions. Raises TopicFailed where there is no such topic, ConfigError, Unreachable.
+        """Return the number of partitions. Raises TopicFailed where there is no such topic, ConfigError, Unreachable.
 
         ``tell_limits`` is told how many bytes a message of each topic may have that was asked about.
         """
         with self._lock:
             if time.monotonic() - self._asked.get(topic, -_FACTS_AGE) >= _FACTS_AGE:
-                try:
-                    self._ask({topic, *self._waiting()}, tell_limits)
-                except ConfigError:  # about any of them
-                    self._ask({topic}, tell_limits)
+                self._ask_with_others(topic, tell_limits)
             if topic not in self._partitions:
                 raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
             return self._partitions[topic]
 
+    def exists(self, topic: str) -> bool:
+        """Return True if the broker has the topic or may not show it; asks it once a second. Raises Unreachable."""
+        with self._lock:
+            if time.monotonic() - self._absent.get(topic, -_ABSENCE_AGE) < _ABSENCE_AGE:
+                return False
+            try:
+                self._ask_with_others(topic, None)
+            except ConfigError:
+                return True
+            return topic in self._partitions
+
+    def _ask_with_others(self, topic: str, tell_limits: TellLimits | None) -> None:
+        try:
+            self._ask({topic, *self._waiting()}, tell_limits)
+        except ConfigError:  # about any of them
+            self._ask({topic}, tell_limits)
+
     def _ask(self, topics: set[str], tell_limits: TellLimits | None) -> None:
         found = self._kafka.topics(topics)
-        for topic in topics - found.keys():
+        missing = topics - found.keys()
+        for topic in missing:
             self._partitions.pop(topic, None)
             self._asked.pop(topic, None)
+        self._absent |= dict.fromkeys(missing, time.monotonic())
         if found and tell_limits is not None:
             tell_limits(self._sizes(found))
         self._partitions |= {name: len(facts.partitions) for name, facts in found.items()}

@@ -16,13 +16,13 @@ _TOPICS: tuple[tuple[str, str, str], ...] = (
     ("oldest_age_seconds", "oldest", "Age of the oldest waiting message; 0 if none waits"),
     ("failed", "failed", "Messages that Kafka refused and that wait for an operator"),
     ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),
-    ("error", "error", "1 if the topic had an error and the relay waits for a minute"),
+    ("error", "error", "1 if the topic had an error, and its messages wait for a minute or until Kafka has it"),
 )
 _CONNECTS = "it connects to Postgres and Kafka"
 _COUNTERS = (
     ("sent_total", "sent", "Messages that this relay has sent"),
     ("failed_total", "failed", "Messages that this relay has set aside because Kafka refused them"),
-    ("retries_total", "retries", "Errors of topics, after each of which this relay waited for a minute"),
+    ("retries_total", "retries", "Errors of topics, after each of which their messages waited"),
 )
 
 

@@ -41,7 +41,8 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
 
 -- name: outbox/pending
 -- Topics with messages, longest waiting first, and whether their lock may be taken: free and without an error of the last
--- minute, or not renewed in time (a time that lies ahead was written before the server's clock was set back). "whole"
+-- minute, or not renewed in time (a time that lies ahead was written before the server's clock was set back). "missing":
+-- Kafka had no such topic; that error has no time, and ends when the topic is there. "whole"
 -- looks below "reached" as well. "alone": the last attempt failed, and would take others along. Topics without a row are found between those that have one, each from the one before.
 WITH RECURSIVE known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END AS start FROM compactory.kafka_topic_info),
      gaps AS (SELECT topic AS low, coalesce(lead(topic) OVER (ORDER BY topic), '~') AS high
@@ -56,14 +57,14 @@ WITH RECURSIVE known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END A
                  JOIN LATERAL (SELECT m.topic, m.id, m.created_at FROM compactory.kafka_messages AS m
                                 WHERE m.topic > f.topic AND m.topic < f.high ORDER BY m.topic, m.id LIMIT 1) AS next ON true)
 SELECT k.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_at)::float8 AS age, k.locked_by AS lapsed,
-       CASE WHEN k.locked_by IS NULL THEN NOT k.error OR k.error_at < clock_timestamp() - %(pause)s
+       CASE WHEN k.locked_by IS NULL THEN NOT k.error OR coalesce(k.error_at < clock_timestamp() - %(pause)s, false)
             ELSE k.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s END AS free,
-       k.retries > 0 AS alone
+       k.retries > 0 AS alone, k.locked_by IS NULL AND k.error AND k.error_at IS NULL AS missing
   FROM known AS k
   JOIN LATERAL (SELECT m.id, m.created_at FROM compactory.kafka_messages AS m
                  WHERE m.topic = k.topic AND m.id > k.start ORDER BY m.topic, m.id LIMIT 1) AS first ON true
  UNION ALL
-SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NULL, true, false FROM fresh;
+SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NULL, true, false, false FROM fresh;
 
 -- name: outbox/newest
 -- The last id that was given to a message.
@@ -78,7 +79,7 @@ SELECT topic, %(holder)s, clock_timestamp() FROM unnest(%(topics)s::text[]) AS u
 ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = excluded.locked_at, error = false,
        reached = least(t.reached, (SELECT u.first - 1 FROM unnest(%(topics)s::text[], %(firsts)s::int8[]) AS u (topic, first)
                                     WHERE u.topic = t.topic))
- WHERE (t.locked_by IS NULL AND (NOT t.error OR t.error_at < clock_timestamp() - %(pause)s))
+ WHERE (t.locked_by IS NULL AND (NOT t.error OR t.error_at IS NULL OR t.error_at < clock_timestamp() - %(pause)s))
     OR (t.locked_by = %(lapsed)s
         AND (%(own)s OR t.locked_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s))
 RETURNING topic, reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
@@ -145,9 +146,9 @@ UPDATE compactory.kafka_topic_info AS t
  WHERE t.topic = u.topic AND t.locked_by = %(holder)s;
 
 -- name: outbox/fail
--- Give the lock back after an error that is the topic's: it is left alone for a minute.
+-- Give the lock back after an error that is the topic's: it is left alone for a minute, or until Kafka has it.
 UPDATE compactory.kafka_topic_info
-   SET locked_by = NULL, locked_at = NULL, error = true, error_at = clock_timestamp(), retries = retries + 1,
+   SET locked_by = NULL, locked_at = NULL, error = true, error_at = CASE WHEN NOT %(missing)s THEN clock_timestamp() END, retries = retries + 1,
        last_error = %(reason)s
  WHERE topic = %(topic)s AND locked_by = %(holder)s;
 
@@ -227,6 +228,14 @@ SELECT topic, array_agg(id ORDER BY id) AS ids
 -- name: outbox/drop
 -- Forget messages that failed.
 DELETE FROM compactory.kafka_failed_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s);
+
+-- name: outbox/drop_unsent
+-- Forget messages that wait for a topic that Kafka does not have, and that error. The topic's row must be locked before.
+WITH missing AS (
+    UPDATE compactory.kafka_topic_info SET error = false, retries = 0, last_error = NULL
+     WHERE topic = %(topic)s AND locked_by IS NULL AND error AND error_at IS NULL
+    RETURNING topic)
+DELETE FROM compactory.kafka_messages AS m USING missing WHERE m.topic = missing.topic;
 
 -- name: outbox/put_back
 -- Have messages that failed sent again.
