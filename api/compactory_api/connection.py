@@ -116,7 +116,6 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the bytes, within the limits."""
-        self._unset_keepalive_if_required()
         if len(data) > _SLICE or self._unparsed:
             self._unparsed += data
             self.parse_on()
@@ -195,10 +194,11 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Begin with the next request, or wait for it."""
-        super().on_response_complete()
-        if self.flow.read_paused:
-            self.flow.resume_reading()
+        """Begin with the next request, or wait for it: `expire` ends the wait, so the base class's timer is not set."""
+        self.server_state.total_requests += 1
+        if self.pipeline and not self.transport.is_closing():
+            self._start_asgi_task(*self.pipeline.pop())
+        self.flow.resume_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection until a whole request has its answer: a client may end its side and still read.

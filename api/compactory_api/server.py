@@ -68,7 +68,6 @@ class Server:
             server_header=False,
             proxy_headers=bool(proxies),
             forwarded_allow_ips=[*proxies],
-            timeout_keep_alive=round(limits.IDLE_SECONDS),
             timeout_graceful_shutdown=max(1, round(graceful)),
         )
         self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
