@@ -25,7 +25,6 @@ from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
-from .connection import Send, send_whole
 from .protocol.access import GRANT, Access
 from .protocol.budget import HELD_BYTES, Budget, HeldBytes
 from .protocol.freshness import Freshness
@@ -46,6 +45,7 @@ from .routes.metrics import Exposition
 from .routes.operations import operation_routes
 from .routes.outcomes import outcome_routes
 from .routes.writes import Writes, write_routes
+from .sending import Send, send_whole
 
 __all__ = ["Application", "create_app"]
 
@@ -172,7 +172,7 @@ class Application:
         return status, headers, body
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
-        """Let FastAPI answer; return the status, the route's template and when the answer began.
+        """Answer by a route of FastAPI. Return the status, the route's template and when the answer began.
 
         Raises MethodRefused, _CutOff.
         """
@@ -193,7 +193,7 @@ class Application:
 
 
 class _RoutedAnswer:
-    """What a route of FastAPI sends on its way to the client. An answer too large for the budget becomes a refusal."""
+    """An answer of FastAPI's routes on its way to the client. One too large for the budget becomes a refusal."""
 
     def __init__(self, app: Application, scope: Any, send: Send) -> None:
         self.status = 500  # until an answer begins; also what FastAPI sends before it raises an unexpected error
@@ -276,11 +276,11 @@ def _allowed(request: Request) -> str:
     """Return the methods that the document has for the path; the framework tells those of one route only."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     fitting = [methods for template, methods in paths.items() if compile_path(template)[0].match(request.scope["path"])]
-    found = {method.upper() for methods in fitting for method in methods} & _METHODS
-    return ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set())))
+    allowed = {method.upper() for methods in fitting for method in methods} & _METHODS
+    return ", ".join(sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = [f"{'.'.join(str(part) for part in item['loc'][1:])}: {item['msg']}" for item in error.errors()]
-    return await _on_error(request, BadRequest(found))
+    problems = [f"{'.'.join(str(part) for part in item['loc'][1:])}: {item['msg']}" for item in error.errors()]
+    return await _on_error(request, BadRequest(problems))

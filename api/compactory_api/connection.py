@@ -1,4 +1,4 @@
-"""One connection of the HTTP API: uvicorn's, with the limits on its client that uvicorn does not have.
+"""A connection of the HTTP API: uvicorn's, with the limits on its client that uvicorn does not have.
 
 uvicorn with httptools takes a head of any size, waits for a request for ever, and parses all requests that a client
 sends without reading the answers. Everything that an ASGI application can see is limited there instead.
@@ -7,7 +7,6 @@ sends without reading the answers. Everything that an ASGI application can see i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
 from enum import IntEnum
 from itertools import count
 from math import inf
@@ -22,23 +21,21 @@ from .protocol.budget import HeldBytes
 from .protocol.http_errors import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
 from .protocol.problem import problem
 
-__all__ = ["Connection", "Send", "send_whole"]
-
-Send = Callable[[Any], Awaitable[None]]
+__all__ = ["Connection"]
 
 _SLICE = 1 << 10  # bytes that are parsed at once: so many requests may wait for one connection
 _CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so that a flood does not sort them each time
 
 
-class Stage(IntEnum):
-    """How far the request is here that the client sends."""
+class _Stage(IntEnum):
+    """The part of a request that the client sends now."""
 
-    IDLE = 0  # nothing of it, or empty lines
+    IDLE = 0  # nothing, or empty lines
     HEAD = 1
     BODY = 2
 
 
-_IDLE, _HEAD, _BODY = Stage
+_IDLE, _HEAD, _BODY = _Stage
 
 
 class Connection(HttpToolsProtocol):
@@ -74,7 +71,7 @@ class Connection(HttpToolsProtocol):
             for connection in self.connections
             if isinstance(connection, Connection) and connection is not self and connection.waits_for_client
         ]
-        for connection in sorted(waiting, key=_age)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
+        for connection in sorted(waiting, key=_seniority)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
             connection.transport.abort()
             self.connections.discard(connection)
         if len(self.connections) > limits.MOST_CONNECTIONS:
@@ -165,7 +162,7 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join([*head, b"", b""])
 
     def _should_upgrade(self) -> bool:
-        """Have the base class ignore the head of a request that offers another protocol; it is parsed again."""
+        """Return True: the base class then ignores a request that offers another protocol, and it is parsed again."""
         return True
 
     def on_message_begin(self) -> None:
@@ -249,7 +246,7 @@ class Connection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         if answerable:
-            self.transport.write(_answer(error))
+            self.transport.write(_refusal_bytes(error))
         self.transport.close()
 
 
@@ -269,38 +266,8 @@ class _Flow(FlowControl):
             self._transport.resume_reading()
 
 
-def _age(connection: Connection) -> tuple[float, int]:
+def _seniority(connection: Connection) -> tuple[float, int]:
     return connection.stage_since, connection.number
-
-
-async def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-    """Send an answer of which everything is known, the length of its body too; uvicorn's in one write.
-
-    uvicorn looks at each name and value by two regular expressions, and writes twice. The headers of an answer come
-    from us, so it is enough that none of them breaks the line.
-    """
-    cycle = getattr(send, "__self__", None)
-    if not isinstance(cycle, RequestResponseCycle) or not _is_plain(cycle):
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-        return
-    lines = [b"%b: %b\r\n" % header for header in (*cycle.default_headers, *headers)]
-    head = b"".join([STATUS_LINE[status], *lines, b"\r\n"])
-    if not head.count(b"\n") == head.count(b"\r") == len(lines) + 2:
-        raise ValueError("a header holds a line break")
-    cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(head + body)
-    cycle.message_event.set()
-    cycle.on_response()
-
-
-def _is_plain(cycle: RequestResponseCycle) -> bool:
-    """Return True if an answer is sent at once, with its body, on a connection that stays open."""
-    return (
-        cycle.keep_alive
-        and cycle.scope["method"] != "HEAD"
-        and not (cycle.disconnected or cycle.response_started or cycle.flow.write_paused or cycle.access_log)
-    )
 
 
 def _head_too_large() -> HeadTooLarge:
@@ -309,7 +276,7 @@ def _head_too_large() -> HeadTooLarge:
     )
 
 
-def _answer(error: Exception) -> bytes:
+def _refusal_bytes(error: Exception) -> bytes:
     refusal = problem(error)
     lines = [b"%b: %b\r\n" % header for header in (*refusal.headers, (b"connection", b"close"))]
     return b"".join([STATUS_LINE[refusal.status], *lines, b"\r\n", refusal.body])

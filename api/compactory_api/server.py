@@ -17,7 +17,6 @@ from compactory.errors import StartTimeout, StoreClosed, Unreachable
 from compactory.store import GlobalStore
 from compactory.worker import Worker
 
-from . import limits
 from .app import Application, create_app
 from .connection import Connection
 from .protocol.access import Access

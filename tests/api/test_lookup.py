@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from compactory import Directory
 from compactory.kafka.client import Kafka
-from compactory_api.connection import send_whole
+from compactory_api.sending import send_whole
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics, eventually
 

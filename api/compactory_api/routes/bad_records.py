@@ -49,10 +49,10 @@ def error_routes(store: GlobalStore, threads: Executor) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=_MOST_ERRORS, description="Newest of each directory first")] = 100,
     ) -> Response:
         scope = request.scope[GRANT].on
-        found = [error for error in store.quarantine() if scope(error.directory) >= Scope.READ]
-        found.sort(key=lambda error: error.timestamp_ms, reverse=True)
-        shown = [_described(error, whole=scope(error.directory) is Scope.ADMIN) for error in found[:limit]]
-        return _json({"errors": shown, "outstanding": len(found)})
+        outstanding = [error for error in store.quarantine() if scope(error.directory) >= Scope.READ]
+        outstanding.sort(key=lambda error: error.timestamp_ms, reverse=True)
+        shown = [_described(error, whole=scope(error.directory) is Scope.ADMIN) for error in outstanding[:limit]]
+        return _json({"errors": shown, "outstanding": len(outstanding)})
 
     @routes.post(
         "/v1/errors:retry",
@@ -79,20 +79,21 @@ def error_routes(store: GlobalStore, threads: Executor) -> APIRouter:
 
 async def _deal(store: GlobalStore, request: Request, deal: Deal, threads: Executor) -> dict[str, Any]:
     grant, names = request.scope[GRANT], {directory.name for directory in store.directories}
-    ruled = {name for name in names if grant.on(name) is Scope.ADMIN}
-    wanted = _chosen(await read_body(request.scope, request.receive, _MOST_BYTES)) if ruled else None
-    if not ruled or any(place[0] in names - ruled for place in wanted or ()):
+    administered = {name for name in names if grant.on(name) is Scope.ADMIN}
+    places = _chosen(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
+    if not administered or any(place[0] in names - administered for place in places or ()):
         raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
     chosen = [
         error
         for error in store.quarantine()
-        if error.directory in ruled and (wanted is None or (error.directory, error.partition, error.offset) in wanted)
+        if error.directory in administered
+        and (places is None or (error.directory, error.partition, error.offset) in places)
     ]
     try:
-        left = await in_thread(threads, deal, *chosen) if chosen else []
+        still_bad = await in_thread(threads, deal, *chosen) if chosen else []
     except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
         raise NotReady(str(error)) from None
-    return {"done": len(chosen) - len(left), "outstanding": sum(store.outstanding().values())}
+    return {"done": len(chosen) - len(still_bad), "outstanding": sum(store.outstanding().values())}
 
 
 def _chosen(body: bytes) -> set[tuple[str, int, int]] | None:

@@ -58,8 +58,8 @@ def digest_routes(store: GlobalStore, stopping: Callable[[], bool]) -> APIRouter
         responses={200: {"model": Digest}, **_ANSWERS},
     )
     async def digest(directory: str) -> Response:
-        found = await digests.of(directory)
-        return Response(orjson.dumps(found), media_type="application/json", headers={"cache-control": "no-store"})
+        document = await digests.of(directory)
+        return Response(orjson.dumps(document), media_type="application/json", headers={"cache-control": "no-store"})
 
     @routes.get(
         "/{ranges}",
@@ -97,7 +97,7 @@ class _Digests:
         self._stopping = stopping
         self._turn = asyncio.Semaphore(1)
         self._under_way: dict[str, asyncio.Task[dict[str, Any]]] = {}
-        self._known: dict[str, tuple[tuple[int, frozenset[bytes]], DirectoryDigest]] = {}
+        self._digests: dict[str, tuple[tuple[int, frozenset[bytes]], DirectoryDigest]] = {}
 
     async def of(self, name: str) -> dict[str, Any]:
         """Return the answer's document."""
@@ -115,14 +115,15 @@ class _Digests:
         began = time.monotonic()
         with _snapshot(self._store, name) as snapshot:
             state = snapshot.revision, snapshot.bad
-            known = self._known.get(name)
-            digest = known[1] if known is not None and known[0] == state else snapshot.digest(self._pause())
-        self._known[name] = state, digest
+            kept_state, digest = self._digests.get(name, (None, None))
+            if digest is None or kept_state != state:
+                digest = snapshot.digest(self._pause())
+        self._digests[name] = state, digest
         return {
             **_described(snapshot),
             "seconds": round(time.monotonic() - began, 3),
             **_shown(digest.total),
-            "ranges": [_shown(each) for each in digest.ranges],
+            "ranges": [_shown(part) for part in digest.ranges],
         }
 
     def _pause(self) -> Callable[[], None]:
@@ -237,12 +238,12 @@ def _documents(snapshot: DirectorySnapshot, ranges: Collection[int], show: Show 
 
 
 def _records(snapshot: DirectorySnapshot, ranges: Collection[int], show: Show | None) -> Iterator[dict[str, Any]]:
-    left = {key for key in snapshot.bad if range_of(key) in ranges}
+    bad_keys = {key for key in snapshot.bad if range_of(key) in ranges}
     for record in snapshot.records(ranges, _Pause(_LONGEST)):
-        bad = record.key in left
-        left.discard(record.key)
+        bad = record.key in bad_keys
+        bad_keys.discard(record.key)
         yield _record(record, show, bad=bad)
-    for key in left:
+    for key in bad_keys:
         yield {**text_or_base64("key", key), "bad": True}
 
 
@@ -298,11 +299,11 @@ def _shown(digest: RangeDigest) -> dict[str, Any]:
 
 def _chosen(text: str) -> frozenset[int]:
     """Return the numbers of ranges in ``0,7`` or ``16-31``."""
-    found: set[int] = set()
+    chosen: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
         numbers = range(int(first), int(last or first) + 1)
         if not numbers or numbers[-1] >= RANGES:
             raise BadRequest(f"ranges: {part!r} is none; they go from 0 to {RANGES - 1}")
-        found.update(numbers)
-    return frozenset(found)
+        chosen.update(numbers)
+    return frozenset(chosen)

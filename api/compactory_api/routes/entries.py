@@ -118,7 +118,7 @@ def _keys(body: bytes) -> list[str]:
 
 def _batch(view: View[Any], keys: list[str], embed: Any) -> bytes:
     """Return the document of a batch. Raises TooLarge."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     missing: list[str] = []
     bad: list[str] = []
     size = 0
@@ -133,10 +133,10 @@ def _batch(view: View[Any], keys: list[str], embed: Any) -> bytes:
             size += len(value)
             if size > MOST_VALUE_BYTES:
                 raise TooLarge(f"the values of these keys have more than {MOST_VALUE_BYTES >> 20} MiB; ask for fewer")
-            found[key] = embed(value)
+            values[key] = embed(value)
     if not keys:
         len(view)  # raises NotReady: no keys is no reason to say that all is well
-    return orjson.dumps({"found": found, "missing": missing, "bad": bad})
+    return orjson.dumps({"found": values, "missing": missing, "bad": bad})
 
 
 def _page(view: View[Any], query: listing.Query, cursor: str | None, embed: Any) -> bytes:
