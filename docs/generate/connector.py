@@ -36,7 +36,6 @@ An existing topic must be compacted, and the source creates compacted topics. If
 `topic.creation.default.cleanup.policy` (or that of a group) says otherwise, both may have another policy, and records
 need no key."""
 
-_LATE = "[whenever it commits](../adr/0014-incrementing-remembers-ranges-of-ids.md)"
 _ANY = "[whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md)"
 _WHOLE = "the whole of it at each poll"
 _BEHIND = "rows behind the last timestamp and id, up to now less `timestamp.delay.interval.ms`"
@@ -46,7 +45,7 @@ _READING = [
         f"{_WHOLE}; hard deletes where it is [adopted](../adopt.md), or with `compactory.bulk.deletes`",
         f"{_WHOLE}; hard deletes with `compactory.bulk.deletes`",
     ],
-    ["`incrementing`", f"every new row once, {_LATE}; no changes, no deletions", "rows above the highest id"],
+    ["`incrementing`", "rows above the highest id; not those that commit late with a lower one", "the same"],
     ["`timestamp`", f"every committed change, {_ANY}, in the order of the columns", _BEHIND],
     ["`timestamp+incrementing`", "the same, in the order of timestamp and id", "the same"],
 ]

@@ -414,24 +414,3 @@ def test_every_mode_has_its_own_place(offsets: Offsets) -> None:
     assert offsets("set", "--timestamp", "2024-01-01T00:04", "--incrementing", "4").code == 0
     assert offsets.run() == 1
     assert "id         5" in offsets("show", "--table", "query").out
-
-
-def test_import_in_mode_incrementing_finds_late_ids_by_their_keys(
-    offsets: Offsets, unique: Callable[[str], str]
-) -> None:
-    """Connect read id 4 before 3 was committed; what changed since is not this mode's business."""
-    altered(offsets.shell, offsets.article, mode="incrementing", timestamp__column__name=None)
-    topic, name = unique("connect-offsets"), offsets.article.path.stem
-    for each in (topic, offsets.article.topic):
-        Kafka(offsets.kafka).create_topic(each, partitions=1, config={"cleanup.policy": "compact"})
-    producer = Producer({"bootstrap.servers": offsets.kafka, "partitioner": "murmur2_random"})
-    for key in ("1", "2", "4"):
-        producer.produce(offsets.article.topic, b"{}", key)
-    producer.produce(topic, b'{"incrementing":4}', offset_key(name, offsets.database, "public", "terminal_acquirer"))
-    assert producer.flush(30) == 0
-    [table] = offsets("import", "--from-connect", topic, "--dry-run", "--json").json["tables"]
-    assert (table["difference"]["same"], table["difference"]["lacking"]) == (3, 2)
-    assert offsets("import", "--from-connect", topic).code == 0
-    assert offsets.run() == 2
-    assert offsets.keys() == ["1", "2", "4", "3", "5"]
-    assert offsets.run() == 0

@@ -17,7 +17,6 @@ from compactory_connectors.source.cursor.phase import Phase, ResendReason
 from compactory_connectors.source.publish.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
-from tests.source.poller import Poller
 from tests.source.workload import TERMINALS, table_state, wait_until
 from tests.stack.postgres_copies import new_server
 
@@ -181,30 +180,6 @@ def test_an_unlogged_table_is_empty_after_a_crash(fragile: PostgresServer, url: 
     feed.settle()
     assert expected(url) == {}
     assert feed.topic == {}
-
-
-@pytest.mark.parametrize("adopted", ["xmin"], indirect=True)
-@pytest.mark.parametrize("clean", [True, False], ids=["clean", "crash"])
-def test_ids_that_mode_incrementing_had_sent(fragile: PostgresServer, url: str, clean: bool) -> None:
-    """Guarantee 8: a crash gives the id of a row that was sent to another row; a clean restart does not."""
-    poller = Poller(url, "incrementing", table__whitelist="terminal_acquirer")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CHECKPOINT; SET synchronous_commit = off")
-        assert poller.ids() == [1, 2, 3]
-        (number,) = add(connection, "lost")
-    assert poller.ids() == [number]
-    if clean:
-        fragile.stop()
-        fragile.start()
-    else:
-        crash(fragile)
-    with psycopg.connect(url, autocommit=True) as connection:
-        if not clean:
-            command = "INSERT INTO terminal_acquirer (id, terminal_id, acquirer_id) VALUES (%s, 'found', 'A')"
-            connection.execute(command, [number])
-    poller.restart()
-    assert poller.ids() == ([] if clean else [number])
-    poller.close()
 
 
 def test_a_running_source_puts_right_what_a_crash_took_back(

@@ -304,10 +304,6 @@ SELECT floor(extract(epoch FROM transaction_timestamp()) * 1000)::int8 AS now_ms
 -- The server's clock in milliseconds since 1970.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now_ms;
 
--- name: source/new_rows
--- Rows whose id was not sent yet.
-SELECT {columns}, 0, ({id})::text FROM {table} AS t WHERE {id} IS NOT NULL AND {unsent} ORDER BY {id};
-
 -- name: source/behind
 -- Rows behind a place in the order of timestamp and id, as the real connector asks for them.
 SELECT {columns}, {phase}, {places} FROM {relation} AS t WHERE {behind} ORDER BY {order} {suffix};

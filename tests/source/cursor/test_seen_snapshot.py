@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.cursor import Cursor
-from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import SEEN_LIMIT, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.offset_keys import offset_key
@@ -239,7 +238,6 @@ def test_no_offset_is_in_two_phases(phase: dict[str, object]) -> None:
     [
         ({}, Phase.STEADY),
         ({"seen_snapshot": None}, Phase.LOADING),
-        ({"seen_snapshot": None, "ids": IdRanges.up_to(4)}, Phase.STEADY),
     ],
 )
 def test_the_phase_of_an_offset_from_before_phases_were_written(before: dict[str, object], phase: Phase) -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from compactory.errors import ConfigError
 from compactory_connectors.database.snapshot import Snapshot
 from compactory_connectors.source.cursor.cursor import Cursor
-from compactory_connectors.source.cursor.id_ranges import IdRanges
 from compactory_connectors.source.cursor.identity import Identity
 from compactory_connectors.source.cursor.offset import Edit, PartialPoll, SourceOffset
 from compactory_connectors.source.cursor.phase import Phase
@@ -41,7 +40,6 @@ WHOLE = SourceOffset(
     phase=Phase.REWINDING,
     rewind=Cursor(timestamp=5),
     edited=Edit("me", "now", "set"),
-    ids=IdRanges.up_to(4).adding([7, 8]),
 )
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)

@@ -14,7 +14,6 @@ import orjson
 from compactory_connectors.database.snapshot import Snapshot
 
 from .cursor import Cursor
-from .id_ranges import IdRanges
 from .identity import STORED_FIELDS, Identity
 from .phase import Phase, ResendReason
 from .seen_snapshot import SeenSnapshot
@@ -60,7 +59,7 @@ class SourceOffset:
     sent: an attached partition brings rows that are older than any snapshot.
 
     ``rewind`` is the place that somebody set; phase rewinding has it, and no other.
-    ``ids`` are those that mode incrementing has sent. ``initial`` is the timestamp from which on the first load takes
+    ``initial`` is the timestamp from which on the first load takes
     rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
     ``resend_reason`` is the reason for which rows are sent that were sent before.
 
@@ -88,7 +87,6 @@ class SourceOffset:
     rewind: Cursor | None = None
     spread: int | None = None
     edited: Edit | None = None
-    ids: IdRanges | None = None
     initial: str | None = None
     written: int = 0
     flushed: int = 0
@@ -171,7 +169,7 @@ class SourceOffset:
         return replace(self, phase=Phase.REWINDING, rewind=place)
 
     def polled(self, seen_snapshot: SeenSnapshot | None = None, **others: Any) -> SourceOffset:
-        """The topic has every row that was due. Without a seen snapshot ids or the cursor say which.
+        """The topic has every row that was due. Without a seen snapshot the cursor says which.
 
         ``others`` are further fields that change.
         """
@@ -188,7 +186,7 @@ class SourceOffset:
 
     def without_topic(self, *, sweep: bool) -> SourceOffset:
         """Trust nothing that is said of the topic, an older copy of which was put back."""
-        return replace(self.at(Cursor()).afresh(ResendReason.TOPIC), ids=None, topic_end=0, sweep=sweep)
+        return replace(self.at(Cursor()).afresh(ResendReason.TOPIC), topic_end=0, sweep=sweep)
 
     def with_keys(self, keys: str) -> SourceOffset:
         """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
@@ -274,7 +272,6 @@ class SourceOffset:
             "spread": self.spread,
             "phase": self.phase.value,
             "compare": self.phase is Phase.COMPARING,
-            "ids": self.ids.fields() if self.ids else None,
             "initial": self.initial,
             "written": self.written,
             "flushed": self.flushed,
@@ -304,11 +301,8 @@ class SourceOffset:
         cursor = Cursor.read(value)
         seen_snapshot = SeenSnapshot.read(value)
         rewind = Cursor.read(value["rewind"]) if value.get("rewind") else None
-        ids = IdRanges.read(value["ids"]) if value.get("ids") else None
         if "pages" not in value and seen_snapshot is None and not cursor.empty:
             rewind = cursor
-            if cursor.timestamp is None and cursor.incrementing is not None:
-                ids = ids or IdRanges.up_to(cursor.incrementing)
         return cls(
             identity=Identity.read(value),
             phase=_phase(value, seen_snapshot, rewind),
@@ -324,7 +318,6 @@ class SourceOffset:
             rewind=rewind,
             spread=value.get("spread"),
             edited=_edit(value),
-            ids=ids,
             initial=value.get("initial"),
             written=int(value.get("written") or 0),
             flushed=int(value.get("flushed") or 0),
@@ -346,7 +339,7 @@ def _phase(value: dict[str, Any], seen_snapshot: SeenSnapshot | None, rewind: Cu
         return Phase.STEADY
     if value.get("compare"):
         return Phase.COMPARING
-    steady = value.get("phase", Phase.STEADY.value if value.get("ids") else None) == Phase.STEADY.value
+    steady = value.get("phase") == Phase.STEADY.value
     return Phase.STEADY if steady else Phase.LOADING
 
 

@@ -20,7 +20,7 @@ class Phase(Enum):
     LOADING = "loading"  # every row
     COMPARING = "comparing"  # every row that the topic does not have byte for byte
     REWINDING = "rewinding"  # rows beyond a place; with a seen snapshot also those that changed since
-    STEADY = "steady"  # rows that changed since the seen snapshot; of mode incrementing those with ids that are new
+    STEADY = "steady"  # rows that changed since the seen snapshot
 
 
 class ResendReason(Enum):

@@ -279,8 +279,6 @@ def _comparable(plan: TablePlan) -> bool:
     """Whether the topic's newest record of a key tells how the row was sent."""
     if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1 or plan.rows.dated is not None:
         return False
-    if plan.reading is Reading.NEW_ROWS:
-        return plan.incrementing in plan.rows.key_columns
     return plan.reading is Reading.VERSIONS
 
 

@@ -22,7 +22,6 @@ from compactory_connectors.topics.producer_record import Headers
 
 from ..config.connector import ConnectorConfig
 from ..cursor.cursor import Cursor
-from ..cursor.id_ranges import IdRanges
 from ..cursor.identity import Identity
 from ..cursor.offset import Edit, SourceOffset
 from ..cursor.phase import Phase
@@ -132,9 +131,6 @@ def moved(
     base = replace(base, partial_polls=(), edited=edit)
     if plan.reading is Reading.PLACE:
         return base.polled(base.seen_snapshot)
-    if plan.reading is Reading.NEW_ROWS:
-        known = base if base.phase is Phase.COMPARING else base.polled(base.seen_snapshot)
-        return replace(known, ids=_ids(before, cursor.incrementing or 0, skip=skip))
     if before is None or skip:
         start = now or replace(base.polled(), durable=None, sweep=False)
         return replace(start.beyond(cursor).at(cursor), topic=base.topic, edited=edit)
@@ -172,17 +168,3 @@ def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:
     else:
         used = cursor if plan.incrementing else replace(cursor, incrementing=None)
     return used if refusal(plan, used) is None and not used.empty else None
-
-
-def _ids(before: SourceOffset | None, number: int, *, skip: bool) -> IdRanges:
-    known = before.ids if before is not None else None
-    if known is None or skip:
-        return IdRanges.up_to(number)
-    floor = None if known.floor is None else min(known.floor, number)
-    return replace(
-        known,
-        floor=floor,
-        spans=tuple((low, min(high, number)) for low, high in known.spans if low <= number),
-        unflushed=tuple((low, min(high, number)) for low, high in known.unflushed if low <= number),
-        marks=tuple(mark for mark in known.marks if mark[0] <= number),
-    )

@@ -18,7 +18,6 @@ class Reading(Enum):
     """How new rows are found; the value describes it to people."""
 
     VERSIONS = "row versions: every committed change, whatever its timestamp"
-    NEW_ROWS = "ids that were sent: every new row once, whenever it commits"
     WHOLE = "the whole of it at each poll"
     PLACE = "the last timestamp or id: a row that commits behind it is missed"
 
@@ -87,6 +86,11 @@ class TablePlan:
     def stamped(self) -> bool:
         """Whether ``updated_xid`` tells which transaction wrote a row; else ``xmin`` does."""
         return self.adopted and not self.restamped
+
+    @property
+    def appends(self) -> bool:
+        """True if only rows with higher ids are sent, and no changes of others: mode incrementing."""
+        return self.reading is Reading.PLACE and not self.timestamps
 
     @property
     def qualified(self) -> str:

@@ -55,8 +55,6 @@ class OffsetBuilder:
             if None in known or (milliseconds, nanos, highest) > known:
                 incrementing = highest if plan.incrementing else None
                 progress = {"timestamp": milliseconds, "timestamp_nanos": nanos, "incrementing": incrementing}
-        elif ids:
-            progress["incrementing"] = max(base.incrementing or 0, *ids)
         if xids is None:
             assert visible is not None
             phase, *places = ends[-1][:-1]

@@ -6,7 +6,6 @@ from ..cursor.offset import SourceOffset
 from ..plan.table_plan import Reading, TablePlan
 from ..postgres.server import Server
 from .cursor_reader import CursorReader
-from .new_rows import NewRowsReader
 from .reader import Reader
 from .table import TableReader
 
@@ -23,8 +22,6 @@ def open_reader(
     begun = offset or SourceOffset(
         identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
     )
-    if plan.reading is Reading.NEW_ROWS:
-        return NewRowsReader(server, plan, begun)
     if plan.reading is Reading.PLACE or plan.kind not in "rp" or plan.suffix:
         return CursorReader(server, plan, begun)
     return TableReader(server, plan, begun)

@@ -18,7 +18,6 @@ from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.topics.producer_record import Copy
 
 from ..control.removal import HeldRemoval, enough_left, removal_id, too_many
-from ..plan.table_plan import Reading
 from ..poll.conditions import Conditions
 from ..poll.reader import Reader
 from ..poll.record_batch import RecordBatch, pages
@@ -243,8 +242,6 @@ class TopicCleanup:
     def _living_rows(self, limit: int) -> int:
         """How many rows live now, counted up to ``limit``; within a poll, in its snapshot."""
         plan = self.reader.plan
-        if plan.reading is Reading.NEW_ROWS:  # nothing is ever removed
-            return limit
         alive = Conditions(plan).alive()
         parts = {"relation": plan.relation(), "alive": alive, "limit": sql.Literal(limit)}
         return int(self.server.scalar(statement("source/survivors", **parts)))

@@ -25,7 +25,7 @@ from compactory.lookup.digest import DirectoryDigest, RangeDigest, record_digest
 from compactory_connectors.topics.producer_record import ProducerRecord
 from compactory_connectors.topics.topic_reader import TopicReader
 
-from ..plan.table_plan import Reading, TablePlan
+from ..plan.table_plan import TablePlan
 from ..poll.record_batch import RecordBatch
 from .checker import Finding, Row, Rules, Stored, check
 from .outcome import Digests
@@ -184,7 +184,7 @@ class Comparison:
         """
         self._final.update((hash(record[0]), _mark(record[1])) for record in records)
 
-    def lacking(self, records: Iterable[R], *, updates: bool = True) -> list[R]:
+    def lacking(self, records: Iterable[R]) -> list[R]:
         """The records that the topic lacks; without ``updates`` those whose key has no value there.
 
         They count as sent from now on. A record that partitions have with different values is lacking.
@@ -194,7 +194,7 @@ class Comparison:
             if record[0] is not None:
                 number, mark = hash(record[0]), _mark(record[1])
                 known, final = newest.get(number), self._final.get(number, mark)
-                if mark != final or known == mark or not (updates or known is None):
+                if mark != final or known == mark:
                     self.left_out += 1
                     continue
                 newest[number] = mark
@@ -205,7 +205,7 @@ class Comparison:
         """A batch without the records that the topic has; whole where a key may be in several topics."""
         if plan.rows.routed:
             return batch
-        records = self.lacking(batch.records, updates=plan.reading is not Reading.NEW_ROWS)
+        records = self.lacking(batch.records)
         sent = {(record[0], record[1]) for record in records} if batch.removals else set()
         removals = tuple(each for each in batch.removals if (each.key, each.value) in sent)
         return replace(batch, records=records, removals=removals)

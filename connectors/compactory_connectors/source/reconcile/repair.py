@@ -28,7 +28,7 @@ from ..config.connector import ConnectorConfig
 from ..control.removal import Removal, misplaced, too_many
 from ..leadership.lease import Lease
 from ..plan.planning import plan_tables
-from ..plan.table_plan import Reading, TablePlan, key_of
+from ..plan.table_plan import TablePlan, key_of
 from ..poll.record_batch import pages
 from ..postgres.page_size import PAGE_ROWS
 from ..postgres.server import Server, connected
@@ -109,7 +109,7 @@ def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[
                     doubtful.add(key)
                 elif not flags & Row.ABSENT or key not in values:  # an active row wins over a deactivated one
                     values[key] = None if flags & Row.ABSENT else value
-    if look.unreadable or plan.reading is Reading.NEW_ROWS:
+    if look.unreadable or plan.appends:
         doubtful |= wanted - values.keys()  # may be of a row whose key is not known, or of one that is gone and stays
     else:
         values |= dict.fromkeys(wanted - values.keys() - doubtful)

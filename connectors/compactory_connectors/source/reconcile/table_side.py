@@ -16,7 +16,6 @@ from ..plan import row_order
 from ..plan.table_plan import Reading, TablePlan
 from ..poll.conditions import Conditions
 from ..poll.living_rows import keys_joined, snapshot_of
-from ..poll.new_rows import NewRowsReader
 from ..poll.rendering import logged_columns
 from ..poll.written_rows import FIRST, WrittenRows
 from ..postgres.page_size import PAGE_ROWS, PageFill
@@ -152,8 +151,6 @@ def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: 
     """Rows ``t`` that a poll would take now; ``at`` is the snapshot, None of what has no row versions."""
     if offset is None:
         return sql.SQL("true")
-    if plan.reading is Reading.NEW_ROWS and at is not None:
-        return NewRowsReader(server, plan, offset).unsent(at)
     if plan.reading is Reading.PLACE:
         return row_order.behind(plan, offset)
     if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):

@@ -15,7 +15,7 @@ from compactory_connectors.topics.topic_reader import TopicReader
 
 from ..config.connector import ConnectorConfig
 from ..cursor.offset import SourceOffset
-from ..plan.table_plan import Reading, TablePlan, key_of
+from ..plan.table_plan import TablePlan, key_of
 from ..postgres.server import Server
 from ..publish.stored_offsets import StoredOffset, read_offsets
 from ..publish.target_state import read_target_state
@@ -169,7 +169,7 @@ class Verifier:
         return _TopicState(offsets, self._rules(offsets, alone=whole and not others))
 
     def _rules(self, offsets: Sequence[SourceOffset | None], *, alone: bool) -> Rules:
-        appending = any(plan.reading is Reading.NEW_ROWS for plan in self._plans)
+        appending = any(plan.appends for plan in self._plans)
         spread = any(len(plan.rows.topics) > 1 for plan in self._plans)
         if appending:
             self._note("mode incrementing sends each new row once: only rows that were never sent count")
