@@ -21,8 +21,8 @@ a standalone worker. Every key that Connect knows is in one of three groups; any
 nearest one. All problems of a file are reported together, before anything is written."""
 
 _MODES = """\
-The column on the right is what the real connector does. It misses the same rows: those that commit late, behind the
-place that was read. `source validate` and the status show which of the two a table gets.
+The column on the right is what the real connector does. It misses the same rows: those that commit late, when
+their place in the order was read already. `source validate` and the status show which of the two a table gets.
 
 A `query` may have WHERE, WITH, ORDER BY and a comment at its end: the source puts it in brackets, and conditions around
 it. Each of its columns must have a name of its own.
@@ -38,7 +38,7 @@ need no key."""
 
 _ANY = "[whatever its timestamp](../adr/0002-the-cursor-is-a-snapshot-horizon.md)"
 _WHOLE = "the whole of it at each poll"
-_BEHIND = "rows behind the last timestamp and id, up to now less `timestamp.delay.interval.ms`"
+_AFTER = "rows after the last timestamp and id, up to now less `timestamp.delay.interval.ms`"
 _READING = [
     [
         "`bulk`",
@@ -46,7 +46,7 @@ _READING = [
         f"{_WHOLE}; hard deletes with `compactory.bulk.deletes`",
     ],
     ["`incrementing`", "rows above the highest id; not those that commit late with a lower one", "the same"],
-    ["`timestamp`", f"every committed change, {_ANY}, in the order of the columns", _BEHIND],
+    ["`timestamp`", f"every committed change, {_ANY}, in the order of the columns", _AFTER],
     ["`timestamp+incrementing`", "the same, in the order of timestamp and id", "the same"],
 ]
 

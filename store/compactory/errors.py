@@ -22,7 +22,7 @@
     ├── PreconditionFailed               a write's condition (If-Match, If-None-Match) does not hold
     ├── WriteRefused(problems)           also ValueError: nothing was sent, readers could not use what was given
     ├── WriteFailed(written, unknown …)  records were sent, and not all of them were acknowledged
-    ├── OrderRefused                     an operator's order does not fit the state of what it is about
+    ├── OrderRefused                     an operator's order is not possible in the present state
     └── LeaseLost                        another holder owns the lease or the transactional id
 
 This module imports nothing of ours.
@@ -141,7 +141,7 @@ class StaleData(CompactoryError):
 
 
 class WatchExpired(CompactoryError):
-    """Changes behind a cursor are gone. Read the directory, then watch on from ``cursor``, which is of now."""
+    """Changes after a cursor are gone. Read the directory, then watch on from ``cursor``, which is of now."""
 
     def __init__(self, message: str, cursor: Any) -> None:
         self.cursor = cursor

@@ -180,7 +180,7 @@ SENSELESS = (
     (["--to-id", "1", "--to-time", "2024-01-01"], "say where to"),
     (["--timestamp", "yesterday"], "--timestamp yesterday: not a time"),
     (["--to-time", "99999999999999999"], "not a time"),
-    (["--incrementing", "3"], "an id alone is no place"),
+    (["--incrementing", "3"], "an id alone is not a place"),
     (["--to-id", "77"], "no row has id 77"),
     (["--to-id", "1", "--table", "terminal_aquirer"], "did you mean terminal_acquirer?"),
 )

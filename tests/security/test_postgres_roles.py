@@ -84,7 +84,7 @@ def test_source_and_writer_need_no_more(tenancy: Tenancy, running: Running, kafk
     assert running.source.status().tables[0].adopted
     lease = running.source.status().lease
     assert lease is not None
-    assert (lease.held, lease.means, lease.lacks) == (True, "row", None)
+    assert (lease.held, lease.kind, lease.lacks) == (True, "lease_table", None)
 
 
 def test_a_table_left_as_it_is_needs_select_alone(tenancy: Tenancy, kafka: str, prefix: str) -> None:

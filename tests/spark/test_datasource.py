@@ -146,10 +146,17 @@ def test_values_that_do_not_fit_are_told_and_never_null_in_silence(topics: Topic
     rows = {row._offset: row for row in read(name, "n smallint, _offset bigint, _error string").collect()}
 
     assert [rows[offset].n for offset in range(4)] == [1, None, None, None]
-    assert [rows[offset]._error for offset in range(3)] == [None, "field 'n' is no bigint", "field 'n' is no smallint"]
+    assert [rows[offset]._error for offset in range(3)] == [
+        None,
+        "field 'n' is not of type bigint",
+        "field 'n' is not of type smallint",
+    ]
     assert rows[3]._error
     assert rows[4]._error == "the key is not UTF-8"
-    with pytest.raises(CompactoryError, match="partition 0, offset 1: field 'n' is no bigint"), spark_failures():
+    with (
+        pytest.raises(CompactoryError, match="partition 0, offset 1: field 'n' is not of type bigint"),
+        spark_failures(),
+    ):
         read(name, "n smallint").collect()
 
 

@@ -170,9 +170,9 @@ def test_columns_as_they_were_asked_for(topics: Topics, exported: Any) -> None:
 
     assert str(rows["a"]["price"]) == "12.10"
     assert rows["a"]["at"].isoformat() == "2024-02-29T12:00:00"
-    assert rows["b"]["_error"] == "field 'id' is no bigint"
-    assert rows["c"]["_error"] == "field 'at' is no timestamp"
-    assert rows["d"]["_error"].startswith("field 'price' is no decimal(10,2), or not for sure")
+    assert rows["b"]["_error"] == "field 'id' is not of type bigint"
+    assert rows["c"]["_error"] == "field 'at' is not of type timestamp"
+    assert rows["d"]["_error"].startswith("field 'price' is not of type decimal(10,2), or not for sure")
     assert rows["e"]["at"] == rows["a"]["at"]
     assert manifest.counts == Counts(rows=5, bad=3)
     assert len(manifest.bad_records) == 3

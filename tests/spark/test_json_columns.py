@@ -98,7 +98,7 @@ def test_what_does_not_fit_within_a_value_is_told() -> None:
     values = [b'{"s":{"x":1}}', b'{"s":{"x":"a"}}', b'{"s":{"x":null,"y":1}}', b'{"s":{"x":2.5}}']
     read = JsonReader(fixed=True).parse(values, {"s": pa.struct([("x", pa.int64())])})
     assert read.columns["s"].to_pylist() == [{"x": 1}, None, {"x": None}, None]
-    assert read.errors == dict.fromkeys((1, 3), "field 's' is no struct<`x`:bigint>")
+    assert read.errors == dict.fromkeys((1, 3), "field 's' is not of type struct<`x`:bigint>")
 
 
 def test_a_dotted_active_field_is_found_as_stores_find_it() -> None:

@@ -165,7 +165,7 @@ def test_everything_wrong_is_told_at_once_with_the_remedy(terminals: psycopg.Con
 
 def test_an_unknown_table_is_answered_with_the_nearest(terminals: psycopg.Connection):
     assert "did you mean terminal_acquirer" in problems(terminals, replace(TERMINALS, table="terminal_aquirer"))
-    assert "is no table name" in problems(terminals, replace(TERMINALS, table='a."b'))
+    assert "is not a table name" in problems(terminals, replace(TERMINALS, table='a."b'))
     assert "no key column" in problems(terminals, replace(TERMINALS, key=()))
 
 

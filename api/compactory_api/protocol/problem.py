@@ -127,7 +127,7 @@ PROBLEMS: tuple[_Kind, ...] = (
     _Kind(MethodRefused, 405, "method-not-allowed", "The method is not possible here", headers=_allow),
     _Kind(TooSlow, 408, "too-slow", "The request did not come within its time"),
     _Kind(Conflict, 409, "conflict", "Another entry does not allow this write"),
-    _Kind(OrderRefused, 409, "refused", "The order does not fit the state of what it is about"),
+    _Kind(OrderRefused, 409, "refused", "The order is not possible in the present state"),
     _Kind(WatchExpired, 410, "changes-gone", "Changes since the cursor are not kept any more", fields=_cursor),
     _Kind(VersionGone, 410, "version-gone", "The record of this version is not in the log any more"),
     _Kind(PreconditionFailed, 412, "precondition-failed", "The condition of the request does not hold for the entry"),

@@ -45,7 +45,7 @@ _MOST_BYTES = 16 << 10  # of values that are written at once: a slow client hold
 _SLICE = 64  # clients that are woken at a time, so that lookups go on in between
 _PAUSE = 10e-6  # seconds for each client between two rounds of events: so lookups have a third of the time at least
 _ANSWER = {
-    "description": "An event named put or delete for each change; its id is the cursor behind it. The event named"
+    "description": "An event named put or delete for each change; its id is the cursor after it. The event named"
     " heartbeat comes at first and every 15 s: it has no data. The event named end says with a problem document why no"
     " more come",
     "content": {_EVENTS: {"schema": reference_to(DirectoryChange)}},

@@ -23,7 +23,7 @@ def watch(
     flags: Flags,
     directory: Annotated[str, argument("DIRECTORY", "A directory of compactory.toml, or a topic.")],
     since: Annotated[
-        str | None, option("--since", "CURSOR", "Begin behind this cursor, of a line that --json printed.")
+        str | None, option("--since", "CURSOR", "Begin after this cursor, of a line that --json printed.")
     ] = None,
     prefix: Annotated[str, option("--prefix", "TEXT", "Only keys that begin with this.")] = "",
 ) -> None:

@@ -27,5 +27,5 @@ def imported(place: str, kind: type[T], example: str) -> T:
     except (ImportError, AttributeError, ValueError) as error:
         refuse(f"{place}: {error}")
     if not isinstance(found, kind):
-        refuse(f"{place} is no {wanted}, but {type(found).__name__}")
+        refuse(f"{place} is not a {wanted}, but {type(found).__name__}")
     return found

@@ -56,7 +56,8 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
 
 def _json(item: TablePreview) -> dict[str, Any]:
     return {
-        **fields(item, "table", "kind", "topic", "mode", "cursor", "reading", "rows", "key_columns", "columns"),
+        **fields(item, "table", "kind", "topic", "mode", "cursor", "rows", "key_columns", "columns"),
+        "rows_found_by": item.reading,
         "misses_late_commits": not item.covered,
         "left_out": [column.name for column in item.schema if not column.used],
         "schema": [fields(column, "name", "type", "nullable", "used") for column in item.schema],

@@ -75,7 +75,7 @@ def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
         ago = span(max(0.0, time.time() - beat["committed_at"]))
         yield "heartbeat", f"{ago} ago, {duration(beat['seconds'])} from commit to Kafka"
     if transaction := each.get("open_transaction"):
-        yield "behind", str(transaction["text"])
+        yield "waits for", str(transaction["text"])
 
 
 def _of_overview(each: Overview) -> Iterable[tuple[str, str]]:

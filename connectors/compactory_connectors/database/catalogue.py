@@ -30,7 +30,7 @@ def resolve(connection: Connection, name: str) -> int:
     """
     parts = split_name(name)
     if parts is None or len(parts) > 2:
-        raise ConfigError(f"{name!r} is no table name: give table or schema.table, in double quotes as in SQL")
+        raise ConfigError(f"{name!r} is not a table name: give table or schema.table, in double quotes as in SQL")
     folded = [part if quoted else fold(part) for part, quoted in parts]
     for spelling in ([part for part, _ in parts], folded, [name]):
         schema = spelling[0] if len(spelling) == 2 else None
@@ -93,7 +93,7 @@ def _indexes(connection: Connection, oids: list[int]) -> Iterator[Index]:
 def _obstacles(relation: Mapping[str, Any], members: list[Member]) -> Iterator[str]:
     name = relation["sql"]
     if relation["kind"] not in {"r", "p"}:
-        yield f"{name} is no table (views, foreign tables and materialized views have no row triggers that see all)"
+        yield f"{name} is not a table (views, foreign tables and materialized views have no row triggers that see all)"
     if relation["persistence"] != "p":
         yield f"{name} is temporary or unlogged: a crash empties it unseen; ALTER TABLE {name} SET LOGGED;"
     if relation["root"] is not None:

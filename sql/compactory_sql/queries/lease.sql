@@ -1,4 +1,4 @@
--- name: lease/means
+-- name: lease/kinds
 -- Whether this server can be written to, and the lease table there. Catalogue look-ups: a name in a schema without
 -- USAGE would be refused before it is found. A role that only reads may be read-only by default.
 SELECT pg_is_in_recovery() AS standby, quote_ident(current_user) AS role, l.oid IS NOT NULL AS installed,

@@ -164,8 +164,8 @@ def test_null_in_every_type() -> None:
 @pytest.mark.parametrize(
     ("type_name", "raw", "message"),
     [
-        ("numeric", b"NaN", "NaN and Infinity are no values of BigDecimal"),
-        ("numeric", b"-Infinity", "NaN and Infinity are no values of BigDecimal"),
+        ("numeric", b"NaN", "NaN and Infinity are not values of BigDecimal"),
+        ("numeric", b"-Infinity", "NaN and Infinity are not values of BigDecimal"),
         ("date", b"infinity", "Connect's Date takes whole days only"),
         ("timetz", b"01:00:00+03", "Connect's Time takes times of one day only; in UTC this one falls on another"),
         ("timestamp", b"01/02/2024", "not a timestamp in ISO format"),

@@ -138,7 +138,7 @@ def test_a_second_source_stands_by_and_takes_over_when_the_first_stops(bench: Be
     assert status.detail is not None
     assert f"pid {os.getpid()} on host " in status.detail
     assert status.lease is not None
-    assert (status.lease.held, status.lease.means) == (False, "row" if installed else "lock")
+    assert (status.lease.held, status.lease.kind) == (False, "lease_table" if installed else "advisory_lock")
     assert (status.lease.lacks is None) == installed
     assert worker.ready()
     figures = {metric.name: metric.samples for metric in worker.metrics()}
@@ -415,7 +415,7 @@ def test_a_role_that_may_not_write_the_lease_is_told(leases: Bench, unique: Call
     shown = []
     lease = Lease(leases.connector(connection=place), shown.append)
     lease.take()
-    assert shown[-1].means == "lock"
+    assert shown[-1].kind == "advisory_lock"
     assert f"GRANT SELECT, INSERT, UPDATE ON compactory.leases TO {role};" in shown[-1].lacks
     other = Lease(leases.connector(connection=place), shown.append)
     with pytest.raises(LeaseTaken, match=r"compactory-lease pid \d+ on host"):
@@ -426,7 +426,7 @@ def test_a_role_that_may_not_write_the_lease_is_told(leases: Bench, unique: Call
     leases.sql.execute(f"ALTER ROLE {role} SET default_transaction_read_only = on")
     lease.close()
     lease.take()
-    assert shown[-1].means == "row"
+    assert shown[-1].kind == "lease_table"
     lease.close()
     leases.sql.execute(f"DROP OWNED BY {role}")
     leases.sql.execute(f"DROP ROLE {role}")

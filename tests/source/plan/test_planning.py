@@ -237,7 +237,7 @@ def test_a_preview_says_which_rows_are_skipped(sql: psycopg.Connection, planner:
 
 def test_what_becomes_of_rows_without_a_timestamp(sql: psycopg.Connection, planner: Planner) -> None:
     sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, changed timestamp); CREATE INDEX ON t (changed)")
-    for initial, fate in (None, "sent, behind all others"), ("0", "left out of a first load"):
+    for initial, fate in (None, "sent, after all others"), ("0", "left out of a first load"):
         (plan,) = planner.plans("timestamp", validate__non__null="false", timestamp__initial=initial)
         (warning,) = plan.warnings
         assert fate in warning

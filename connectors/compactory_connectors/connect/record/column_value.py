@@ -95,7 +95,7 @@ def integer_decoder(bits: int) -> Callable[[bytes], int]:
         try:
             number = int(raw) if raw.isdigit() else int(Decimal(raw.decode()))
         except (ValueError, OverflowError):
-            raise RowError("NaN and Infinity are no integers") from None
+            raise RowError("NaN and Infinity are not integers") from None
         if not least <= number <= most:
             raise RowError(f"the number does not fit into {bits} bits")
         return number
@@ -110,7 +110,7 @@ def numeric_decoder(scale: int) -> Callable[[bytes], Decimal]:
     def decode(raw: bytes) -> Decimal:
         number = Decimal(raw.decode())
         if not number.is_finite():
-            raise RowError("NaN and Infinity are no values of BigDecimal")
+            raise RowError("NaN and Infinity are not values of BigDecimal")
         try:
             return number.quantize(exponent, None, _EXACT) or zero
         except Inexact:

@@ -118,7 +118,7 @@ class InsertField(Sided):
     def _new(self, record: Record) -> Iterator[tuple[str, Node]]:
         if self.topic_field:
             if record.dated:
-                raise TransformError("topic.field: the topic hangs on the time; put TimestampRouter behind InsertField")
+                raise TransformError("topic.field: the topic hangs on the time; put TimestampRouter after InsertField")
             yield _constant(self.topic_field, Schema(type=Type.STRING), Java.STRING, record.topic)
         if self.partition_field:
             yield _constant(self.partition_field, Schema(type=Type.INT32), Java.INTEGER, None)

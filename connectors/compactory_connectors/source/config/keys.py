@@ -155,7 +155,7 @@ _RECORDS: tuple[Setting, ...] = (
     honoured("transforms.*", "class and options of a transform"),
     honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
     honoured("predicates.*", "class and options of a condition"),
-    honoured("compactory.transform", "a Python function behind the transforms: module:function", None, required_text),
+    honoured("compactory.transform", "a Python function after the transforms: module:function", None, required_text),
     moot(
         "errors.retry.timeout",
         "how long a failed operation is tried again",

@@ -84,10 +84,10 @@ class LeaseStatus:
     """The lease when it was last heard of."""
 
     held: bool
-    means: str | None
-    """``row``, ``lock``, or None before a database was reached."""
+    kind: str | None
+    """``lease_table``, ``advisory_lock``, or None before a database was reached."""
     lacks: str | None = None
-    """A danger that these means do not protect from, and the remedy."""
+    """A danger that this kind does not protect from, and the remedy."""
     holder: str | None = None
     """Another process that has it."""
     epoch: int | None = None

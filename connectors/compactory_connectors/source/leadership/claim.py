@@ -43,10 +43,10 @@ class LeaseConnection(WatchedConnection):
 class RowClaim:
     """The connector's row in ``compactory.leases``. Owned by one thread at a time. Raises psycopg.Error.
 
-    ``means`` names the way; ``lacks`` names a danger that it does not protect from, with the remedy.
+    ``kind`` names the way; ``lacks`` names a danger that it does not protect from, with the remedy.
     """
 
-    means = "row"
+    kind = "lease_table"
 
     def __init__(self, connection: LeaseConnection, connector: str, holder: str, lacks: str | None) -> None:
         self.lacks = lacks
@@ -79,7 +79,7 @@ class RowClaim:
         self._connection.execute(query("lease/release"), self._given)
 
     def _status(self, **found: Any) -> LeaseStatus:
-        return LeaseStatus(means=self.means, lacks=self.lacks, **found)
+        return LeaseStatus(kind=self.kind, lacks=self.lacks, **found)
 
     def _row(self, name: str) -> dict[str, Any] | None:
         return self._connection.cursor(row_factory=dict_row).execute(query(name), self._given).fetchone()
@@ -88,7 +88,7 @@ class RowClaim:
 class LockClaim:
     """An advisory lock of the lease's session. See :class:`RowClaim`."""
 
-    means = "lock"
+    kind = "advisory_lock"
 
     def __init__(self, connection: LeaseConnection, connector: str, remedy: str) -> None:
         frozen = "a source that is frozen keeps the lock, and no standby takes over until it is ended"
@@ -105,10 +105,10 @@ class LockClaim:
             row = self._connection.execute(query("lease/lock"), self._given).fetchone()
             self._held = row is not None and bool(row[0])
         if self._held:
-            return LeaseStatus(held=True, means=self.means, lacks=self.lacks)
+            return LeaseStatus(held=True, kind=self.kind, lacks=self.lacks)
         other = self._connection.execute(query("lease/locked_by"), self._given).fetchone()
         holder = str(other[0]) if other is not None else "one that may come back"
-        return LeaseStatus(held=False, means=self.means, lacks=self.lacks, holder=holder)
+        return LeaseStatus(held=False, kind=self.kind, lacks=self.lacks, holder=holder)
 
     def release(self) -> None:
         """Give it back."""
@@ -129,7 +129,7 @@ def connect_lease(conninfo: Mapping[str, Any]) -> LeaseConnection:
 def choose_claim(connection: LeaseConnection, connector: str, holder: str) -> Claim:
     """The better of the ways that this database allows. Raises psycopg.Error, and ConfigError for a standby."""
     patience = {"patience": f"{TTL:g}s"}
-    row = connection.cursor(row_factory=dict_row).execute(query("lease/means"), patience).fetchone()
+    row = connection.cursor(row_factory=dict_row).execute(query("lease/kinds"), patience).fetchone()
     assert row is not None
     if row["standby"]:
         raise ConfigError(STANDBY)

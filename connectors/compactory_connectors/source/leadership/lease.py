@@ -88,7 +88,7 @@ class Lease:
                 self._held = False
                 raise LeaseTaken(f"connector {self._connector.name!r} is published by {status.holder}")
             if not self._held or status.epoch != self._epoch:
-                self._log.info("lease taken", means=status.means, epoch=status.epoch)
+                self._log.info("lease taken", kind=status.kind, epoch=status.epoch)
                 if status.lacks is not None:
                     self._log.warning(f"an advisory lock stands in for the lease: {status.lacks}")
             self._held, self._epoch = True, status.epoch

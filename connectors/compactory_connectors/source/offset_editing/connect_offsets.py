@@ -222,7 +222,7 @@ def _parse(key: bytes, value: bytes | None) -> ConnectOffset | None:
     try:
         cursor, problem = _cursor(value), None
     except (ValueError, TypeError, AttributeError) as error:
-        cursor, problem = None, f"its value is no offset: {error}"
+        cursor, problem = None, f"its value is not an offset: {error}"
     return ConnectOffset(key=key, connector=connector, table=named, protocol=protocol, cursor=cursor, problem=problem)
 
 

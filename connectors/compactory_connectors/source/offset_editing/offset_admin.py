@@ -290,7 +290,7 @@ def _note(cursor: Cursor | None, *, compare: bool, empty: str | None) -> str:
         return "no offset of Kafka Connect's: every row is sent"
     if empty is not None:
         return (
-            f"topic {empty!r} has no records to compare with, so that rows behind Kafka Connect's place are sent and no"
-            " earlier ones; where the topic should hold them, check topic.prefix, or run without an import"
+            f"topic {empty!r} has no records to compare with: only rows after Kafka Connect's offset are sent. If the"
+            " topic should hold the earlier ones, check topic.prefix, or run without an import"
         )
-    return "rows behind Kafka Connect's place are sent; what it lost by reading too early stays lost"
+    return "rows after Kafka Connect's offset are sent; rows that committed late before the move stay lost"

@@ -104,7 +104,7 @@ def refusal(plan: TablePlan, cursor: Cursor) -> str | None:
         return f"{plan.label}: its mode has no incrementing column; give --timestamp or --to-time"
     if cursor.timestamp is None and plan.timestamps:
         return (
-            f"{plan.label}: an id alone is no place in the order of timestamp and id; give --timestamp too,"
+            f"{plan.label}: an id alone is not a place in the order of timestamp and id; give --timestamp too,"
             " or --to-id, which looks the timestamp up"
         )
     return None

@@ -132,8 +132,8 @@ def _warnings(
         subject = f"{table} is {what}: it" if table.name else "a query"
         rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
         yield (
-            f"{subject} has no row versions to go by, so a row that commits behind the last timestamp or id is missed"
-            f" (guarantee 8 does not cover it){rarer}"
+            f"{subject} has no row versions to go by, so a row that commits late, when its timestamp or id was passed,"
+            f" is missed (guarantee 8 does not cover it){rarer}"
         )
     elif config.mode.timestamp and config.cursor.delay_ms:
         yield f"{table}: timestamp.delay.interval.ms has no effect: rows that commit late are found without a delay"
@@ -151,7 +151,7 @@ def _fate(config: ConnectorConfig, reading: Reading) -> str:
         return "never sent"
     if config.cursor.initial is not None:
         return "left out of a first load, as timestamp.initial says, and sent once they change"
-    return "sent, behind all others"
+    return "sent, after all others"
 
 
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:

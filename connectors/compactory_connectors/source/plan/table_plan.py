@@ -19,7 +19,7 @@ class Reading(Enum):
 
     VERSIONS = "row versions: every committed change, whatever its timestamp"
     WHOLE = "the whole of it at each poll"
-    PLACE = "the last timestamp or id: a row that commits behind it is missed"
+    PLACE = "the last timestamp or id: a row that commits late is missed"
 
     @property
     def covered(self) -> bool:

@@ -258,7 +258,7 @@ class TableRegistry:
         if offset is None:
             self._context.board.warn(*plan.load_warnings)
         resumed = offset is not None
-        log.info("table", table=name, topic=plan.topic, reading=how.name, adopted=plan.adopted, resumed=resumed)
+        log.info("table", table=name, topic=plan.topic, rows_found_by=how.value, adopted=plan.adopted, resumed=resumed)
 
     def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""

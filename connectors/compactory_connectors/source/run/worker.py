@@ -120,7 +120,7 @@ class SourceWorker:
             "topic": table.topic,
             "state": status.shown(table).value,
             "adopted": table.adopted,
-            "reading": table.reading,
+            "rows_found_by": table.reading,
             "misses_late_commits": not table.covered,
             "load": None if table.load is None else table.load.fields(),
             "rows_total": table.rows_total,

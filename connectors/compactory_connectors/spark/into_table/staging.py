@@ -135,7 +135,7 @@ class Staging:
         """
         refused = next((result.refused for result in results if result.refused is not None), None)
         if refused is not None:
-            said = f"{self._table.label} takes not every row: {refused}"
+            said = f"{self._table.label} refuses rows: {refused}"
             if "SQLSTATE 2" in refused:
                 raise RowRefused(f"{said}; add a rule that rejects such rows")
             raise CompactoryError(said)
@@ -157,7 +157,7 @@ class Staging:
         if strays:
             self._connection.execute(statements.render("forget"), {"xids": strays})
         if {xid: rows for xid, rows in found.items() if xid in counted} != counted:
-            raise CompactoryError(f"not every row that was staged for {self._table.label} is there: run the load again")
+            raise CompactoryError(f"some rows that were staged for {self._table.label} are missing: run the load again")
 
     def _drop_leftovers(self) -> None:
         leftovers = self._connection.execute(query("load/leftovers"), {"oid": self._table.oid}).fetchall()

@@ -109,7 +109,7 @@ def _check(values: Sequence[bytes], topic: str) -> None:
     if values and all(value[:1] == _AVRO for value in values):
         raise ConfigError(
             f"values of topic {topic!r} are in the wire format of a schema registry (Avro, Protobuf), and JSON is"
-            " expected; have the source write JSON, or read the topic with Spark's own from_avro"
+            " expected; set the value converter of its connector to JSON, or read the topic with Spark's own from_avro"
         )
 
 

@@ -108,7 +108,7 @@ class JsonReader:
                 except ValueError:
                     fitting.append(None)
                     if self._fixed:
-                        errors.setdefault(row, f"field {name!r} is no {spelt(from_arrow_type(kind))}")
+                        errors.setdefault(row, f"field {name!r} is not of type {spelt(from_arrow_type(kind))}")
             columns[name] = pa.array(fitting, settled(kind))
         return Parsed(columns=columns, found=found, errors=errors, deleted=frozenset(deleted))
 

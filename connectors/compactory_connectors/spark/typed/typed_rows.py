@@ -133,7 +133,7 @@ class TypedRows:
         column, unfit = cast(parsed.columns[name], kind, base64=self._shape.base64)
         remedy = _DECIMAL if pa.types.is_decimal(kind) and self._shape.base64 is None else ""
         for row in unfit:
-            errors.setdefault(row, f"field {name!r} is no {spelt(from_arrow_type(kind))}{remedy}")
+            errors.setdefault(row, f"field {name!r} is not of type {spelt(from_arrow_type(kind))}{remedy}")
         return column
 
     def _keys(self, records: pa.RecordBatch, told: dict[int, str]) -> pa.Array:
@@ -155,8 +155,8 @@ class TypedRows:
             row, said = next(iter(told.items()))
             partition, offset = (records.column(name)[row].as_py() for name in ("partition", "offset"))
             raise CompactoryError(
-                f"partition {partition}, offset {offset}: {said}; have the schema name a column `{ERROR} string` to"
-                " get such records as rows without fields"
+                f"partition {partition}, offset {offset}: {said}. With a column `{ERROR} string` in the schema"
+                " such records become rows without fields"
             )
 
 
