@@ -9,7 +9,7 @@ with any viewer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -40,7 +40,7 @@ from .routes.changes import ChangeStreams, change_routes
 from .routes.digests import digest_routes
 from .routes.entries import entry_routes
 from .routes.health import Health
-from .routes.lookup import Lookup, Lookups
+from .routes.lookup import Answer, Lookup, Lookups
 from .routes.metrics import Exposition
 from .routes.operations import operation_routes
 from .routes.outcomes import outcome_routes
@@ -126,10 +126,7 @@ class Application:
                     status, answer, body = await self._write(target.name, key, scope, receive)
             else:
                 route = _LOOKUP
-                query = scope["query_string"]
-                waits = b"compactory-min-offset" in headers or b"version=" in query
-                late = await target.late_answer(key, headers, query, self.freshness) if waits else None
-                status, answer, body = late or target.answer(key, headers)
+                status, answer, body = await self._look_up(target, key, headers)
         except CompactoryError as error:
             status, answer, body = _refusal(error)
         except Exception as error:
@@ -171,12 +168,17 @@ class Application:
             headers.append((b"content-length", b"%d" % len(body)))
         return status, headers, body
 
+    async def _look_up(self, target: Lookup, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
+        if b"compactory-min-offset" in headers:
+            await target.wait_until_visible(headers, self.freshness)
+        return target.answer(key, headers)
+
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
         """Answer by a route of FastAPI. Return the status, the route's template and when the answer began.
 
         Raises MethodRefused, _CutOff.
         """
-        if scope["method"] == "HEAD" and scope["path"].endswith(("/watch", "/changes")):
+        if scope["method"] == "HEAD" and scope["path"].endswith("/watch"):
             raise MethodRefused("HEAD", "GET")  # it would never end
         inner = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         answer = _RoutedAnswer(self, scope, send)

@@ -31,7 +31,6 @@ from compactory.errors import (
     UnknownDirectory,
     UnknownIndex,
     Unreachable,
-    VersionGone,
     WaitTimeout,
     WatchExpired,
     WriteFailed,
@@ -51,13 +50,9 @@ from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
-from compactory.token import Cursor, Token, Version
+from compactory.token import Cursor, Token
 from compactory.write_rules import WriteRules
 from compactory.writing.writer import DirectoryWriter
-
-RecordError = QuarantinedRecord  # former names, which go with the next release
-Holding = DirectorySnapshot
-HeldRecord = SnapshotRecord
 
 __all__ = [
     "AsyncGlobalStore",
@@ -81,8 +76,6 @@ __all__ = [
     "Entry",
     "EntryMissing",
     "GlobalStore",
-    "HeldRecord",
-    "Holding",
     "Index",
     "IndexView",
     "LeaseLost",
@@ -97,7 +90,6 @@ __all__ = [
     "Projection",
     "QuarantinedRecord",
     "RangeDigest",
-    "RecordError",
     "RocksDB",
     "SnapshotRecord",
     "StaleData",
@@ -111,8 +103,6 @@ __all__ = [
     "UnknownDirectory",
     "UnknownIndex",
     "Unreachable",
-    "Version",
-    "VersionGone",
     "View",
     "WaitTimeout",
     "Watch",

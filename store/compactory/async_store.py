@@ -142,7 +142,6 @@ class AsyncGlobalStore(BaseStore):
     retry = _in_a_thread(GlobalStore.retry)
     skip = _in_a_thread(GlobalStore.skip)
     save = _in_a_thread(GlobalStore.save)
-    at = _in_a_thread(GlobalStore.at)
 
     @overload
     async def snapshot(self) -> StoreSnapshot: ...
@@ -156,8 +155,6 @@ class AsyncGlobalStore(BaseStore):
         if name is None:
             return self.sync.snapshot()
         return await _in_thread(partial(self.sync.snapshot, name, timeout), "snapshot")
-
-    holding = snapshot  # its former name, which goes with the next release
 
     async def watch(self, directory: str | Directory[T], since: Cursor | None = None) -> AsyncIterator[Change[T]]:
         """Yield the changes of a directory, as `View.watch` does: from when the iteration begins, or from a cursor on.

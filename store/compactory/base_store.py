@@ -165,8 +165,6 @@ class BaseStore(Views):
         """
         return [bad for table in self._engine.tables() for bad in table.quarantine]
 
-    errors = quarantine  # its former name, which goes with the next release
-
     def outstanding(self) -> dict[str, int]:
         """Return how many bad records are outstanding, by directory."""
         return {table.directory.name: table.quarantine.outstanding for table in self._engine.tables()}

@@ -7,7 +7,6 @@
     ├── NotReady                         a lookup before the store has read every topic to its high watermark
     ├── BadRecord                        also KeyError: the newest record of the key is bad and no good value is known
     ├── StaleData(age, max_age)          a read that demanded fresher data than there is, of a directory that refuses
-    ├── VersionGone                      the record that an entry came from is not in the log any more
     ├── UnknownDirectory                 also KeyError
     ├── UnknownIndex                     also KeyError
     ├── DecodeError                      also ValueError: a value that the directory's decoder refuses
@@ -55,7 +54,6 @@ __all__ = [
     "UnknownDirectory",
     "UnknownIndex",
     "Unreachable",
-    "VersionGone",
     "WaitTimeout",
     "WatchExpired",
     "WriteFailed",
@@ -146,10 +144,6 @@ class WatchExpired(CompactoryError):
     def __init__(self, message: str, cursor: Any) -> None:
         self.cursor = cursor
         super().__init__(message, cursor)
-
-
-class VersionGone(CompactoryError):
-    """The record of a version can't be read any more: it was compacted away, or its topic was created again."""
 
 
 class UnknownDirectory(CompactoryError, KeyError):

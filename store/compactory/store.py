@@ -16,7 +16,7 @@ from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.entries.change import Change
 from compactory.entries.table import Table
-from compactory.errors import CompactoryError, ConfigError, Unreachable, VersionGone, WaitTimeout, WatchExpired
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout, WatchExpired
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
 from compactory.ingest.loading import Loading
@@ -28,15 +28,14 @@ from compactory.ingest.options import (
     Validate,
     directory_problems,
 )
-from compactory.ingest.past_record import entry_at
 from compactory.kafka.client import Kafka
 from compactory.lookup.snapshot import DirectorySnapshot
 from compactory.lookup.store_snapshot import StoreSnapshot
 from compactory.lookup.view import View
-from compactory.records import Entry, Partition, QuarantinedRecord, StoreState
+from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
-from compactory.token import Cursor, Token, Version
+from compactory.token import Cursor, Token
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned
 
@@ -224,24 +223,6 @@ class GlobalStore(BaseStore):
         if not isinstance(self._engine.backend, Memory):
             raise ConfigError("only a store in memory is saved: start one beside this, or copy the folder")
         return self._engine.save(topic, os.fspath(address), timeout)
-
-    def at(self, version: Version | str, directory: str | None = None, timeout: float = 5.0) -> Entry:
-        """Read the entry of a version from Kafka again: as it was then, whatever its key has now.
-
-        Without ``directory`` it is the first one of the version's topic. Raises VersionGone (compaction removed the
-        record, or the topic was created again), ConfigError for what is no version,
-        UnknownDirectory, Unreachable, NotReady before ``start``, StoreFailed, StoreClosed.
-        """
-        self._refuse_idle()
-        wanted = version if isinstance(version, Version) else Version.parse(version)
-        named = self.directories if directory is None else (self[directory].directory,)
-        topics = self.topics()
-        for each in named:
-            if each.topic in topics and wanted.topic_id == (topics[each.topic].topic_id or each.topic):
-                return entry_at(self._engine.kafka, each, wanted, timeout)
-        raise VersionGone(f"version {wanted} is of no topic that is read: created again, or another cluster's")
-
-    holding = snapshot  # its former name, which goes with the next release
 
     def on_change(
         self,

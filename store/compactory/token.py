@@ -82,7 +82,7 @@ class Cursor:
 class Version(NamedTuple):
     """The record that was read: as text ``TOPICID-PARTITION-OFFSET``, which is the ETag over HTTP without its quotes.
 
-    ``topic_id`` is the topic's name on a Kafka older than 2.8. `View.versioned` gives one, `GlobalStore.at` takes it.
+    ``topic_id`` is the topic's name on a Kafka older than 2.8.
     """
 
     topic_id: str

@@ -40,7 +40,7 @@ def test_only_the_admin_deals_with_bad_records(serve: Serve, topics: Topics, ver
         assert "COMPACTORY_HTTP_ADMIN_TOKEN" in refused.json["detail"]
     assert serving.ask(f"/v1/errors:{verb}", "POST").status == 401
     assert serving.ask(f"/v1/errors:{verb}", headers={"Authorization": f"Bearer {ADMIN}"}).status == 405
-    assert len(serving.store.errors()) == 1
+    assert len(serving.store.quarantine()) == 1
     everybody = serve(topic)
     assert everybody.ask(f"/v1/errors:{verb}", "POST").status == 403, "without an admin token nobody is admin"
 
@@ -108,7 +108,7 @@ def test_a_body_that_says_something_else_changes_nothing(serve: Serve, topics: T
     for verb in ("retry", "skip"):
         refused = deal(serving, verb, body)
         assert (refused.status, refused.problem) == (400, "bad-request")
-    assert len(serving.store.errors()) == 1
+    assert len(serving.store.quarantine()) == 1
 
 
 def test_a_reader_that_is_at_something_else_for_long_is_no_failed_precondition(serve: Serve, topics: Topics) -> None:

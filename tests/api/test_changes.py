@@ -248,7 +248,7 @@ def test_watchers_leave_connections_for_lookups(
 
 def test_values_of_every_kind_fit_on_a_line(store: testing.InProcessStore, watching: Watching) -> None:
     """JSON with line breaks stays the same JSON; bytes are base64."""
-    client, binary = watching(), watching("/v1/directories/b/changes")
+    client, binary = watching(), watching("/v1/directories/b/watch")
     store.put("d", "a", b'{\r\n "n": "x\\n",\r "m": [1,\n2]}')
     store.put("b", "k", b"\xff\n\n")
     assert client.event().json["new"] == {"n": "x\n", "m": [1, 2]}

@@ -14,7 +14,6 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from compactory import Directory
-from compactory.kafka.client import Kafka
 from compactory_api.sending import send_whole
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics, eventually
@@ -236,24 +235,3 @@ def test_lookups_go_on_when_the_store_has_died(serve: Serve, topics: Topics) -> 
     late = serving.entry(topic, "T1", headers={"Compactory-Min-Offset": f"{topic}:0:9", "Prefer": "wait=20"})
     assert (late.status, late.problem) == (503, "store-failed")
     assert serving.ask("/v1/status").json["workers"][0]["state"] == "failed"
-
-
-def test_an_etag_gives_the_value_of_then(serve: Serve, topics: Topics) -> None:
-    topic = topics.create(cleanup_policy="compact,delete")
-    kafka = Kafka(topics.address)
-    while "+" not in str(kafka.topics([topic])[topic].topic_id):  # which stands for a space in a query
-        topic = topics.create(cleanup_policy="compact,delete")
-    topics.produce(topic, ("a/1", '{"v":1}'))
-    serving = serve(topic)
-    tag = serving.entry(topic, "a%2F1").headers["etag"]
-    [token] = topics.produce(topic, ("a/1", '{"v":2}'))
-    serving.entry(topic, "a%2F1", headers={"Compactory-Min-Offset": str(token)})
-    then = serving.entry(topic, f"a%2F1?version={tag.strip(chr(34))}")
-    assert (then.status, then.json) == (200, {"v": 1})
-    assert then.headers["etag"] == tag
-    assert then.headers["compactory-offset"] == f"{topic}:0:0"
-    assert serving.entry(topic, f"other?version={tag.strip(chr(34))}").problem == "no-entry"
-    assert serving.entry(topic, "a%2F1?version=x").problem == "bad-request"
-    topics.cut(topic, 1)
-    gone = serving.entry(topic, f"a%2F1?version={tag.strip(chr(34))}")
-    assert (gone.status, gone.problem) == (410, "version-gone")

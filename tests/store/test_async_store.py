@@ -85,11 +85,9 @@ def test_it_has_the_names_of_the_store_and_its_parameters() -> None:
         "wait_for",
         "end_offsets",
         "snapshot",
-        "holding",
         "retry",
         "skip",
         "save",
-        "at",
     }
     assert waiting == asked
     for name in ("__init__", *names):
@@ -123,7 +121,7 @@ def test_reading_ones_own_writes(topics: Topics, run: Run[None]) -> None:
             ends = await store.end_offsets()
             await soon(lambda: store.positions() == ends)
             assert set(store.lag()) == {Partition(one, 0), Partition(two, 0), Partition(two, 1)}
-            assert store.errors() == store.blocking() == []
+            assert store.quarantine() == store.blocking() == []
             assert "AsyncGlobalStore" in repr(store)
         assert store.state is StoreState.CLOSED
 

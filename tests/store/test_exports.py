@@ -63,14 +63,6 @@ def test_a_store_is_a_mapping_of_its_views() -> None:
     assert stores[0] != stores[2]
 
 
-def test_former_names_are_still_there() -> None:
-    """For one release."""
-    assert compactory.RecordError is compactory.QuarantinedRecord
-    assert compactory.GlobalStore("127.0.0.1:1", ["a"]).errors() == []
-    assert compactory.GlobalStore.holding is compactory.GlobalStore.snapshot
-    assert compactory.Holding is compactory.DirectorySnapshot
-
-
 def test_importing_loads_nothing_heavy() -> None:
     """In a process of its own: this one has loaded everything already."""
     check = (

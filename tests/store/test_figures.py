@@ -60,7 +60,7 @@ def test_a_registry_of_the_service_shows_the_store_before_while_and_after_it_loa
     topics.produce(name, ("bad", "{"))
     store.barrier()
     assert (figure("errors_total"), figure("errors_outstanding")) == (1, 1)
-    store.skip(*store.errors())
+    store.skip(*store.quarantine())
     assert (figure("errors_total"), figure("errors_outstanding")) == (1, 0)
     store.close()
     assert (figure("ready"), figure("live")) == (0, 0)

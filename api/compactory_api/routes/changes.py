@@ -56,7 +56,6 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
     """Return the route. It raises the errors of `problem`'s table."""
     routes = APIRouter(tags=["entries"])
 
-    @routes.get("/v1/directories/{directory}/changes", include_in_schema=False)  # its former name
     @routes.get(
         "/v1/directories/{directory}/watch",
         operation_id="watch_changes",

@@ -6,16 +6,13 @@ from the path to the topic's value, and one object per directory keeps the parts
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs
 
 from compactory.directory import Directory
 from compactory.errors import BadRecord, UnknownDirectory
 from compactory.lookup.view import View
 from compactory.store import GlobalStore
-from compactory.token import Version
 
 from ..protocol.conditional import is_unchanged
 from ..protocol.freshness import Freshness, max_age_of, tokens_of, wait_of
@@ -23,7 +20,7 @@ from ..protocol.http_errors import NoEntry
 from ..protocol.path import DIRECTORIES, decode_segment
 from ..protocol.values import content_type, shower
 
-__all__ = ["Lookup", "Lookups"]
+__all__ = ["Answer", "Lookup", "Lookups"]
 
 Answer = tuple[int, list[tuple[bytes, bytes]], bytes]
 
@@ -62,7 +59,6 @@ class Lookup:
     def __init__(self, store: GlobalStore, directory: Directory[Any]) -> None:
         self.name = directory.name
         self._directory = directory
-        self._store = store
         self._view = store[directory.name]
         self._topic = directory.topic.encode()
         self._show = shower(directory)
@@ -92,24 +88,13 @@ class Lookup:
         length = (b"content-length", b"%d" % len(value))
         return 200, [self._content_type, length, (b"etag", tag), place, _NO_CACHE], value
 
-    async def late_answer(
-        self, key: bytes, headers: Mapping[bytes, bytes], query: bytes, freshness: Freshness
-    ) -> Answer | None:
-        """Wait until the positions in ``Compactory-Min-Offset`` are visible; with a ``version`` answer as of then."""
-        if b"compactory-min-offset" in headers:
-            tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
-            await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
-        [version] = parse_qs(query.decode("latin-1")).get("version", [""])[:1]
-        if not version:
-            return None
-        version = version.replace(" ", "+")  # as it was, if the client did not escape it
-        entry = await asyncio.to_thread(self._store.at, version, self.name)
-        if entry.key != decode_segment(key):
-            raise NoEntry(self.name, decode_segment(key))
-        value = entry.value if self._show is None else self._show(entry.value)
-        place = (b"compactory-offset", b"%b:%d:%d" % (self._topic, entry.partition, entry.offset))
-        tag = (b"etag", b'"%b"' % str(Version.parse(version)).encode())
-        return 200, [self._content_type, (b"content-length", b"%d" % len(value)), tag, place, _NO_CACHE], value
+    async def wait_until_visible(self, headers: Mapping[bytes, bytes], freshness: Freshness) -> None:
+        """Wait until the positions in ``Compactory-Min-Offset`` are visible, as long as ``Prefer`` allows.
+
+        Raises BadRequest, WaitTimeout.
+        """
+        tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
+        await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
 
     def _within(self, cache_control: bytes) -> View[Any]:
         """Return the view with the age limit of ``Cache-Control: max-age=SECONDS`` (RFC 9111, 5.2.1.1)."""

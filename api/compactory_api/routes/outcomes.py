@@ -105,7 +105,8 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
             request.scope[GRANT].demand_read(name)
         if event is None:
             try:
-                event = str(view.versioned(key)[1])
+                _, partition, offset, topic_id = view.record(key.encode())
+                event = str(Version(topic_id or view.directory.topic, partition, offset))
             except KeyError:
                 raise NoEntry(directory, key) from None
         state, value = await _outcome(store, view.directory, key, event, request.headers.get("prefer")) or _PENDING

@@ -7,7 +7,6 @@ from typing import Any
 
 from compactory.errors import CompactoryError, StartTimeout
 from compactory.kafka.client import Kafka
-from compactory.kafka.open_transactions import open_transactions
 from compactory.records import Partition
 
 __all__ = ["explained"]
@@ -33,11 +32,12 @@ def explained(
         held = {part: limit for part, limit in stable.items() if limit <= reached[part]}
     except CompactoryError as unreachable:
         unknown = str(unreachable)
-    holders = open_transactions(kafka, held, spare) if held else {}
     for item, place in places:
         if place in held:
-            holder = holders.get(place, "an open transaction")
-            item["reason"] = f"{holder} holds the last stable offset at {held[place]}"
+            item["reason"] = (
+                f"an open transaction holds the last stable offset at {held[place]}; its producer is listed by:"
+                f" {kafka.list_producers_command(place)}"
+            )
         else:
             item["reason"] = unknown if place in reached else "the topic does not exist"
     return StartTimeout(f"{error}: {'; '.join(map(_line, blocking))}", list(blocking))

@@ -8,12 +8,11 @@ One of the modules that import the client, beside `compactory.kafka.client`, whi
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from threading import Event, local
+from threading import Event
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
@@ -33,7 +32,6 @@ from compactory.kafka.kafka_errors import (
     is_refusal,
     kafka_errors,
 )
-from compactory.kafka.listener import look, mismatch
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
 
@@ -42,9 +40,6 @@ __all__ = ["Admin"]
 A = TypeVar("A")
 R = TypeVar("R")
 _NO_RIGHT = object()  # stands for an answer that an ACL forbids
-_CLOSED = (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT)  # a connection was made, and ended without a reason
-_NOT_LOOKED = object()
-_LOOK = 2.0  # seconds at most that it takes to see what a listener speaks
 _GLANCE = 0.1  # seconds between two looks whether an answer is still wanted
 _ATTEMPT = 2.0  # seconds that one request may take before it is tried again within the deadline
 _CONNECT = 5.0  # seconds that a client may take to reach the controller
@@ -62,7 +57,6 @@ class Admin:
         self._made_at = 0.0
         self._last_error: KafkaError | None = None
         self._interrupted = Event()
-        self._asking = local()  # of the request under way: until when, and what the listener was found to speak
         self._answered = False  # whether the cluster ever did: from then on the properties are right
         in_forked_children(self.leave_to_parent)
 
@@ -121,7 +115,6 @@ class Admin:
         self._last_error = None  # what came to light before is not the reason of what comes now
         try:
             with self.explained(doing, self._why):
-                self._asking.until = time.monotonic() + _LOOK
                 yield
         except Unreachable:
             self._admin = None  # the network may have forgotten its connections, which the library keeps for long
@@ -131,8 +124,7 @@ class Admin:
     @contextmanager
     def explained(self, doing: str, why: Callable[[], KafkaError | None]) -> Iterator[None]:
         """Map the errors of any client of this cluster to ours; ``why`` gives its last client-wide error."""
-        self._asking.until, self._asking.mismatch = math.inf, _NOT_LOOKED
-        with kafka_errors(doing, self.bootstrap, why, lambda: self._explain(why()), lambda: self._answered):
+        with kafka_errors(doing, self.bootstrap, why, lambda: self._answered):
             yield
 
     def _why(self) -> KafkaError | None:
@@ -146,32 +138,14 @@ class Admin:
         if client is not None:
             client.poll(0)
 
-    def _explain(self, why: KafkaError | None) -> str | None:
-        """Say which property does not fit the listener that we can't talk to, if the listener shows it.
-
-        It is looked at once a request, within the time that the request may take.
-        """
-        if why is None or why.code() != KafkaError._SSL:
-            told = why is not None and (why.code() not in _CLOSED or "Connect to" in why.str())
-            if self._answered or told:
-                return None
-        if self._asking.mismatch is _NOT_LOOKED:
-            left = min(_LOOK, self._asking.until - time.monotonic())
-            listener = look(self._properties, why.str() if why is not None else "", max(0.1, left))
-            self._asking.mismatch = mismatch(self._properties, listener) if listener is not None else None
-        found: str | None = self._asking.mismatch
-        return found
-
     def insist(self, timeout: float, request: Callable[[float], A]) -> A:
         """Repeat ``request`` (its argument: seconds it may take) until it succeeds, is hopeless or time is up."""
-        self._asking.until = deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + timeout
         while True:
             if self._interrupted.is_set():
                 raise StoreClosed("the store was closed")
-            looks = self._asking.mismatch is _NOT_LOOKED  # a look at the listener takes some of the time
-            left = deadline - time.monotonic() - (min(_LOOK, timeout / 4) if looks else 0.0)
             try:
-                return request(max(0.1, min(left, _ATTEMPT)))
+                return request(max(0.1, min(deadline - time.monotonic(), _ATTEMPT)))
             except KafkaException as error:
                 if code_of(error) not in PASSING or self._is_hopeless() or deadline - time.monotonic() <= 0.1:
                     raise
@@ -184,7 +158,7 @@ class Admin:
     def _is_hopeless(self) -> bool:
         """Whether trying again is no use. It is of use once a broker has answered: another one may take the login."""
         why = self._why()
-        return not self._answered and ((why is not None and is_refusal(why)) or self._explain(why) is not None)
+        return not self._answered and why is not None and is_refusal(why)
 
     def ask(
         self, doing: str, right: str, timeout: float, request: Callable[[AdminClient, float], Mapping[R, Future[Any]]]

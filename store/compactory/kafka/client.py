@@ -104,6 +104,16 @@ class Kafka:
         """The bootstrap servers as given."""
         return self._admin.bootstrap
 
+    def list_producers_command(self, partition: Partition) -> str:
+        """Return the command of Kafka that lists the producers of a partition, those with open transactions too.
+
+        Source: KIP-664.
+        """
+        return (
+            f"kafka-transactions.sh --bootstrap-server {self.bootstrap} describe-producers"
+            f" --topic {partition.topic} --partition {partition.partition}"
+        )
+
     def properties(self, **overrides: Any) -> dict[str, Any]:
         """Return the client properties (secrets included: never log them) for a client of one's own."""
         return {**self._properties, **overrides}

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compactory.kafka.java_properties import jks_problem
 from compactory.nearest import nearest
 
 __all__ = ["credential_problems", "mechanism"]
@@ -86,8 +85,6 @@ def _file(name: str, path: str) -> Iterator[str]:
     content = _read(path)
     if isinstance(content, str):
         yield f"{name}: {path} can't be read: {content}"
-    elif problem := jks_problem(name, path, content):
-        yield problem
     elif name == _KEYSTORE:
         if b"-----BEGIN" in content:
             yield f"{name}: {path} is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"

@@ -19,8 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.credentials import credential_problems
-from compactory.kafka.java_properties import java_problems
-from compactory.kafka.properties import nearest_property, without_secrets
+from compactory.kafka.properties import java_property_problems, nearest_property, without_secrets
 
 __all__ = [
     "ABSENT",
@@ -135,14 +134,13 @@ def kafka_errors(
     doing: str,
     bootstrap: str,
     why: Callable[[], KafkaError | None] = lambda: None,
-    explain: Callable[[], str | None] = lambda: None,
     passed: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Map the client's errors to ours with the cause kept: Unreachable, ConfigError, else CompactoryError.
 
     ``why`` gives the client-wide error behind a time-out (a refused connection, a failed login), if there is one;
-    ``explain`` what is known for certain to be set wrongly; ``passed`` whether the cluster has taken these properties
-    before. A login or certificate that it refuses then is an outage, of one broker perhaps: Unreachable.
+    ``passed`` returns True if the cluster has taken these properties before. A login or certificate that it refuses
+    then is an outage, of one broker perhaps: Unreachable.
     """
     try:
         yield
@@ -154,15 +152,12 @@ def kafka_errors(
         refused = code in _REFUSED or (behind is not None and is_refusal(behind))
         if not refused and code not in PASSING:
             raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
-        explained = explain()
-        if explained:
-            message = f"Kafka at {bootstrap} was not reached to {doing}: {explained}"
-        elif refused:
+        if refused:
             message = f"Kafka at {bootstrap} refused to {doing}: {detail}; {_remedy(detail)}"
         else:
-            remedy = _remedy(detail, "check bootstrap.servers and the network")
+            remedy = _remedy(detail, "check bootstrap.servers, security.protocol and the network")
             message = f"Kafka at {bootstrap} was not reached to {doing}: {detail}; {remedy}"
-        if code in _RIGHTS or ((explained or refused) and not passed()):
+        if code in _RIGHTS or (refused and not passed()):
             raise ConfigError(message) from error
         raise Unreachable("Kafka", message) from error
 
@@ -189,7 +184,7 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "p
 def is_refusal(error: KafkaError) -> bool:
     """Return whether the broker turned us away, so that trying again as we are is no use."""
     text = error.str()
-    if any(alert in text for alert in _ALERTS):
+    if "certificate verify failed" in text or any(alert in text for alert in _ALERTS):
         return True
     return error.code() in _REFUSED and not _LOST.search(text)
 
@@ -204,7 +199,7 @@ def check(properties: Mapping[str, Any], known_problems: Iterable[str] = ()) -> 
 
     Raises ConfigError with ``known_problems`` and all others. Opens no connection, calls no callable of the user.
     """
-    problems = [*known_problems, *java_problems(properties)]
+    problems = [*known_problems, *java_property_problems(properties)]
     java = {problem.partition(" ")[0] for problem in problems}
     left = {name: value for name, value in properties.items() if name not in java}
     plain = {name: value for name, value in left.items() if not callable(value) and name not in _KEPT}

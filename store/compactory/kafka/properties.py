@@ -14,7 +14,15 @@ from typing import Any
 
 from compactory.errors import ConfigError
 
-__all__ = ["OWNED", "flatten", "nearest_property", "normalise", "printable", "without_secrets"]
+__all__ = [
+    "OWNED",
+    "flatten",
+    "java_property_problems",
+    "nearest_property",
+    "normalise",
+    "printable",
+    "without_secrets",
+]
 
 # Properties that the store sets itself: with another value it would be silently wrong, so another one is refused.
 OWNED = {"isolation.level": "read_committed", "auto.offset.reset": "error", "enable.auto.commit": "false"}
@@ -25,6 +33,19 @@ _SECRET = re.compile(
 )
 _ACCOUNT = re.compile(r"(?<=://)[^/@\s]+@")  # of a URL such as that of a token endpoint or a proxy
 _HIDDEN = "[hidden]"
+
+_JAVA_NAMES = {  # property of Kafka's Java client → those of librdkafka in its place
+    "ssl.truststore.location": "ssl.ca.location (a PEM file)",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.truststore.password": "ssl.ca.location, which needs none",
+    "ssl.truststore.type": "ssl.ca.location, which is PEM",
+    "ssl.keystore.type": "ssl.keystore.location, which is PKCS12",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "sasl.jaas.config": "sasl.mechanism, sasl.username and sasl.password, or sasl.oauthbearer.*",
+    "sasl.login.callback.handler.class": "sasl.oauthbearer.method=oidc, or a callable as oauth_cb",
+    "sasl.client.callback.handler.class": "sasl.oauthbearer.method=oidc, or a callable as oauth_cb",
+}
 
 _KNOWN = tuple(  # for suggestions only: the library itself decides what is valid
     """
@@ -81,6 +102,13 @@ def flatten(mapping: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield from flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
+
+
+def java_property_problems(properties: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a problem for each property that only Kafka's Java client has; no value is quoted."""
+    for name, replacement in _JAVA_NAMES.items():
+        if name in properties:
+            yield f"{name} is a property of Kafka's Java client: use {replacement}"
 
 
 def nearest_property(name: str) -> str | None:

@@ -16,7 +16,7 @@ from compactory.lookup.served import Served
 from compactory.lookup.watch import Watch
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
-from compactory.token import Cursor, Version
+from compactory.token import Cursor
 
 __all__ = ["View"]
 
@@ -202,16 +202,6 @@ class View(Mapping[str, T], Generic[T]):
         """Return the entry with its bytes, partition, offset and timestamp. Raises KeyError, BadRecord, StaleData."""
         return self._entry(key, self._present(self._name(key), max_age)[1])
 
-    def versioned(self, key: str) -> tuple[T, Version]:
-        """Return the value and which record it came from, to store with what was decided by it: see `GlobalStore.at`.
-
-        Raises what ``view[key]`` raises.
-        """
-        table, packed = self._present(self._name(key))
-        partition, offset, _ = unpack(packed)
-        version = Version(table.topic_id or self.directory.topic, partition, offset)
-        return self._decoded(key, packed), version
-
     def record(self, name: bytes) -> tuple[bytes, int, int, str | None]:
         """Return value, partition, offset and topic id of the record of the key with these UTF-8 bytes.
 
@@ -293,8 +283,6 @@ class View(Mapping[str, T], Generic[T]):
     def packed(self, name: bytes) -> bytes | None:
         """Return the last good packed record of the key with these UTF-8 bytes, None where there is none."""
         return self._table.directory_storage.entries.get(name)
-
-    entries = find_entries  # its former name, which goes with the next release
 
     def index(self, name: str) -> IndexView:
         """Return an index as a mapping: indexed value (a tuple for several fields) → value, or list of values.

@@ -28,7 +28,7 @@ def test_bad_records_are_kept_and_reading_goes_on(
     assert [store[name].get(key) for key in "acd"] == [{"n": 1}, {"n": 3}, {"n": 4}]
     with pytest.raises(BadRecord):
         store[name]["b"]
-    first, second, third = store.errors()
+    first, second, third = store.quarantine()
     assert (first.topic, first.partition, first.offset, first.timestamp_ms) == (name, 0, 1, 1700000000123)
     assert (first.key, first.value) == (b"b", f'{{"card":"{SECRET}'.encode())
     assert first.error.startswith("JSONDecodeError")
@@ -36,12 +36,12 @@ def test_bad_records_are_kept_and_reading_goes_on(
     assert (second.offset, second.key) == (3, b"a")
     assert "object is needed" in second.error
     assert third.key is None
-    assert SECRET not in repr(store.errors())
+    assert SECRET not in repr(store.quarantine())
     topics.produce(name, ("b", '{"n":2}'), ("a", None))
     store.barrier()
     assert store[name]["b"] == {"n": 2}
     assert "a" not in store[name]
-    assert [error.key for error in store.errors()] == [None]
+    assert [error.key for error in store.quarantine()] == [None]
     assert "bad record" in caplog.text
     assert SECRET not in caplog.text
 
@@ -112,7 +112,7 @@ def test_only_so_many_bad_records_are_kept_whole(topics: Topics, open_store: Ope
     name = topics.create()
     topics.produce(name, *((str(number), "bad") for number in range(1100)))
     store = open_store(name)
-    errors = store.errors()
+    errors = store.quarantine()
     assert len(errors) == 1000
     assert errors[-1].offset == 1099
     with pytest.raises(BadRecord):
@@ -131,7 +131,7 @@ def test_a_bad_record_is_retried_once_its_cause_is_gone(topics: Topics, open_sto
     name = topics.create()
     topics.produce(name, ("a", "good"), ("a", "later"), ("b", "later"), ("c", "never"))
     store = open_store(Directory(name, decode=decode))
-    errors = {error.key: error for error in store.errors()}
+    errors = {error.key: error for error in store.quarantine()}
     assert store[name]["a"] == "good"
     with pytest.raises(BadRecord):
         store[name]["b"]
@@ -140,10 +140,10 @@ def test_a_bad_record_is_retried_once_its_cause_is_gone(topics: Topics, open_sto
     known.add("later")
     assert [error.key for error in store.retry()] == [b"c"]
     assert store[name] == {"a": "later", "b": "later"}
-    assert [error.key for error in store.errors()] == [b"c"]
+    assert [error.key for error in store.quarantine()] == [b"c"]
     assert store.retry(errors[b"a"]) == [errors[b"a"]]  # dealt with already
     assert store.skip(errors[b"c"]) == []
-    assert store.errors() == []
+    assert store.quarantine() == []
     with pytest.raises(KeyError):
         store[name]["c"]
     (token,) = topics.produce(name, ("c", "good"))
@@ -158,7 +158,7 @@ def test_what_is_bad_and_skipped_later_is_superseded_as_ever(
     name = topics.create()
     topics.produce(name, ("a", "{"), ("a", '{"n":1}'), ("b", "["))
     store = open_store(name)
-    (left,) = store.errors()
+    (left,) = store.quarantine()
     assert left.key == b"b"
     assert store.retry() == [left]
     assert store[name] == {"a": {"n": 1}}

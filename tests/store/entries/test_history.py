@@ -54,11 +54,11 @@ def compare(view: View[Any], model: Model) -> None:
     names = {index.name for index in model.directory.indexes}
     if "shared" in names:
         for wanted in ("s1", "s2", 2, "absent"):
-            assert [entry.key for entry in view.entries(shared=wanted)] == model.find(entries, "shared", wanted)
+            assert [entry.key for entry in view.find_entries(shared=wanted)] == model.find(entries, "shared", wanted)
     if "unique" in names:
         for wanted in ("u1", "u2", "u3", 1, "absent"):
             expected = model.find(entries, "unique", wanted)
-            found = view.entries(unique=wanted)
+            found = view.find_entries(unique=wanted)
             assert (len(found) == 1 and found[0].key in expected) if expected else not found
             if expected:
                 best = max((view.entry(key) for key in expected), key=lambda e: (e.timestamp_ms, e.partition, e.offset))

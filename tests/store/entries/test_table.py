@@ -252,17 +252,17 @@ def test_shared_index_nested_composite_and_null() -> None:
     log.put("3", '{"address":null,"a":1,"b":null}')
     log.put("4", '{"address.city":"Riga"}')
     view = log.view
-    assert [entry.key for entry in view.entries(**{"address.city": "Riga"})] == ["1", "2", "4"]
+    assert [entry.key for entry in view.find_entries(**{"address.city": "Riga"})] == ["1", "2", "4"]
     assert [entry.key for entry in view.find_entries(b="x", a=1)] == ["1"]
-    assert [entry.key for entry in view.entries(flag=True)] == ["1"]
-    assert [entry.key for entry in view.entries(flag=1)] == ["2"]
+    assert [entry.key for entry in view.find_entries(flag=True)] == ["1"]
+    assert [entry.key for entry in view.find_entries(flag=1)] == ["2"]
     assert view.index("pair")[1, "y"][0]["flag"] == 1
     assert set(view.index("pair")) == {(1, "x"), (1, "y")}
     assert list(view.index("flag")) == [True, 1]
     assert len(view.index("address.city")["Riga"]) == 3
     log.put("1", '{"address":{"city":"Oslo"}}')
     log.delete("2")
-    assert [entry.key for entry in view.entries(**{"address.city": "Riga"})] == ["4"]
+    assert [entry.key for entry in view.find_entries(**{"address.city": "Riga"})] == ["4"]
     assert list(view.index("pair")) == []
     assert view.find(a=1, b=["not", "indexable"]) == []
 

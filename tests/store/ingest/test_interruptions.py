@@ -117,7 +117,7 @@ def test_a_retry_while_the_topic_is_read_anew(topics: Topics, open_store: Opener
         judge.known.add("late")
         assert [error.key for error in store.retry()] == [b"b"]
         assert store["d"]["a"] == "late"
-        assert store.skip(*store.errors()) == []
+        assert store.skip(*store.quarantine()) == []
         assert store["d"].get("b") is None
         producer.commit_transaction(10)
     eventually(lambda: store.state is StoreState.READY, 30)
@@ -139,7 +139,7 @@ def test_a_retry_that_hangs_is_waited_for_as_long_as_was_said(topics: Topics, op
     with pytest.raises(WaitTimeout, match="did not get to it"):
         store.retry(timeout=0.2)
     judge.going_on.set()
-    eventually(lambda: not store.errors())
+    eventually(lambda: not store.quarantine())
     assert store["d"]["a"] == "late"
 
 
@@ -158,7 +158,7 @@ def test_damage_among_bad_records_is_read_anew(topics: Topics, open_store: Opene
             table.write_bytes(data)
     store = open_store(name, backend=RocksDB(tmp_path, **disk))  # type: ignore[arg-type]
     assert len(store[name]) == 300
-    assert len(store.errors()) == 50
+    assert len(store.quarantine()) == 50
     eventually(lambda: bool(list(tmp_path.glob("*/damaged-*"))))
 
 

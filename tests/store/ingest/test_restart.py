@@ -312,11 +312,11 @@ def test_bad_records_survive_a_restart(topics: Topics, open_store: Opener, kept:
         assert store[name]["good"] == 7
         with pytest.raises(BadRecord):
             store[name].get("bad")
-        assert sorted(error.offset for error in store.errors()) == [1, 2]
+        assert sorted(error.offset for error in store.quarantine()) == [1, 2]
         store.close()
     store = open_store(Directory(name, decode=len), backend=kept(tmp_path))
     assert values(store, name) == {"good": 1, "bad": 1}
-    assert not store.errors()
+    assert not store.quarantine()
     assert not store.rebuilds()
 
 

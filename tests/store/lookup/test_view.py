@@ -97,7 +97,7 @@ READS: dict[str, Callable[[View[Any]], Any]] = {
     "record": lambda view: view.record(b"a"),
     "find": lambda view: view.find(n=1),
     "one": lambda view: view.one(u=1),
-    "entries": lambda view: view.entries(n=1),
+    "entries": lambda view: view.find_entries(n=1),
     "index": lambda view: view.index("n")[1],
     "prefix": lambda view: list(view.prefix("a")),
     "range": lambda view: list(view.range("a")),

@@ -82,7 +82,9 @@ def crash(topics: Topics, path: Path, open_store: Opener, chance: random.Random,
         assert not disk.rebuilds()
         for shape, _ in SHAPES:
             assert values(disk, shape) == values(memory, shape)
-        places = [sorted((each.directory, each.partition, each.offset) for each in store.errors()) for store in stores]
+        places = [
+            sorted((each.directory, each.partition, each.offset) for each in store.quarantine()) for store in stores
+        ]
         assert places[0] == places[1]
         for n in range(5):
             answers = [sorted(str(found) for found in store["found"].find(n=n)) for store in stores]

@@ -32,7 +32,7 @@ def test_a_restart_reads_only_what_is_new(topics: Topics, open_store: Opener, tm
     store = open_store(directory, backend=RocksDB(tmp_path))
     assert len(store[name]) == 500
     assert "k7" not in store[name]
-    assert [entry.key for entry in store[name].entries(n=9)] == ["k8", "new"]
+    assert [entry.key for entry in store[name].find_entries(n=9)] == ["k8", "new"]
     assert len(store[name].find(n=0)) == 167
     assert [key for key, _ in store[name].range("k99", "n")] == ["k99"]
     assert not store.rebuilds()

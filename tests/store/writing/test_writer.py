@@ -162,7 +162,7 @@ def test_every_kind_of_value(
     assert type(store.directory(directory)["k"]) is type(value)
     if raw is not None:
         assert store[directory.name].raw("k") == raw
-    assert not store.errors()
+    assert not store.quarantine()
 
 
 def test_a_value_that_only_its_user_can_write(topics: Topics, open_store: Opener, open_writer: Writers) -> None:

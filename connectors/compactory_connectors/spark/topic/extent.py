@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory.kafka.open_transactions import open_transactions
 from compactory.records import Partition, Topic
 
 __all__ = ["Extent", "Span", "TopicChanged", "by_number", "capture", "described_topic"]
@@ -133,9 +132,9 @@ def _settle(kafka: Kafka, ends: Mapping[Partition, int], wait: float) -> None:
         if time.monotonic() > deadline:
             break
         time.sleep(_LOOK_EVERY)
-    producers = open_transactions(kafka, behind)
     said = "; ".join(
-        f"partition {part.partition} from offset {stable.get(part, 0)}: {producers.get(part, 'an open transaction')}"
+        f"partition {part.partition} from offset {stable.get(part, 0)}, whose producer is listed by:"
+        f" {kafka.list_producers_command(part)}"
         for part in sorted(behind)
     )
     raise Unreachable("Kafka", f"topic {behind[0].topic!r} has open transactions after {wait:g} s: {said}")
