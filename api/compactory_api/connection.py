@@ -194,7 +194,10 @@ class Connection(HttpToolsProtocol):
         """Begin with the next request, or wait for it: `expire` ends the wait, so the base class's timer is not set."""
         self.server_state.total_requests += 1
         if self.pipeline and not self.transport.is_closing():
-            self._start_asgi_task(*self.pipeline.pop())
+            cycle, app = self.pipeline.pop()
+            task = self.loop.create_task(cycle.run_asgi(app))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
         self.flow.resume_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]

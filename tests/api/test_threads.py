@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -12,8 +13,10 @@ import pytest
 
 from compactory import Directory, testing
 from compactory.errors import WaitTimeout
+from compactory_api import limits
 from compactory_api.protocol.access import Access
 from tests.api.serving import Serving
+from tests.store.topics import eventually
 
 MANY = 40  # more than there are threads
 
@@ -67,6 +70,24 @@ def test_reads_that_take_long_stop_no_probes(busy: tuple[Serving, threading.Even
     serving, free = busy
     threads = serving.server.app.threads
     for _ in range(MANY):
-        threads.reads.submit(free.wait)
-        threads.waits.submit(free.wait)
+        threads.reads.executor.submit(free.wait)
+        threads.waits.executor.submit(free.wait)
     _answers_all(serving)
+
+
+def test_calls_of_clients_that_are_gone_are_limited(
+    busy: tuple[Serving, threading.Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving, free = busy
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 20)
+    for _ in range(MANY):
+        serving.server.app.threads.reads.executor.submit(free.wait)
+    for _ in range(30):
+        with socket.create_connection(("127.0.0.1", serving.port), timeout=5) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it ends by a reset
+            connection.sendall(b"GET /v1/directories/d/entries HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            _answers_all(serving)
+    refused = serving.ask("/v1/directories/d/entries", timeout=5)
+    assert (refused.status, refused.problem) == (503, "overloaded")
+    free.set()
+    eventually(lambda: serving.ask("/v1/directories/d/entries", timeout=5).status == 200)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["Threads", "in_thread"]
+from .. import limits
+from .http_errors import Overloaded
+
+__all__ = ["ThreadGroup", "Threads"]
 
 T = TypeVar("T")
 
@@ -15,13 +18,31 @@ _READS = 6  # Python runs one at a time; the others wait for a disk
 _WAITS = 8
 
 
-async def in_thread(threads: Executor, work: Callable[..., T], *values: object) -> T:
-    """Return what ``work`` returns for the values, called in one of the threads. Raises what it raises."""
-    return await asyncio.get_running_loop().run_in_executor(threads, work, *values)
+class ThreadGroup:
+    """A few threads, and a queue of at most as many calls as a server has connections. Owned by the event loop."""
+
+    def __init__(self, name: str, number: int) -> None:
+        self.executor = ThreadPoolExecutor(number, f"compactory-{name}")
+        self._calls = 0
+
+    async def run(self, work: Callable[..., T], *values: object) -> T:
+        """Return what ``work`` returns for the values, called in a thread. Raises what it raises, or Overloaded.
+
+        Work goes on although its client has gone, so calls of clients that are gone may fill the queue.
+        """
+        if self._calls >= limits.MOST_CONNECTIONS:
+            raise Overloaded(f"{self._calls} requests wait for the same threads; ask again, or another server")
+        call = asyncio.get_running_loop().run_in_executor(self.executor, work, *values)
+        self._calls += 1
+        call.add_done_callback(self._end)
+        return await call
+
+    def _end(self, _call: asyncio.Future[T]) -> None:
+        self._calls -= 1
 
 
 class Threads:
-    """Groups of threads that do not wait for each other. Thread-safe; threads are started as they are needed.
+    """Groups of threads that do not wait for each other. Threads are started as they are needed.
 
     ``reads``    batches and lists: the store's memory or disk
     ``waits``    whatever waits for Kafka, or for the thread that reads it
@@ -29,11 +50,11 @@ class Threads:
     """
 
     def __init__(self) -> None:
-        self.reads = ThreadPoolExecutor(_READS, "compactory-read")
-        self.waits = ThreadPoolExecutor(_WAITS, "compactory-wait")
-        self.metrics = ThreadPoolExecutor(1, "compactory-metrics")
+        self.reads = ThreadGroup("read", _READS)
+        self.waits = ThreadGroup("wait", _WAITS)
+        self.metrics = ThreadGroup("metrics", 1)
 
     def close(self) -> None:
-        """End the threads; those at work end with it. Idempotent."""
-        for threads in (self.reads, self.waits, self.metrics):
-            threads.shutdown(wait=False, cancel_futures=True)
+        """End the threads; those at work end with it. Idempotent, for any thread."""
+        for group in (self.reads, self.waits, self.metrics):
+            group.executor.shutdown(wait=False, cancel_futures=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Annotated, Any
 
 import orjson
@@ -20,7 +19,7 @@ from ..protocol.body import read_body
 from ..protocol.document import Dealt, Errors, RecordPlaces
 from ..protocol.http_errors import BadRequest, Forbidden
 from ..protocol.openapi import problems, reference_to
-from ..protocol.threads import in_thread
+from ..protocol.threads import ThreadGroup
 
 __all__ = ["error_routes"]
 
@@ -31,7 +30,7 @@ _BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to
 Deal = Callable[..., list[QuarantinedRecord]]
 
 
-def error_routes(store: GlobalStore, threads: Executor) -> APIRouter:
+def error_routes(store: GlobalStore, threads: ThreadGroup) -> APIRouter:
     """Return the routes. They wait for the store's reader in the ``threads``.
 
     They raise the errors of `problem`'s table.
@@ -77,7 +76,7 @@ def error_routes(store: GlobalStore, threads: Executor) -> APIRouter:
     return routes
 
 
-async def _deal(store: GlobalStore, request: Request, deal: Deal, threads: Executor) -> dict[str, Any]:
+async def _deal(store: GlobalStore, request: Request, deal: Deal, threads: ThreadGroup) -> dict[str, Any]:
     grant, names = request.scope[GRANT], {directory.name for directory in store.directories}
     administered = {name for name in names if grant.on(name) is Scope.ADMIN}
     places = _chosen(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
@@ -90,7 +89,7 @@ async def _deal(store: GlobalStore, request: Request, deal: Deal, threads: Execu
         and (places is None or (error.directory, error.partition, error.offset) in places)
     ]
     try:
-        still_bad = await in_thread(threads, deal, *chosen) if chosen else []
+        still_bad = await threads.run(deal, *chosen) if chosen else []
     except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
         raise NotReady(str(error)) from None
     return {"done": len(chosen) - len(still_bad), "outstanding": sum(store.outstanding().values())}

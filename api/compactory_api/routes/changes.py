@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
@@ -31,7 +30,7 @@ from ..protocol.document import DirectoryChange
 from ..protocol.http_errors import BadRequest, Stopping, TooManyConnections
 from ..protocol.openapi import problems, reference_to
 from ..protocol.problem import problem
-from ..protocol.threads import in_thread
+from ..protocol.threads import ThreadGroup
 from ..protocol.values import embedder
 
 __all__ = ["ChangeStreams", "change_routes"]
@@ -84,7 +83,7 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
 class ChangeStreams:
     """The open streams of a server. Belongs to one event loop; `counts` is for any thread."""
 
-    def __init__(self, threads: Executor) -> None:
+    def __init__(self, threads: ThreadGroup) -> None:
         self._threads = threads  # for what waits for the store's reader
         self._feeds: dict[str, _Feed] = {}
         self._opening = 0
@@ -100,7 +99,7 @@ class ChangeStreams:
             raise TooManyConnections(f"{limits.MOST_WATCHERS} clients watch already; ask another server")
         self._opening += 1
         try:
-            own, shared = await in_thread(self._threads, _watches, view, since)
+            own, shared = await self._threads.run(_watches, view, since)
         except WaitTimeout as error:  # the reader is at something else: nothing that a precondition is about
             raise NotReady(str(error)) from None
         finally:

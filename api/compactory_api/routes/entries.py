@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from typing import Annotated, Any
 
 import orjson
@@ -18,7 +17,7 @@ from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
 from ..protocol.freshness import Freshness, tokens_of, wait_of
 from ..protocol.http_errors import BadRequest, TooLarge
 from ..protocol.openapi import FRESHNESS_HEADERS, problems, reference_to
-from ..protocol.threads import in_thread
+from ..protocol.threads import ThreadGroup
 from ..protocol.values import embedder
 from ..protocol.write_request import check_media
 from . import listing
@@ -32,7 +31,7 @@ _JSON = "application/json"
 _PARAMETERS = frozenset({"index", "value", "prefix", "limit", "cursor"})
 
 
-def entry_routes(store: GlobalStore, freshness: Freshness, threads: Executor) -> APIRouter:
+def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup) -> APIRouter:
     """Return the routes. They read in the ``threads``. They raise the errors of `problem`'s table."""
     routes = APIRouter(prefix="/v1/directories/{directory}", tags=["entries"])
     embed = {directory.name: embedder(directory) for directory in store.directories}
@@ -52,7 +51,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: Executor) ->
         check_media({"content-type": _JSON, **request.headers}, _JSON)
         keys = _keys(await read_body(request.scope, request.receive, _MOST_BYTES))
         await _await_offset(freshness, request, view)
-        return _json(await in_thread(threads, _batch, view, keys, embed[directory]))
+        return _json(await threads.run(_batch, view, keys, embed[directory]))
 
     @routes.get(
         "/entries",
@@ -84,7 +83,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: Executor) ->
             raise BadRequest("value: give index= too; it says in which field to look")
         await _await_offset(freshness, request, view)
         query = listing.Query(directory=directory, index=index, values=tuple(value or ()), prefix=prefix, limit=limit)
-        return _json(await in_thread(threads, _page, view, query, cursor, embed[directory]))
+        return _json(await threads.run(_page, view, query, cursor, embed[directory]))
 
     return routes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Executor
 from typing import Any
 
 import orjson
@@ -12,7 +11,7 @@ from compactory.store_worker import StoreWorker
 
 from ..protocol.document import Directories, Readiness, Status
 from ..protocol.openapi import OPEN, problems
-from ..protocol.threads import in_thread
+from ..protocol.threads import ThreadGroup
 from .health import Health
 from .metrics import Exposition
 
@@ -21,7 +20,7 @@ __all__ = ["operation_routes"]
 _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
-def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition, threads: Executor) -> APIRouter:
+def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition, threads: ThreadGroup) -> APIRouter:
     """Return the routes. Metrics are gathered in the ``threads``."""
     routes = APIRouter()
 
@@ -56,7 +55,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         openapi_extra=OPEN,
     )
     async def metrics(request: Request) -> Response:
-        text, content_type = await in_thread(threads, exposition.render, request.headers.get("accept", ""))
+        text, content_type = await threads.run(exposition.render, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type})
 
     @routes.get(
