@@ -193,7 +193,7 @@ def test_nulls_where_the_source_needs_values_are_refused(terminals: psycopg.Conn
 @pytest.mark.parametrize(
     ("statement", "table", "problem"),
     [
-        ("CREATE VIEW v AS SELECT 1 AS id", "v", "is no table"),
+        ("CREATE VIEW v AS SELECT 1 AS id", "v", "is not a table"),
         ("CREATE UNLOGGED TABLE u (id int, k int, updated_date timestamp)", "u", "temporary or unlogged"),
         ("CREATE TEMP TABLE u (id int, k int, updated_date timestamp)", "u", "temporary or unlogged"),
         ("CREATE TABLE c () INHERITS (terminal_acquirer)", "terminal_acquirer", "inheritance"),

@@ -55,17 +55,17 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
     configuration = begin(flags)
     place = _place(configuration, flags, url)
     files = [name for name in names or () if name.endswith(_FILES)]
-    unseen = None
+    unanswered = None
     if place is not None:
         try:
-            found = _status(place, _named(names or (), provider))
+            connectors = _status(place, _named(names or (), provider))
         except Unreachable as error:
             if not files:
                 raise
-            unseen = str(error)
+            unanswered = str(error)
         else:
-            show_status(found, place.place, as_json=flags.json)
-            _exit(bool(found) and all(healthy(each) for each in found))
+            show_status(connectors, place.place, as_json=flags.json)
+            _exit(bool(connectors) and all(healthy(connector) for connector in connectors))
             return
     if not files or len(files) < len(names or ()):
         refuse(
@@ -74,9 +74,11 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
         )
     from compactory_connectors.source.run.overview import sight
 
-    seen = [sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())]
-    show_overviews(seen, unseen, as_json=flags.json)
-    _exit(all(overview.target_state.paused or overview.publishes for overview in seen))
+    overviews = [
+        sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())
+    ]
+    show_overviews(overviews, unanswered, as_json=flags.json)
+    _exit(all(overview.target_state.paused or overview.publishes for overview in overviews))
 
 
 @connector_command
@@ -149,7 +151,7 @@ def _target_state(
     answer = _until(
         lambda: server.connector(connector_name),
         answer,
-        lambda found: found["target_stored"] and (found["state"] == "PAUSED") == paused,
+        lambda status: status["target_stored"] and (status["state"] == "PAUSED") == paused,
         wait,
     )
     if (answer["target"] == "PAUSED") != paused:
@@ -172,29 +174,28 @@ def _target_state_without(
 
 
 def _until(
-    look: Callable[[], dict[str, Any]], found: dict[str, Any], done: Callable[[dict[str, Any]], bool], wait: float
+    ask: Callable[[], dict[str, Any]], status: dict[str, Any], done: Callable[[dict[str, Any]], bool], wait: float
 ) -> dict[str, Any]:
     """The status once it is as wanted. Raises StepFailed when that takes too long; the order stands all the same."""
     from ..context.failure import StepFailed
 
     deadline = time.monotonic() + wait
-    while not done(found):
+    while not done(status):
         if time.monotonic() >= deadline:
-            stored = "" if found["target_stored"] else ", not stored yet"
-            raise StepFailed(
-                f"{found['connector']} was told, and after {wait:g} s it is {found['state']}{stored}: {found['detail']}"
-            )
+            stored = "" if status["target_stored"] else ", not stored yet"
+            state = f"{status['state']}{stored}: {status['detail']}"
+            raise StepFailed(f"{status['connector']} has the order, and after {wait:g} s it is {state}")
         time.sleep(_LOOK)
-        found = look()
-    return found
+        status = ask()
+    return status
 
 
 def _place(configuration: Configuration, flags: Flags, url: str | None, *, orders: bool = False) -> Server | None:
-    found = url or configuration.url
-    if found is None and not flags.kafka and configuration.worker_listen:
+    address = url or configuration.url
+    if address is None and not flags.kafka and configuration.worker_listen:
         host, _, port = configuration.worker_listen.rpartition(":")
-        found = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]', '') else host}:{port}"  # noqa: S104 - asked, not bound
-    return configuration.server(found, admin=True, orders=orders) if found else None
+        address = f"http://{'127.0.0.1' if host in ('0.0.0.0', '[::]', '') else host}:{port}"  # noqa: S104 - asked, not bound
+    return configuration.server(address, admin=True, orders=orders) if address else None
 
 
 def _server(configuration: Configuration, flags: Flags, url: str | None) -> Server:
@@ -209,20 +210,20 @@ def _server(configuration: Configuration, flags: Flags, url: str | None) -> Serv
 
 def _status(server: Server, names: set[str]) -> list[dict[str, Any]]:
     """The connectors of a process, or those of these names. Raises ConfigError for one that it does not run."""
-    found = [worker for worker in server.status()["workers"] if "connector" in worker]
-    missing = sorted(names - {worker["connector"] for worker in found})
+    connectors = [worker for worker in server.status()["workers"] if "connector" in worker]
+    missing = sorted(names - {worker["connector"] for worker in connectors})
     if missing:
-        known = ", ".join(worker["connector"] for worker in found) or "none"
-        refuse(f"{server.place} does not run {', '.join(missing)}; it runs: {known}")
-    return [worker for worker in found if not names or worker["connector"] in names]
+        running = ", ".join(worker["connector"] for worker in connectors) or "none"
+        refuse(f"{server.place} does not run {', '.join(missing)}; it runs: {running}")
+    return [worker for worker in connectors if not names or worker["connector"] in names]
 
 
 def _only(server: Server, name: str | None, provider: Providers) -> str:
     """The connector that is meant: by name, by file, or as the only one."""
-    known = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
-    if len(known) != 1:
-        refuse(f"which connector? {server.place} runs: {', '.join(known) or 'none'}")
-    return str(known[0])
+    running = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
+    if len(running) != 1:
+        refuse(f"which connector? {server.place} runs: {', '.join(running) or 'none'}")
+    return str(running[0])
 
 
 def _named(names: list[str] | tuple[str, ...], provider: Providers) -> set[str]:
@@ -241,12 +242,12 @@ def _confirm(held: dict[str, Any], *, yes: bool) -> None:
     typer.confirm(f"{held['table']}: {held['detail']}\nRemove them?", abort=True, err=True)
 
 
-def _show(found: list[dict[str, Any]], server: Server, flags: Flags) -> None:
+def _show(connectors: list[dict[str, Any]], server: Server, flags: Flags) -> None:
     from ..views.source_view import show_status
 
-    show_status(found, server.place, as_json=flags.json)
+    show_status(connectors, server.place, as_json=flags.json)
 
 
-def _exit(well: bool) -> None:
-    if not well:
+def _exit(is_healthy: bool) -> None:
+    if not is_healthy:
         raise typer.Exit(1)

@@ -47,12 +47,12 @@ def status(flags: Flags) -> None:
     from compactory_connectors import database
 
     with connected(flags) as connection:
-        found = database.status(connection)
+        current = database.status(connection)
     if flags.json:
-        print_json(_status_json(found))
+        print_json(_status_json(current))
     else:
-        _print_status(found)
-    if not found.healthy:
+        _print_status(current)
+    if not current.healthy:
         raise typer.Exit(1)
 
 
@@ -140,14 +140,14 @@ def prune(
 
     offsets = read_offsets(begin(flags).kafka())
     with connected(flags) as connection:
-        found = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
+        tables = remove(connection, offsets, timedelta(days=days), dry_run=dry_run)
     if flags.json:
-        print_json({"dry_run": dry_run, "tables": [asdict(each) for each in found]})
+        print_json({"dry_run": dry_run, "tables": [asdict(table) for table in tables]})
         return
-    for each in found:
-        done = f"{each.removed:,} {'could go' if dry_run else 'removed'}" if each.kept is None else f"kept: {each.kept}"
-        say(f"{each.table}: {done}")
-    if not found:
+    verb = "could go" if dry_run else "removed"
+    for table in tables:
+        say(f"{table.table}: {table.removed:,} {verb}" if table.kept is None else f"{table.table}: kept: {table.kept}")
+    if not tables:
         write("nothing to do: no deletion is logged")
 
 
@@ -193,40 +193,40 @@ def _print_script(plan: Plan, *, as_json: bool) -> None:
         print(script, end="")
 
 
-def _status_json(found: Status) -> dict[str, Any]:
+def _status_json(current: Status) -> dict[str, Any]:
     migrations = [
         {"version": m.version, "name": m.name, "applied_at": m.applied_at.isoformat() if m.applied_at else None}
-        for m in found.migrations
+        for m in current.migrations
     ]
-    tables = [_inspection_json(item) for item in found.tables]
-    return {"healthy": found.healthy, "migrations": migrations, "tables": tables}
+    tables = [_inspection_json(item) for item in current.tables]
+    return {"healthy": current.healthy, "migrations": migrations, "tables": tables}
 
 
-def _inspection_json(found: Inspection) -> dict[str, Any]:
-    adoption = found.adoption
+def _inspection_json(inspection: Inspection) -> dict[str, Any]:
+    adoption = inspection.adoption
     return {
-        "notifies": found.notify,
+        "notifies": inspection.notify,
         "key": adoption.key if adoption else None,
         "active": adoption.active if adoption else None,
         "allow_deletes": adoption.allow_deletes if adoption else None,
-        **fields(found, "table", "adopted", "problems", "remedy"),
+        **fields(inspection, "table", "adopted", "problems", "remedy"),
     }
 
 
-def _print_status(found: Status) -> None:
+def _print_status(current: Status) -> None:
     from rich.markup import escape
 
     print_table(
         ("migration", "name", "applied"),
         (
             (m.version, m.name, f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else marked("yellow", "pending"))
-            for m in found.migrations
+            for m in current.migrations
         ),
         right=("migration",),
     )
-    if not all(m.applied_at for m in found.migrations):
+    if not all(m.applied_at for m in current.migrations):
         write("apply them with: compactory sql install")
-    if not found.tables:
+    if not current.tables:
         write("no table is adopted")
         return
     write("")
@@ -240,10 +240,10 @@ def _print_status(found: Status) -> None:
                 marked("green", "yes") if item.adopted else marked("red", "no"),
                 "yes" if item.notify else "no",
             )
-            for item in found.tables
+            for item in current.tables
         ),
     )
-    for item in found.tables:
+    for item in current.tables:
         for problem in item.problems:
             say(f"[red]![/] {escape(problem)}")
         if item.remedy:

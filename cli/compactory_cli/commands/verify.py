@@ -76,14 +76,14 @@ def verify(
     repairs = Repairs(configuration, kafka, url) if repair else None
     outcomes: list[Outcome] = []
     most = MOST_REPAIRS if repair else None  # keys that may be sent again
-    with progress() as told:
+    with progress() as report:
         for connector in connectors:
-            compare = partial(comparison.of, connector, kafka, topic, told, digests=digests, most=most)
-            its = compare()
-            if repairs is not None and any(outcome.different for outcome in its):
-                repairs.run(connector, its, approved=approve)
-                its = repairs.settled(compare, comparison.wait)
-            outcomes += its
+            compare = partial(comparison.of, connector, kafka, topic, report, digests=digests, most=most)
+            connector_outcomes = compare()
+            if repairs is not None and any(outcome.different for outcome in connector_outcomes):
+                repairs.run(connector, connector_outcomes, approved=approve)
+                connector_outcomes = repairs.settled(compare, comparison.wait)
+            outcomes += connector_outcomes
     repaired = repairs.sent if repairs else None
     show(outcomes, limit=comparison.limit, values=values, as_json=flags.json, repaired=repaired)
     if code := code_of(outcomes):

@@ -138,19 +138,19 @@ def _nulls(connection: Connection, table: Table, adoption: Adoption) -> Iterator
 
 def _duplicates(connection: Connection, table: Table, adoption: Adoption) -> Iterator[str]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        found = cursor.execute(duplicates_query(table, adoption)).fetchall()
-    if found:
+        rows = cursor.execute(duplicates_query(table, adoption)).fetchall()
+    if rows:
         kind = "rows" if adoption.active is None else f"active rows ({adoption.active} is not false)"
-        listed = ", ".join(f"{row['key']} ({row['rows']} rows)" for row in found)
+        listed = ", ".join(f"{row['key']} ({row['rows']} rows)" for row in rows)
         yield (
             f"{table.root.sql} has several {kind} with one key ({', '.join(adoption.key)}): {listed}"
-            f"{', …' if len(found) == _LISTED else ''}. "
+            f"{', …' if len(rows) == _LISTED else ''}. "
             + ("Delete all but one" if adoption.active is None else "Make all but one of each inactive")
         )
 
 
 class _Run:
-    """One execution of a plan."""
+    """Executes the steps of a plan, phase by phase."""
 
     def __init__(
         self, connection: Connection, plan: Plan, table: Table, patience: Patience, progress: Callable[[str], None]

@@ -52,7 +52,7 @@ class Status:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is pending and no table has problems."""
+        """Return True if nothing is pending and no table has problems."""
         return all(m.applied_at for m in self.migrations) and not any(t.problems for t in self.tables)
 
 
@@ -62,7 +62,7 @@ def inspect(connection: Connection, table: str | int) -> Inspection:
 
 
 def judge(facts: Table) -> Inspection:
-    """The state of a table that follows from these facts."""
+    """Return the state of a table that follows from these facts."""
     adoption = _adoption(facts)
     adopted, problems = _verdict(facts, adoption)
     return Inspection(
@@ -78,7 +78,7 @@ def judge(facts: Table) -> Inspection:
 
 
 def status(connection: Connection) -> Status:
-    """The state of the database. Raises ConfigError when its migrations are not those of this version."""
+    """Return the state of the database. Raises ConfigError when its migrations are not those of this version."""
     migrations = migration_status(connection)
     return Status(
         migrations=tuple(migrations),

@@ -58,8 +58,8 @@ def postgres_errors(connection: Connection) -> Iterator[None]:
         if sqlstate == _NO_DATABASE:
             raise ConfigError(f"{place}: {reason}; check its name in the URL") from error
         ended = sqlstate.startswith(_LOST)
-        away = ended or sqlstate == _READ_ONLY
-        if away or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        is_unreachable = ended or sqlstate == _READ_ONLY
+        if is_unreachable or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             lost = ended or not sqlstate
             raise Unreachable(
                 "Postgres", f"{place} {'was not reached' if lost else 'can not serve'}: {reason}"
