@@ -108,7 +108,7 @@ def _pattern_problems(pattern: str) -> Iterator[str]:
     try:
         key_matcher(pattern)
     except ImportError:
-        yield "key_pattern needs the package jsonschema-rs: pip install 'compactory[api]'"
+        yield f"key_pattern needs the package jsonschema-rs: {extra_remedy('api')}"
     except ValueError:
         yield (
             f"key_pattern {pattern!r} is not a regular expression that can be checked in linear time:"
