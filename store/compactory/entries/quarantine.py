@@ -6,13 +6,12 @@ import logging
 import traceback
 from collections.abc import Collection, Iterator, MutableMapping
 from copy import copy
-from dataclasses import asdict, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from compactory.codec.packed_record import Origin
-from compactory.errors import BadRecord
+from compactory.errors import BackendCorrupt, BadRecord
 from compactory.records import QuarantinedRecord
 
 __all__ = ["Quarantine"]
@@ -26,24 +25,37 @@ Number = bytes | tuple[int, int]
 """The name under which a bad record is kept: its topic key, or partition and offset where it has none."""
 
 
-class _Held(NamedTuple):
-    """One bad record as it is kept. ``name`` is its lookup key, where that much could be read."""
+class _Packed(msgspec.Struct, array_like=True, frozen=True):
+    """A bad record as the storage keeps it. One that is not kept whole has neither value nor stack trace."""
 
-    error: QuarantinedRecord
+    partition: int
+    offset: int
+    timestamp_ms: int
+    name: bytes | None
+    key: bytes | None
+    value: bytes | None = None
+    error: str = ""
+    stacktrace: str = ""
+
+
+class _Outstanding(NamedTuple):
+    """Where a bad record lies. ``name`` is its lookup key, where that much could be read."""
+
+    origin: Origin
     name: bytes | None
 
-    @property
-    def whole(self) -> bool:
-        """Whether it is kept whole; else only its key and its place are."""
-        return bool(self.error.stacktrace)
+
+_encoder = msgspec.msgpack.Encoder()
+_decode = msgspec.msgpack.Decoder(_Packed).decode
 
 
 class Quarantine:
     """The outstanding bad records of one directory.
 
     Written by the reader thread, read by any. The newest 1,000 records or 64 MiB are kept whole; which keys are bad is
-    always known, as ``kept`` (a mapping of the directory's storage) holds them all. With ``strict`` the first
-    bad record raises BadRecord in the reader instead.
+    always known, as ``kept`` (a mapping of the directory's storage) has them all. What is kept whole is in memory
+    once, as the bytes that ``kept`` has. With ``strict`` the first bad record raises BadRecord in the reader instead.
+    Raises BackendCorrupt where ``kept`` can't be read.
     """
 
     def __init__(self, topic: str, directory: str, kept: MutableMapping[bytes, bytes], *, strict: bool) -> None:
@@ -53,42 +65,49 @@ class Quarantine:
         self.total = 0  # bad records seen since the start, superseded ones included
         self.names: dict[bytes, int] = {}  # lookup key -> how many topic keys under it have a bad newest record
         self._kept = kept
-        self._held: dict[Number, _Held] = {}
-        self._whole: dict[Number, _Held] = {}  # those that are kept whole, the oldest first
+        self._outstanding: dict[Number, _Outstanding] = {}
+        self._whole: dict[Number, bytes] = {}  # packed; those that are kept whole, the oldest first
         self._bytes = 0  # of those
         self._dropped = 0  # outstanding ones without a key that are not kept any more: none is ever superseded
         for packed in list(kept.values()):
-            self._remember(self._unpacked(packed))
+            self._remember(_unpacked(packed), packed)
+        self._trim()
 
     def frozen(self) -> Quarantine:
         """Return one that knows the bad lookup keys of now, for readers. For the writing thread."""
-        found = copy(self)
-        found.names = self.names.copy()
-        return found
+        quarantine = copy(self)
+        quarantine.names = self.names.copy()
+        return quarantine
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._outstanding)
 
     def concerns(self, keys: Collection[bytes | None]) -> bool:
-        """Say whether the newest record of one of the topic keys is bad."""
-        return bool(self._held) and not self._held.keys().isdisjoint(keys)
+        """Return True if the newest record of one of the topic keys is bad."""
+        return bool(self._outstanding) and not self._outstanding.keys().isdisjoint(keys)
 
     def __iter__(self) -> Iterator[QuarantinedRecord]:
-        return iter([held.error for held in list(self._whole.values())])
+        """Yield the records that are kept whole now, the oldest first; each is read when it is asked for."""
+        return map(self._record, list(self._whole.values()))
 
     def __contains__(self, error: QuarantinedRecord) -> bool:
-        """Whether this very record is kept whole, and not replaced by a newer one."""
-        held = self._whole.get(_number(error))
-        return held is not None and _place(held.error) == _place(error)
+        """Return True if this very record is kept whole, and not replaced by a newer one."""
+        number = _number(error.key, error.partition, error.offset)
+        outstanding = self._outstanding.get(number)
+        return (
+            outstanding is not None
+            and number in self._whole
+            and outstanding.origin[:2] == (error.partition, error.offset)
+        )
 
     @property
     def outstanding(self) -> int:
-        """How many there are, those included that are not kept whole. After a restart without keyless ones."""
-        return len(self._held) + self._dropped
+        """The number of bad records, those included that are not kept whole. After a restart without keyless ones."""
+        return len(self._outstanding) + self._dropped
 
     def bad_keys(self) -> frozenset[bytes]:
         """Return the topic keys whose newest record is bad. For the writing thread."""
-        return frozenset(number for number in self._held if isinstance(number, bytes))
+        return frozenset(number for number in self._outstanding if isinstance(number, bytes))
 
     def add(self, at: Origin, key: bytes | None, value: bytes | None, error: Exception, name: bytes | None) -> None:
         """Keep a bad record; ``name`` is its lookup key where that much could be read."""
@@ -96,82 +115,73 @@ class Quarantine:
         if self.strict:
             message = f"bad record in {self.topic} partition {at.partition} offset {at.offset}: {kind}"
             raise BadRecord(f'{message}; the store has on_bad_record="fail"') from error
-        found = QuarantinedRecord(
-            directory=self.directory,
-            topic=self.topic,
-            partition=at.partition,
-            offset=at.offset,
-            key=key,
-            value=value,
-            timestamp_ms=at.timestamp_ms,
-            error=f"{kind}: {error}",
-            stacktrace="".join(traceback.format_exception(error)),
-        )
-        again = found in self  # it was tried once more
-        self._keep(_Held(found, name))
-        if not again:
+        number = _number(key, at.partition, at.offset)
+        former = self._outstanding.get(number)
+        record = _Packed(*at, name, key, value, *_described(error))
+        self._kept[_under(number)] = packed = _encoded(record)
+        self._remember(record, packed)
+        self._trim()
+        if former is None or former.origin[:2] != at[:2]:  # else it was tried once more
             self._report(at, kind)
 
     def outlives(self, key: bytes, good: Origin) -> bool:
-        """Say whether the bad record of a topic key is of another partition, and newer than this good one."""
-        held = self._held.get(key)
-        if held is None or held.error.partition == good.partition:
+        """Return True if the bad record of a topic key is of another partition, and newer than this good one."""
+        outstanding = self._outstanding.get(key)
+        if outstanding is None or outstanding.origin.partition == good.partition:
             return False
-        bad = held.error
+        bad = outstanding.origin
         return (bad.timestamp_ms, bad.partition, bad.offset) > (good.timestamp_ms, good.partition, good.offset)
 
     def clear(self, number: Number) -> None:
         """Let go of a record. That of a topic key no longer counts if a newer one is good or a tombstone."""
-        held = self._held.pop(number, None)
-        if held is not None:
+        outstanding = self._outstanding.pop(number, None)
+        if outstanding is not None:
             self._kept.pop(_under(number), None)
-            self._shorten(number)
-            self._count(held.name, -1)
+            self._drop_whole(number)
+            self._count(outstanding.name, -1)
 
     def skip(self, error: QuarantinedRecord) -> bool:
         """Let go of a record, as if it had never come; False where it is not kept."""
         if error not in self:
             return False
-        self.clear(_number(error))
+        self.clear(_number(error.key, error.partition, error.offset))
         return True
 
-    def _keep(self, held: _Held) -> None:
-        self._kept[_under(_number(held.error))] = _packed(held)
-        self._remember(held)
-
-    def _remember(self, held: _Held) -> None:
-        number = _number(held.error)
-        former, self._held[number] = self._held.get(number), held
-        self._count(held.name, 1)
+    def _remember(self, record: _Packed, packed: bytes) -> None:
+        number = _number(record.key, record.partition, record.offset)
+        former = self._outstanding.get(number)
+        origin = Origin(record.partition, record.offset, record.timestamp_ms)
+        self._outstanding[number] = _Outstanding(origin, record.name)
+        self._count(record.name, 1)
         if former is not None:
             self._count(former.name, -1)
-        self._shorten(number)
-        if held.whole:
-            self._whole[number] = held
-            self._bytes += _size(held)
+        self._drop_whole(number)
+        if record.stacktrace:
+            self._whole[number] = packed
+            self._bytes += len(packed)
+
+    def _trim(self) -> None:
+        """Keep no more of the oldest records than which key is bad, until the others are within the limits."""
         while len(self._whole) > 1 and (len(self._whole) > _KEEP_RECORDS or self._bytes > _KEEP_BYTES):
-            self._trim(next(iter(self._whole)))
+            number = next(iter(self._whole))
+            if isinstance(number, bytes):
+                origin, name = self._outstanding[number]
+                self._kept[_under(number)] = _encoded(_Packed(*origin, name, number))
+                self._drop_whole(number)
+            else:
+                self.clear(number)
+                self._dropped += 1
 
-    def _trim(self, number: Number) -> None:
-        """Keep no more of a record than which key is bad."""
-        held = self._held[number]
-        if held.error.key is None:
-            self.clear(number)
-            self._dropped += 1
-        else:
-            self._keep(_Held(replace(held.error, value=None, error="", stacktrace=""), held.name))
-
-    def _shorten(self, number: Number) -> None:
-        held = self._whole.pop(number, None)
-        self._bytes -= 0 if held is None else _size(held)
+    def _drop_whole(self, number: Number) -> None:
+        self._bytes -= len(self._whole.pop(number, b""))
 
     def _count(self, name: bytes | None, change: int) -> None:
-        """One topic key more or less under a lookup key has a bad newest record."""
+        """Count one topic key more or less with a bad newest record under a lookup key."""
         if name is None:
             return
-        left = self.names.get(name, 0) + change
-        if left:
-            self.names[name] = left
+        count = self.names.get(name, 0) + change
+        if count:
+            self.names[name] = count
         else:
             del self.names[name]
 
@@ -184,17 +194,23 @@ class Quarantine:
                 self.total, self.directory, self.topic, at.partition, at.offset, kind,
             )  # fmt: skip
 
-    def _unpacked(self, packed: bytes) -> _Held:
-        found = msgspec.json.decode(packed) | {"directory": self.directory, "topic": self.topic}
-        return _Held(msgspec.convert(found, QuarantinedRecord), msgspec.convert(found["name"], bytes | None))
+    def _record(self, packed: bytes) -> QuarantinedRecord:
+        record = _unpacked(packed)
+        return QuarantinedRecord(
+            directory=self.directory,
+            topic=self.topic,
+            partition=record.partition,
+            offset=record.offset,
+            key=record.key,
+            value=record.value,
+            timestamp_ms=record.timestamp_ms,
+            error=record.error,
+            stacktrace=record.stacktrace,
+        )
 
 
-def _place(error: QuarantinedRecord) -> tuple[int, int]:
-    return error.partition, error.offset
-
-
-def _number(error: QuarantinedRecord) -> Number:
-    return _place(error) if error.key is None else error.key
+def _number(key: bytes | None, partition: int, offset: int) -> Number:
+    return (partition, offset) if key is None else key
 
 
 def _under(number: Number) -> bytes:
@@ -202,13 +218,24 @@ def _under(number: Number) -> bytes:
     return b"key " + number if isinstance(number, bytes) else b"place %d %d" % number
 
 
-def _packed(held: _Held) -> bytes:
-    """Return JSON, with bytes in base64."""
-    fields: dict[str, Any] = asdict(held.error) | {"name": held.name}
-    texts = {name: fields[name].encode(errors="replace").decode() for name in ("error", "stacktrace")}
-    return msgspec.json.encode(fields | texts)
+def _described(error: Exception) -> tuple[str, str]:
+    """Return the text and the stack trace of an error, as UTF-8 can have them."""
+    kind = type(error).__name__
+    try:
+        texts = f"{kind}: {error}", "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 (a class of the user's may raise when it is printed)
+        texts = f"{kind}: the error can't be printed", kind
+    text, stacktrace = (text.encode(errors="replace").decode() for text in texts)
+    return text, stacktrace
 
 
-def _size(held: _Held) -> int:
-    error = held.error
-    return len(error.key or b"") + len(error.value or b"") + len(error.error) + len(error.stacktrace)
+def _encoded(record: _Packed) -> bytes:
+    """Return a copy of what the encoder returns, whose bytes take half as much again (msgspec 0.22)."""
+    return bytes(memoryview(_encoder.encode(record)))
+
+
+def _unpacked(packed: bytes) -> _Packed:
+    try:
+        return _decode(packed)
+    except msgspec.MsgspecError as damage:
+        raise BackendCorrupt(f"a bad record that was kept makes no sense: {type(damage).__name__}") from damage

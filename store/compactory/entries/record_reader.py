@@ -58,11 +58,11 @@ class RecordReader:
         return topic_key if self._key_of is None else key_text(self._field, self._key_of(doc))
 
     def fits(self, value: bytes) -> bool:
-        """Say whether a value that stands for a deletion has the key field of a living one."""
-        doc = self._document(value)
+        """Return True if a value that stands for a deletion has the key field of a living one."""
         try:
+            doc = self._document(value)
             return doc is not None and (self._key_of is None or bool(key_text("", self._key_of(doc))))
-        except DecodeError:
+        except Exception:  # noqa: BLE001 (what an envelope of the user's returns may hold anything)
             return False
 
     def decoded(self, key: str, packed: bytes) -> Any:
