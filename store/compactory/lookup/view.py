@@ -235,7 +235,8 @@ class View(Mapping[str, T], Generic[T]):
     ) -> Iterator[Entry]:
         """Yield the entries of `find_entries`, of the keys that `keys_from` yields. A page costs only its own entries.
 
-        Raises UnknownIndex.
+        In memory the first page of a value that many entries have sorts their keys, and keeps them in order from then
+        on. In a snapshot a page also costs as much as the changes since. Raises UnknownIndex.
         """
         table = self._table
         start, stop = _span(after, prefix)

@@ -8,6 +8,8 @@ snapshots live, and nothing where none does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from heapq import merge
+from threading import Lock
 from typing import Any
 from weakref import ref
 
@@ -46,6 +48,7 @@ class WrittenDict(MutableMapping[bytes, bytes]):
     def __init__(self) -> None:
         self.found: dict[bytes, bytes] = {}
         self._order: Ordered | None = None
+        self._ordering = Lock()  # guards that the order does not begin within `update`
         self._epoch: ref[Epoch] | None = None  # the newest, as long as a snapshot holds it
         self.get = self.found.get  # type: ignore[method-assign]  # at the speed of the dict
         self.keys = self.found.keys  # type: ignore[method-assign]
@@ -54,11 +57,14 @@ class WrittenDict(MutableMapping[bytes, bytes]):
         return self.found[key]
 
     def __setitem__(self, key: bytes, packed: bytes) -> None:
-        if self._order is not None and key not in self.found:
-            self._order.add(key)  # before the entry: an iteration over keys checks that each has one
         if self._epoch is not None:
             self._keep((key,))
+        order = self._order
+        if order is not None and key not in self.found:
+            order.add(key)  # before the entry: an iteration over keys checks that each has one
         self.found[key] = packed
+        if self._order is not None and self._order is not order:  # it began meanwhile, and may lack the key
+            self._order.add(key)
 
     def __delitem__(self, key: bytes) -> None:
         if self._epoch is not None:
@@ -78,9 +84,10 @@ class WrittenDict(MutableMapping[bytes, bytes]):
         if self._epoch is not None:
             packed_records = list(packed_records)
             self._keep([key for key, _ in packed_records])
-        if self._order is None:
-            self.found.update(packed_records)
-            return
+        with self._ordering:
+            if self._order is None:
+                self.found.update(packed_records)
+                return
         for key, packed in packed_records:
             self[key] = packed
 
@@ -112,7 +119,9 @@ class WrittenDict(MutableMapping[bytes, bytes]):
 
     def in_order(self) -> Ordered:
         """Return the keys in order, kept in order from now on. Called by a reader, while the writer goes on."""
-        self._order = order = Ordered()
+        order = Ordered()
+        with self._ordering:
+            self._order = order
         order.build(list(self.found))
         return order
 
@@ -155,6 +164,17 @@ class FrozenDict(ByGet):
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.names(self._found))
 
+    def names_between(self, now: Iterator[bytes], start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Return `names` of a reading of now that is in order, from ``start`` to before ``stop``, in order."""
+        former = self.former()
+        if not former:
+            return now
+        changed = [name for name, had in former.items() if had is not None and start <= name]
+        return merge(
+            (name for name in now if name not in former),
+            sorted(name for name in changed if stop is None or name < stop),
+        )
+
     def former(self) -> dict[bytes, bytes | None]:
         """Return what all that changed since this moment had then."""
         found: dict[bytes, bytes | None] = {}
@@ -190,7 +210,7 @@ class FrozenReading(Frozen):
         return iter(self.entries)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        return _between(self._as_it_was.names(self._live.range(start, stop)), start, stop)
+        return self._as_it_was.names_between(self._live.range(start, stop), start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         names = self.all_keys() if start is None else self.range(start, stop)
@@ -204,8 +224,8 @@ class FrozenReading(Frozen):
         return list(self._as_it_was.names(self._live.names(index, term)))
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield `names` between the two, in order."""
-        return _between(self.names(index, term), start, stop)
+        """Return an iterator over `names` between the two, in order."""
+        return self._as_it_was.names_between(self._live.names_between(index, term, start, stop), start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
         now, former = list(self._live.terms(index)), self._as_it_was.former()
@@ -220,8 +240,3 @@ class FrozenReading(Frozen):
     def _has(self, index: str, term: Term, name: bytes) -> bool:
         packed = self.entries.get(name)
         return packed is not None and self._term_of(index, packed) == term
-
-
-def _between(names: Iterable[bytes], start: bytes, stop: bytes | None) -> Iterator[bytes]:
-    """Yield the names from ``start`` to before ``stop``, in order."""
-    return iter(sorted(name for name in names if name >= start and (stop is None or name < stop)))

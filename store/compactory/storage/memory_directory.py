@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
-from heapq import nsmallest
 from itertools import islice
 from sys import getsizeof
 from threading import Lock
@@ -22,7 +21,7 @@ from compactory.storage.saving import SMALL_PARTS
 __all__ = ["MemoryDirectoryStorage", "MemoryPostings"]
 
 _SAMPLE = 1000  # objects whose size is asked at each end
-_PAGE = 500  # keys of a term that are put in order at a time
+_MANY = 500  # keys of a term, above which they are kept in order once they were listed
 
 
 class MemoryDirectoryStorage(Live, DirectoryStorage):
@@ -125,14 +124,8 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         return self._postings[index].names(term)
 
     def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys filed under a term in order, some hundred with each look at all of them."""
-        names = self.names(index, term)
-        while True:
-            following = nsmallest(_PAGE, (name for name in names if start <= name and (stop is None or name < stop)))
-            yield from following
-            if len(following) < _PAGE:
-                return
-            start = following[-1] + b"\0"
+        """Return an iterator over the lookup keys filed under a term, in order, as they are now."""
+        return self._postings[index].names_between(term, start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
         """Yield the terms as they were when the iteration began."""
@@ -146,7 +139,7 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         for part in (*self._written.values(), *self._small.values()):
             part.clear()
         for postings in self._postings.values():
-            postings.filed.clear()
+            postings.clear()
 
 
 def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
@@ -157,10 +150,16 @@ def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
 
 
 class MemoryPostings(Postings):
-    """Term → the one key that has it, or a set of keys: a set for each single key would cost 200 bytes."""
+    """Term → the one key that has it, or a set of keys: a set for each single key would cost 200 bytes.
+
+    The keys of a term that has many are kept in order from the first `names_between` on. A key is filed first and then
+    added to that order, which begins before it takes up the keys that are filed: so it lacks none.
+    """
 
     def __init__(self) -> None:
         self.filed: dict[Term, bytes | set[bytes]] = {}
+        self._orders: dict[Term, Ordered] = {}
+        self._ordering = Lock()  # one reader puts the keys in order
 
     def add(self, term: Term, name: bytes) -> None:
         found = self.filed.get(term)
@@ -170,6 +169,8 @@ class MemoryPostings(Postings):
             found.add(name)
         elif found != name:
             self.filed[term] = {found, name}
+        if (order := self._orders.get(term)) is not None:
+            order.add(name)
 
     def discard(self, term: Term, name: bytes) -> None:
         found = self.filed.get(term)
@@ -179,6 +180,10 @@ class MemoryPostings(Postings):
                 del self.filed[term]
         elif found == name:
             del self.filed[term]
+        if (order := self._orders.get(term)) is not None:
+            order.discard(name)
+            if term not in self.filed:
+                del self._orders[term]
 
     def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
         """File many keys; at the speed of C where no term is there yet, nor comes twice."""
@@ -186,6 +191,9 @@ class MemoryPostings(Postings):
         if len(distinct) == len(terms) and self.filed.keys().isdisjoint(distinct):
             self.filed.update(zip(terms, names, strict=True))
             self.filed.pop(None, None)
+            for term in list(self._orders):
+                if term in distinct:
+                    self._orders[term].add(names[terms.index(term)])
             return
         for term, name in zip(terms, names, strict=True):
             if term is not None:
@@ -197,3 +205,25 @@ class MemoryPostings(Postings):
         if found is None:
             return []
         return list(found) if isinstance(found, set) else [found]
+
+    def names_between(self, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Return an iterator over the keys filed under a term, in order, as they are now."""
+        order = self._in_order(term)
+        if order is not None:
+            return order.range(start, stop)
+        return iter(sorted(name for name in self.names(term) if start <= name and (stop is None or name < stop)))
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self.filed.clear()
+        self._orders.clear()
+
+    def _in_order(self, term: Term) -> Ordered | None:
+        """Return the keys of a term that has many, kept in order from now on."""
+        with self._ordering:
+            order = self._orders.get(term)
+            names = self.filed.get(term)
+            if order is None and isinstance(names, set) and len(names) > _MANY:
+                order = self._orders[term] = Ordered()
+                order.build(self.names(term))
+            return order

@@ -46,16 +46,8 @@ class Ordered:
         self._note(key, present=False)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the keys from ``start`` to before ``stop`` (None: to the last), as they are now."""
-        firsts, blocks = self._blocks
-        first = max(bisect_right(firsts, start) - 1, 0)
-        for number in range(first, len(blocks)):
-            block = blocks[number]
-            begin = bisect_left(block, start) if number == first else 0
-            if stop is not None and block[-1] >= stop:
-                yield from block[begin : bisect_left(block, stop)]
-                return
-            yield from block[begin:] if begin else block
+        """Return an iterator over the keys from ``start`` to before ``stop`` (None: to the last), as they are now."""
+        return _range(self._blocks, start, stop)
 
     def _note(self, key: bytes, *, present: bool) -> None:
         with self._lock:
@@ -78,6 +70,19 @@ class Ordered:
             [*firsts[:number], *(part[0] for part in parts), *firsts[number + 1 :]],
             [*blocks[:number], *parts, *blocks[number + 1 :]],
         )
+
+
+def _range(blocks_by_key: Blocks, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+    """Yield the keys of the blocks from ``start`` to before ``stop``."""
+    firsts, blocks = blocks_by_key
+    first = max(bisect_right(firsts, start) - 1, 0)
+    for number in range(first, len(blocks)):
+        block = blocks[number]
+        begin = bisect_left(block, start) if number == first else 0
+        if stop is not None and block[-1] >= stop:
+            yield from block[begin : bisect_left(block, stop)]
+            return
+        yield from block[begin:] if begin else block
 
 
 def bounds(prefix: str) -> tuple[bytes, bytes | None]:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 
-from compactory import Directory
+from compactory import Directory, Index
+from compactory.errors import NotReady
+from compactory.lookup.served import Served
+from compactory.storage.frozen import WrittenDict
+from compactory.storage.memory_directory import MemoryDirectoryStorage, MemoryPostings
 from compactory.storage.ordered_keys import Ordered
 from tests.store.tables import Log
 
@@ -130,3 +136,93 @@ def test_what_is_there_all_the_time_is_always_found(seeded: random.Random) -> No
         reader.join(20)
     assert not wrong
     assert sorted(log.view) == [key for key, _ in log.view.range()]
+
+
+class Pausing(bytes):
+    """A key that lets another thread run when a dict is about to store it."""
+
+    meanwhile: Callable[[], object]
+
+    def __hash__(self) -> int:
+        self.meanwhile()
+        return super().__hash__()
+
+
+def begun_apart(function: Callable[[], object]) -> Callable[[], object]:
+    """Return a function that begins a call in a thread once, and waits a moment for its end."""
+    threads: list[threading.Thread] = []
+
+    def begin() -> None:
+        if not threads:
+            threads.append(threading.Thread(target=function))
+            threads[0].start()
+            threads[0].join(0.1)
+
+    return begin
+
+
+@pytest.mark.parametrize("way", ["one", "many", "snapshot"])
+def test_the_order_begins_between_two_writes(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 5: a key that is written while the first range builds the order is in later ranges."""
+    storage = MemoryDirectoryStorage()
+    entries: Any = storage.mapping("entries")
+    begin = begun_apart(lambda: list(storage.range(b"", None)))
+    if way == "one":
+        key = Pausing(b"k")
+        key.meanwhile = begin
+        entries[key] = b"packed"
+    elif way == "many":
+
+        def rows() -> Iterator[tuple[bytes, bytes]]:
+            begin()
+            yield b"k", b"packed"
+
+        entries.update(rows())
+    else:
+        frozen = storage.frozen("entries", lambda _index, _packed: None)
+        keep = WrittenDict._keep
+        monkeypatch.setattr(WrittenDict, "_keep", lambda written, keys: (begin(), keep(written, keys)))
+        entries[b"k"] = b"packed"
+        frozen.close()
+    assert list(storage.range(b"", None)) == [b"k"]
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_pages_of_an_index_go_over_its_keys_once(frozen: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(Directory("d", indexes=[Index("g")]))
+    log.load([(b"%05d" % number, b'{"g":%d}' % (number % 2), 1) for number in range(10_000)])
+    view = log.view
+    if frozen:
+        served = Served(lambda: NotReady("not ready"), lambda: 0.0, lambda _: log.table)
+        served.swap(log.table.frozen())
+        served.open = True
+        view = view.of(served)
+    log.put("00003", '{"g":0}')
+    looks = []
+    names = MemoryPostings.names
+    monkeypatch.setattr(MemoryPostings, "names", lambda filed, term: looks.append(term) or names(filed, term))
+    keys: list[str] = []
+    while page := [entry.key for entry in islice(view.find_entries_from({"g": 1}, keys[-1] if keys else None), 100)]:
+        keys += page
+    expected = [f"{number:05}" for number in range(1, 10_000, 2)]
+    assert keys == (expected if frozen else [key for key in expected if key != "00003"])
+    assert looks == [1]
+
+
+def test_pages_of_an_index_that_changes(seeded: random.Random) -> None:
+    """Guarantee 5: against a plain model; terms get many keys, and lose all of them."""
+    log = Log(Directory("d", indexes=[Index("g")]))
+    model: dict[str, int] = {}
+    for step in range(12):
+        group = step % 2
+        rows = [(f"{seeded.randrange(2000):04}", seeded.choice([group, group, 1 - group])) for _ in range(1500)]
+        for key, value in rows if step != 6 else [(key, 2) for key in model]:
+            if seeded.random() < 0.2:
+                log.delete(key)
+                model.pop(key, None)
+            else:
+                log.put(key, b'{"g":%d}' % value)
+                model[key] = value
+        for value in range(3):
+            found = [entry.key for entry in log.view.find_entries_from({"g": value}, "0100")]
+            assert found == sorted(key for key, has in model.items() if has == value and key > "0100")
