@@ -152,9 +152,8 @@ class AsyncGlobalStore(BaseStore):
 
         Raises what `GlobalStore.snapshot` raises.
         """
-        if name is None:
-            return self.sync.snapshot()
-        return await _in_thread(partial(self.sync.snapshot, name, timeout), "snapshot")
+        take = self.sync.snapshot if name is None else partial(self.sync.snapshot, name, timeout)
+        return await _in_thread(take, "snapshot")  # it waits for the batch that is being applied
 
     async def watch(self, directory: str | Directory[T], since: Cursor | None = None) -> AsyncIterator[Change[T]]:
         """Yield the changes of a directory, as `View.watch` does: from when the iteration begins, or from a cursor on.

@@ -454,3 +454,29 @@ def test_a_busy_pool_of_the_loop_does_not_hold_it_up(topics: Topics, run: Run[No
             await asyncio.gather(*busy)
 
     run(main())
+
+
+def test_a_snapshot_behind_a_slow_decoder_does_not_hold_the_loop_up(run: Run[None]) -> None:
+    decoding, release = threading.Event(), threading.Event()
+    released: list[bool] = []
+
+    def decode(value: bytes) -> bytes:
+        if value == b"slow":
+            decoding.set()
+            released.append(release.wait(10))
+        return value
+
+    async def main() -> None:
+        sync = testing.store({Directory("d", decode=decode): {"a": b"quick"}})
+        store = AsyncGlobalStore.of(sync)
+        write = asyncio.create_task(asyncio.to_thread(sync.put, "d", "a", b"slow"))
+        await soon(decoding.is_set)
+        snapshot = asyncio.create_task(store.snapshot())
+        await asyncio.sleep(0)  # it begins
+        release.set()
+        assert (await snapshot)["d"]["a"] == b"slow"
+        await write
+        await store.close()
+
+    run(main())
+    assert released[0], "the loop was silent as long as the decoder ran"
