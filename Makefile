@@ -14,7 +14,7 @@ export UV_NO_PROGRESS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # with it every process that a test starts compiles all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers proof versions bench docs constraints format clean
+.PHONY: help setup demo test check lint types layers lowest proof versions bench docs constraints format clean
 
 help:  ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,8 +35,8 @@ test: $(STAMP)  ## Short tests, in JOBS=5 processes (Apache Kafka is used where 
 	@test -d tests/__pycache__ || $(BIN)/pytest --collect-only -q >/dev/null || true  # or each process compiles all tests
 	$(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile --max-worker-restart 2 --durations 10
 
-check: $(STAMP)  ## What CI runs: lint and layers, then types beside the tests
-	$(MAKE) --no-print-directory --jobs 2 lint layers types test
+check: $(STAMP)  ## What CI runs: lint, layers and lowest versions, then types beside the tests
+	$(MAKE) --no-print-directory --jobs 2 lint layers lowest types test
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -50,6 +50,9 @@ types: $(STAMP)
 
 layers: $(STAMP)
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+lowest: $(STAMP)  ## The oldest direct dependencies that pyproject.toml allows: every module, some commands
+	$(BIN)/python scripts/lowest_versions.py
 
 proof: $(STAMP)  ## The long proofs: histories, chaos, soak (PROOF_SECONDS=60 each), image, spark-submit
 	$(BIN)/pytest -m proof --timeout 3600 -o faulthandler_timeout=0

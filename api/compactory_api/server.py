@@ -58,7 +58,7 @@ class Server:
         self.app: Application = create_app(store, access=access, workers=workers)
         config = uvicorn.Config(
             self.app,
-            loop="uvloop",
+            loop="auto",  # uvloop where it is installed: it is not for Windows
             http=Connection,
             ws="none",
             lifespan="off",

@@ -6,6 +6,7 @@ Imports nothing but the standard library before it knows that it may.
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
 
 __all__ = ["run"]
 
@@ -28,7 +29,10 @@ _EXTRAS = {
 
 
 def run() -> None:
-    """Run the command line and exit; 2 when an extra is missing."""
+    """Run the command line and exit; 2 when an extra is missing. ``--version`` needs no extra."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"compactory {version('compactory')}")
+        return
     try:
         from .main import run as main
 

@@ -40,8 +40,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         from importlib.metadata import version
 
         print(f"compactory {version('compactory')}")
@@ -53,7 +53,7 @@ def _version(wanted: bool) -> None:
 def root(
     _flags: Flags,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Take the common flags before the command's name as well."""

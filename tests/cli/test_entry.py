@@ -27,6 +27,20 @@ def test_a_source_is_asked_over_http_without_the_driver_of_postgres() -> None:
     assert "was not reached" in done.stderr
 
 
+def test_the_version_needs_no_extra() -> None:
+    script = HIDE.format(package="typer", arguments=["--version"])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("compactory ")
+
+
+def test_a_processor_needs_no_driver_of_postgres() -> None:
+    arguments = ["process", "failed", "p", "--kafka", "127.0.0.1:1"]
+    script = HIDE.format(package="psycopg", arguments=arguments)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "was not reached" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("package", "extra", "arguments"),
     [

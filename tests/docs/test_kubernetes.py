@@ -48,6 +48,10 @@ def test_a_deployment_is_complete(deployment: dict[str, Any]) -> None:
 def check_container(container: dict[str, Any]) -> None:
     assert {"name", "image", "resources"} <= container.keys()
     assert {"requests", "limits"} <= container["resources"].keys()
+    if container["image"].startswith("compactory:"):  # spools and Python's tempfile need a folder that is writable
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
     ports = {port.get("name", port["containerPort"]) for port in container.get("ports", [])}
     for probe in ("readinessProbe", "livenessProbe"):
         if probe in container:
@@ -56,8 +60,8 @@ def check_container(container: dict[str, Any]) -> None:
     if container["image"].startswith("compactory:"):
         assert usage_problem(container["args"]) is None
     for variable in container.get("env", []):
-        if "valueFrom" in variable:
-            reference = variable["valueFrom"]["secretKeyRef"]
+        reference = variable.get("valueFrom", {}).get("secretKeyRef")
+        if reference is not None:
             assert reference["key"] in BY_NAME["Secret", reference["name"]]["stringData"]
 
 
@@ -81,3 +85,20 @@ def test_the_files_in_them_are_valid(tmp_path: Path) -> None:
     secret = parse_properties(BY_NAME["Secret", "compactory"]["stringData"]["tpp.properties"])
     article = (ROOT / "examples" / "connectors" / "terminal_acquirer.json").read_text()
     assert [key for key in secret if "${tpp:" + key + "}" not in article] == []
+
+
+def test_a_stateful_set_has_its_service_and_servers_an_address_that_pods_resolve() -> None:
+    documents = [
+        document
+        for block in blocks("yaml")
+        if block.page == ROOT / "docs" / "rocksdb.md"
+        for document in yaml.safe_load_all(block.text)
+    ]
+    by_kind = {document["kind"]: document for document in documents}
+    stateful_set, service = by_kind["StatefulSet"], by_kind["Service"]
+    assert service["metadata"]["name"] == stateful_set["spec"]["serviceName"]
+    assert service["spec"]["clusterIP"] == "None"
+    for pods in (stateful_set, BY_NAME["Deployment", "compactory-api"]):
+        [container] = pods["spec"]["template"]["spec"]["containers"]
+        check_container(container | {"env": []})
+        assert {"name": "COMPACTORY_HTTP_ADVERTISED", "value": "http://$(POD_IP):8080"} in container["env"]

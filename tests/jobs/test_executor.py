@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table

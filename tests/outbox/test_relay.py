@@ -19,7 +19,7 @@ from compactory import GlobalStore
 from compactory.errors import LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry

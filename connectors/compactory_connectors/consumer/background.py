@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 import structlog
 
 from compactory.errors import CompactoryError, StartTimeout, Unreachable
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 
 from .group import Group
 

@@ -19,7 +19,7 @@ import structlog
 from psycopg import sql
 
 from compactory.errors import CompactoryError, Unreachable
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.database.jdbc_url import Connection
 from compactory_connectors.database.position import Position
 from compactory_connectors.database.postgres_errors import postgres_errors

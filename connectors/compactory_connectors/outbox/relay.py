@@ -17,7 +17,7 @@ import structlog
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.database.jdbc_url import Connection, checked_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.database.wakeup import Wakeup

@@ -26,7 +26,7 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka, KafkaError
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.topics.partitioner import home_of
 from compactory_connectors.topics.publisher import Publisher, TopicRefused
 

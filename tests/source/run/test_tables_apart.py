@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from compactory.errors import CompactoryError
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.connect.converters import schema_registry
-from compactory_connectors.database.backoff import Backoff
 from compactory_connectors.source.control.status import SourceState
 from compactory_connectors.source.cursor.offset_keys import offset_key
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure

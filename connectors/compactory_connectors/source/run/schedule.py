@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 
 __all__ = ["BUSY", "Schedule"]
 

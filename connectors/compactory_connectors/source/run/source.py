@@ -13,7 +13,7 @@ import structlog
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.backoff import Backoff
+from compactory_connectors.backoff import Backoff
 from compactory_connectors.topics.publisher import TransactionTimedOut
 
 from ..config.connector import ConnectorConfig
