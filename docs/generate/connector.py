@@ -28,8 +28,8 @@ A `query` may have WHERE, WITH, ORDER BY and a comment at its end: the source pu
 it. Each of its columns must have a name of its own.
 
 The source looks for tables that match patterns every `table.poll.interval.ms`; new and dropped tables don't disturb the
-others. A failure of a table, or a row that can't be converted, stops only that table: its state is `FAILED`, its detail
-names row and column, and the source tries again with growing pauses. `query.retry.attempts` limits the attempts,
+others. A failure of a table, a row that can't be converted, or a name that makes no topic stops only that table: its
+state is `FAILED`, its detail names row and column, and the source tries again with growing pauses. `query.retry.attempts` limits the attempts,
 `errors.tolerance=all` skips the row.
 
 An existing topic must be compacted, and the source creates compacted topics. If

@@ -308,6 +308,10 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now_ms;
 -- Rows behind a place in the order of timestamp and id, as the real connector asks for them.
 SELECT {columns}, {phase}, {places} FROM {relation} AS t WHERE {behind} ORDER BY {order} {suffix};
 
+-- name: source/any_later
+-- Whether a row's timestamp lies behind a moment.
+SELECT EXISTS (SELECT FROM {relation} AS t WHERE {moment} > {now});
+
 -- name: source/whole
 -- Every row of something that has no row versions.
 SELECT {columns}, {phase} FROM {relation} AS t {suffix};

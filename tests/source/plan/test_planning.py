@@ -17,6 +17,10 @@ from compactory_connectors.source.run.preview import preview
 from tests.source.poller import cleared, config, settings
 
 TABLE = "(id int8 PRIMARY KEY, changed timestamp NOT NULL)"
+ROUTE = {"transforms__route__type": "org.apache.kafka.connect.transforms.RegexRouter",
+         "transforms__route__regex": ".*", "transforms__route__replacement": "x",
+         "transforms": "key,id,route"}  # fmt: skip
+"""Every table goes to topic x."""
 
 
 class Planner:
@@ -105,16 +109,13 @@ def test_what_is_chosen(sql: psycopg.Connection, planner: Planner) -> None:
     for name in ("a", "b", "c", "ref.d", '"A b"'):
         sql.execute(f"CREATE SCHEMA IF NOT EXISTS ref; CREATE TABLE {name} {TABLE}")
     sql.execute(f"CREATE VIEW seen AS SELECT * FROM a; CREATE SCHEMA compactory; CREATE TABLE compactory.x {TABLE}")
-    route = {"transforms__route__type": "org.apache.kafka.connect.transforms.RegexRouter",
-             "transforms__route__regex": ".*", "transforms__route__replacement": "x",
-             "transforms": "key,id,route"}  # fmt: skip
     assert planner.names(table__whitelist="c, a") == ["public.c", "public.a"]
     assert planner.names(table__whitelist=None, table__blacklist='a,public.b,"A b"') == ["public.c", "ref.d"]
     assert planner.names(table__include__list=r"public\.[ab],.*\.d", table__exclude__list=r".*\.b") == [
         "public.a",
         "ref.d",
     ]
-    assert planner.names(table__include__list=r"\Qpublic.A b\E", **route) == ["public.A b"]
+    assert planner.names(table__include__list=r"\Qpublic.A b\E", **ROUTE) == ["public.A b"]
     assert planner.names(table__include__list=r".*", table__types="VIEW") == ["public.seen"]
     assert planner.names(table__include__list=".*", schema__pattern="ref") == ["ref.d"]
     assert planner.names(table__include__list="nothing") == []
@@ -210,7 +211,7 @@ def test_tables_that_a_transform_sends_to_one_topic(sql: psycopg.Connection, pla
 def test_an_index_to_make_is_written_as_psql_reads_it(sql: psycopg.Connection, planner: Planner) -> None:
     sql.execute('CREATE TABLE "A ""b" (id int8 PRIMARY KEY, "Changed At" timestamp NOT NULL)')
     columns = {"timestamp__column__name": None, "timestamp__columns__mapping": ".*:[Changed At]"}
-    written = settings(planner.url, "timestamp", table__include__list=".*", **columns)
+    written = settings(planner.url, "timestamp", table__include__list=".*", **columns, **ROUTE)
     (plan,) = find_plans(planner.server, config(written)).plans
     (warning,) = plan.load_warnings
     sql.execute(warning.partition("; ")[2].encode())
@@ -241,3 +242,42 @@ def test_what_becomes_of_rows_without_a_timestamp(sql: psycopg.Connection, plann
         (plan,) = planner.plans("timestamp", validate__non__null="false", timestamp__initial=initial)
         (warning,) = plan.warnings
         assert fate in warning
+
+
+def test_a_name_that_makes_no_topic_is_the_problem_of_its_table(sql: psycopg.Connection, planner: Planner) -> None:
+    sql.execute(f'CREATE TABLE good {TABLE}; CREATE TABLE "price list" {TABLE}')
+    everything = {"table__whitelist": None, "table__blacklist": "nothing"}
+    assert planner.names(**everything) == ["public.good"]
+    with pytest.raises(ConfigError, match=r"table public\.price list: makes the topic 'p-price list'; Kafka takes"):
+        preview(config(settings(planner.url, "bulk", **everything)))
+    (problem,) = planner.problems(table__whitelist='"price list"')
+    assert "makes the topic 'p-price list'" in problem
+    (problem,) = planner.problems(table__whitelist=None, query="SELECT * FROM good", topic__prefix="price list")
+    assert "'price list'" in problem
+
+
+def test_numbers_that_go_out_as_base64_are_named_with_the_remedy(sql: psycopg.Connection, planner: Planner) -> None:
+    sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, price numeric(10, 2), cost numeric(9, 3), name text)")
+    asked = "value.converter.decimal.format=NUMERIC"
+    (plan,) = planner.plans("bulk")
+    (warning,) = [warning for warning in plan.warnings if asked in warning]
+    assert warning.startswith("table public.t: price, cost: ")
+    for fitting in ({"value__converter__decimal__format": "NUMERIC"}, {"numeric__mapping": "best_fit_eager_double"}):
+        (plan,) = planner.plans("bulk", **fitting)
+        assert not any("price:" in warning for warning in plan.warnings)
+
+
+def test_rows_that_wait_for_a_clock_in_another_zone_are_named(sql: psycopg.Connection, planner: Planner) -> None:
+    """A view with local times: without a word its first poll would bring no record."""
+    sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, changed timestamp NOT NULL)")
+    sql.execute("CREATE VIEW seen AS SELECT * FROM t")
+    sql.execute("INSERT INTO t VALUES (1, timezone('Asia/Tokyo', now()))")
+    view = {"table__whitelist": "seen", "table__types": "VIEW", "validate__non__null": "false"}
+    (shown,) = preview(config(settings(planner.url, "timestamp", **view)))
+    assert shown.records == ()
+    (warning,) = [warning for warning in shown.warnings if "db.timezone" in warning]
+    assert "public.seen" in warning
+    assert "UTC" in warning
+    (shown,) = preview(config(settings(planner.url, "timestamp", **view, db__timezone="Asia/Tokyo")))
+    assert len(shown.records) == 1
+    assert not any("db.timezone" in warning for warning in shown.warnings)

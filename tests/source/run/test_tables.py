@@ -299,3 +299,24 @@ def test_two_hundred_tables(shop: Shop) -> None:
     wait_until(lambda: all(t.current_at for t in shop.running[-1].source.status().tables), 120, "200 loads")
     shop.add("t199", 2)
     shop.wait_for("t199", b"1", b"2")
+
+
+def test_a_name_that_makes_no_topic_stops_its_table_alone(shop: Shop) -> None:
+    """Guarantee 12: before the start as well as later, so that a new table can't keep a source from starting."""
+    shop.table("good", 1)
+    everything = {"table__include__list": None, "table__whitelist": None, "table__blacklist": "nothing"}
+    everything |= {"validate__non__null": "true"}
+    shop.start(**everything)
+    shop.wait_for("good", b"1")
+    shop.table('"price list"', 1)
+    wait_until(lambda: (status := shop.status("price list")) and status.state is SourceState.FAILED, what="FAILED")
+    assert "'" + f"{shop.prefix}price list" + "'" in (shop.status("price list").detail or "")  # type: ignore[union-attr]
+    shop.running.pop().stop()
+    shop.add("good", 2)
+    shop.start(**everything)
+    shop.wait_for("good", b"1", b"2")
+    shop.running.pop().stop()
+    shop.add("good", 3)
+    with pytest.raises(CompactoryError, match="price list"):
+        shop.source(**everything).run(threading.Event(), once=True, patience=20)
+    assert shop.keys("good") == [b"1", b"2", b"3"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from compactory.errors import ConfigError
-from compactory.records import is_topic_name
 from compactory_connectors.connect.converters import Render
 from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
 from compactory_connectors.connect.record.row_value import picker
@@ -90,7 +89,8 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     """The plan for ``table``; raises ConfigError when a transform or converter does not fit its columns."""
     source = _source_record(config, table)
     case = grow(source, config.transforms)
-    _check(case, source.topic, table)
+    if isinstance(usual_case := usual(case), Failed):
+        raise ConfigError(f"table {table}: {usual_case.reason}")
     records = [leaf.record for leaf in leaves(case)]
     asked = list(tested(case))
     columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
@@ -163,18 +163,6 @@ def _warnings(record: Record, table: Table) -> Iterator[str]:
 def _columns(table: Table, used: list[Cell]) -> tuple[str, ...]:
     names = {cell.column for cell in used}
     return tuple(column.name for column in table.columns if column.name in names)
-
-
-def _check(case: Case, topic: str, table: Table) -> None:
-    """Raise ConfigError when rows in which nothing is null would fail, or would go to a topic that can't be."""
-    found = usual(case)
-    if isinstance(found, Failed):
-        raise ConfigError(f"table {table}: {found.reason}")
-    routed = [leaf.record.topic for leaf in leaves(case) if leaf.record.topic != topic]
-    for name in dict.fromkeys(routed):
-        if not is_topic_name(name):
-            allowed = "up to 249 letters, digits, dots, underscores and hyphens"
-            raise ConfigError(f"table {table}: the transforms make the topic {name!r}; Kafka takes {allowed}")
 
 
 def _source_record(config: ConnectorConfig, table: Table) -> Record:

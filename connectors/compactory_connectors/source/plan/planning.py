@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 import psycopg
 
 from compactory.errors import ConfigError
+from compactory.records import is_topic_name
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.database import Inspection, inspect
 from compactory_connectors.database.postgres_errors import refusal
-from compactory_sql.indexes import active_predicates
 
-from ..config.connector import ConnectorConfig, SoftDelete
+from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
 from ..postgres.rights import read_rights
 from ..postgres.server import Server, statement
-from .catalog import Index, Table, describe, describe_query, find_relations
+from .catalog import Table, describe, describe_query, find_relations
 from .chain import RowPlan, compile_plan
 from .cursor_columns import CursorOf, cursor_of, reading_of
 from .function_call import class_and_place
 from .key_parts import key_type
+from .plan_warnings import adoption_warnings, future_rows, plan_warnings
 from .row_order import instant_text
 from .table_plan import Reading, TablePlan
 
@@ -41,6 +42,8 @@ class Plans:
     """Tables that can't be polled, each with all its problems."""
     locked: tuple[str, ...] = ()
     """Those of them that somebody has locked: nothing is wrong with them."""
+    nameless: tuple[str, ...] = ()
+    """Those of them that make no name of a topic: a source starts without them."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -48,9 +51,18 @@ class Plans:
         """Problems of the whole and of each table."""
         return [*self.problems, *(problem for _, its in self.unfit for problem in its)]
 
+    def problems_of_start(self, *, but: Container[str] = ()) -> list[str]:
+        """Return the problems with which a source does not start, without those of the tables ``but``.
+
+        A table that makes no name of a topic keeps no other table from being polled.
+        """
+        tolerated = self.nameless if self.plans else ()
+        problems = [problem for name, its in self.unfit if name not in tolerated and name not in but for problem in its]
+        return [*self.problems, *problems]
+
     def sound(self) -> Plans:
-        """These plans. Raises ConfigError with all problems."""
-        if problems := self.all_problems:
+        """Return these plans. Raises ConfigError with all problems of a start."""
+        if problems := self.problems_of_start():
             raise ConfigError(problems)
         return self
 
@@ -75,37 +87,70 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
         where = f"database {connector.connection.server} has no such table, or user {user} can't see it"
         problems = [*_catalog(server, connector), *connector.selection.missing(relations, where)]
         problems += connector.selection.clashes(chosen)
-        plans: list[TablePlan] = []
-        unfit: list[tuple[str, tuple[str, ...]]] = []
-        locked: list[str] = []
+        planner = _Planner(server, connector)
         for relation in chosen:
-            if (relation.oid, str(relation)) in known:
-                continue
-            try:
-                with server.connection.transaction():  # a savepoint: a failure of one table leaves the others alone
-                    plan = _plan(server, connector, relation)
-            except ConfigError as error:
-                unfit.append((str(relation), tuple(error.problems)))
-            except psycopg.errors.LockNotAvailable:
-                unfit.append((str(relation), (_locked(server, relation),)))
-                locked.append(str(relation))
-            except psycopg.Error as error:
-                if server.connection.closed:
-                    raise
-                unfit.append((str(relation), (f"table {relation}: {refusal(error)}",)))
-            except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
-                unfit.append((str(relation), (f"table {relation}: unexpected error: {class_and_place(error)}",)))
-            else:
-                plans += [plan] if plan is not None else []
-    warnings = (*_partitions(chosen), *_dropped(plans), *_shared(plans))
-    sent = tuple(plan for plan in plans if plan.rows.publishes)
+            if (relation.oid, str(relation)) not in known:
+                planner.add(relation)
+    warnings = (*_partitions(chosen), *_dropped(planner.plans), *_shared(planner.plans))
+    sent = tuple(plan for plan in planner.plans if plan.rows.publishes)
     return Plans(
         plans=sent,
         chosen=tuple(map(str, chosen)),
         problems=tuple(problems),
-        unfit=tuple(unfit),
-        locked=tuple(locked),
+        unfit=tuple(planner.unfit),
+        locked=tuple(planner.locked),
+        nameless=tuple(planner.nameless),
         warnings=warnings,
+    )
+
+
+class _Planner:
+    """Collects the plans of relations, and the problems of those that can't be polled."""
+
+    def __init__(self, server: Server, connector: ConnectorConfig) -> None:
+        self.plans: list[TablePlan] = []
+        self.unfit: list[tuple[str, tuple[str, ...]]] = []
+        self.locked: list[str] = []
+        self.nameless: list[str] = []
+        self._server = server
+        self._connector = connector
+
+    def add(self, relation: Relation) -> None:
+        """Plan a relation. Raises psycopg.Error only where the connection is lost."""
+        name = str(relation)
+        try:
+            with self._server.connection.transaction():  # a savepoint: a failure of one leaves the others alone
+                plan = _plan(self._server, self._connector, relation)
+        except ConfigError as error:
+            self.unfit.append((name, tuple(error.problems)))
+        except psycopg.errors.LockNotAvailable:
+            self.unfit.append((name, (_locked(self._server, relation),)))
+            self.locked.append(name)
+        except psycopg.Error as error:
+            if self._server.connection.closed:
+                raise
+            self.unfit.append((name, (f"table {relation}: {refusal(error)}",)))
+        except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
+            self.unfit.append((name, (f"table {relation}: unexpected error: {class_and_place(error)}",)))
+        else:
+            self._keep(name, plan)
+
+    def _keep(self, name: str, plan: TablePlan | None) -> None:
+        if plan is not None and (problem := _no_topic(plan)) is not None:
+            self.unfit.append((name, (problem,)))
+            self.nameless.append(name)
+        elif plan is not None:
+            self.plans.append(plan)
+
+
+def _no_topic(plan: TablePlan) -> str | None:
+    """Return the problem of a plan whose rows go to a topic that Kafka can't have, or None."""
+    wrong = [topic for topic in plan.rows.topics if plan.rows.publishes and not is_topic_name(topic)]
+    if not wrong:
+        return None
+    return (
+        f"{plan.label}: makes the topic {wrong[0]!r}; Kafka takes up to 249 letters, digits, dots, underscores and"
+        " hyphens; leave the table out with table.blacklist, or give it another topic with the transform RegexRouter"
     )
 
 
@@ -142,6 +187,8 @@ def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
     except ConfigError as error:
         return Plans(problems=(*_catalog(server, connector), *error.problems))
     plan = _made(server, connector, table, rows, cursor, shape=table.digest())
+    if (problem := _no_topic(plan)) is not None:
+        return Plans(problems=(*_catalog(server, connector), problem))
     return Plans(plans=(plan,), chosen=(plan.qualified,), problems=tuple(_catalog(server, connector)))
 
 
@@ -182,7 +229,7 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
         problems += _unprotected(table, rows, found)
     if problems:
         raise ConfigError(problems)
-    warnings = (*plan.warnings, *rights.narrowed(), *_warnings(found))
+    warnings = (*plan.warnings, *rights.narrowed(), *adoption_warnings(found))
     adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
     notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
     restamped = found is not None and found.restamped
@@ -251,7 +298,7 @@ def _made(
     delete = connector.soft_delete
     reading = reading_of(connector, table.kind)
     keyless = not rows.key_columns
-    return TablePlan(
+    plan = TablePlan(
         schema=table.schema,
         name=table.name,
         oid=table.oid,
@@ -282,9 +329,10 @@ def _made(
         and rows.dated is None
         and not connector.suffix,
         sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
-        warnings=(*rows.warnings, *cursor.warnings, *_key_warnings(connector, table, rows), *_policy(connector, rows)),
+        warnings=(*rows.warnings, *cursor.warnings, *plan_warnings(connector, table, rows)),
         load_warnings=cursor.load_warnings,
     )
+    return replace(plan, load_warnings=(*plan.load_warnings, *future_rows(server, plan)))
 
 
 def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | None:
@@ -294,49 +342,3 @@ def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | 
     if initial == -1:
         initial = int(server.scalar(statement("source/now_ms")))
     return instant_text(initial, zone=None if zoned else connector.columns.zone)
-
-
-def _key_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
-    """Yield doubts about a key: rows that share one overwrite each other in the topic."""
-    if table.kind in "rp" and not table.primary_key:
-        yield f"table {table}: has no primary key"
-    if table.kind not in "rpm" or not rows.key_columns:
-        return
-    key = set(rows.key_columns)
-    unique = [index for index in table.indexes if index.unique and set(index.columns) <= key]
-    if (set(table.primary_key) <= key and table.primary_key) or any(index.predicate is None for index in unique):
-        return
-    columns = ", ".join(rows.key_columns)
-    active = next(filter(None, (_active_column(table, index) for index in unique)), None)
-    if active is None:
-        yield (
-            f"table {table}: the key's columns ({columns}) are not unique by any index; rows that share a key overwrite"
-            " each other in the topic"
-        )
-    elif connector.soft_delete != SoftDelete(active, tombstone=True):  # no tombstone removes a living row's record
-        yield (
-            f"table {table}: the key's columns ({columns}) are unique among rows where {active} is not false; an"
-            f" inactive row may overwrite the active one in the topic: set compactory.soft.delete.column={active}, with"
-            " compactory.soft.delete.mode=tombstone"
-        )
-
-
-def _active_column(table: Table, index: Index) -> str | None:
-    """Return the column of whose rows the index holds all that are not false."""
-    for column in table.columns:
-        names = (column.name, '"' + column.name.replace('"', '""') + '"')  # the server quotes as needed
-        if any(index.predicate in active_predicates(name, not_null=column.not_null) for name in names):
-            return column.name
-    return None
-
-
-def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
-    if connector.topics.of(rows.topic).policy != "compact":
-        yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
-
-
-def _warnings(found: Inspection | None) -> Iterator[str]:
-    if found is None:
-        return
-    for problem in found.problems:
-        yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from psycopg import sql
 
-from compactory.errors import CompactoryError
+from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.topics.producer_record import ProducerRecord
 
@@ -82,7 +82,9 @@ def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> Connecto
     key, value = connector.key_converter.dry(), connector.value_converter.dry()
     connector = replace(connector, key_converter=key, value_converter=value)
     with connected(connector.connection) as server:
-        found = find_plans(server, connector).sound()
+        found = find_plans(server, connector)
+        if found.all_problems:
+            raise ConfigError(found.all_problems)
         warnings = found.warnings
         if not found.plans:
             warnings = (*warnings, connector.selection.nothing(connector.connection.server))

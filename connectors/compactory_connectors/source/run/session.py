@@ -87,8 +87,7 @@ class Session:
             server = opened.enter_context(closing(Server.open(connector.connection.conninfo)))
             server.announce(connector.name)
             found = find_plans(server, connector)
-            unfit = (its for name, its in found.unfit if name not in found.locked)
-            problems = [*found.problems, *(problem for its in unfit for problem in its)]
+            problems = found.problems_of_start(but=found.locked)
             if problems and (strict or not found.plans):
                 raise ConfigError(problems)
             context = SessionContext(
