@@ -29,8 +29,8 @@ it. Each of its columns must have a name of its own.
 
 The source looks for tables that match patterns every `table.poll.interval.ms`; new and dropped tables don't disturb the
 others. A failure of a table, a row that can't be converted, or a name that makes no topic stops only that table: its
-state is `FAILED`, its detail names row and column, and the source tries again with growing pauses. `query.retry.attempts` limits the attempts,
-`errors.tolerance=all` skips the row.
+state is `FAILED`, its detail names row and column, and the source tries again with growing pauses.
+`query.retry.attempts` limits the attempts, `errors.tolerance=all` skips the row.
 
 An existing topic must be compacted, and the source creates compacted topics. If
 `topic.creation.default.cleanup.policy` (or that of a group) says otherwise, both may have another policy, and records

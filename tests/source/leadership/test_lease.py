@@ -25,6 +25,8 @@ from compactory_connectors.database import install
 from compactory_connectors.source.control.status import LeaseStatus, SourceState
 from compactory_connectors.source.leadership.claim import TTL
 from compactory_connectors.source.leadership.lease import Lease, LeaseTaken, LeaseUnsure
+from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+from compactory_connectors.source.offset_editing.offset_edit import signed
 from compactory_connectors.source.run import source
 from compactory_connectors.source.run.worker import SourceWorker
 from compactory_connectors.topics.topic_reader import read
@@ -296,6 +298,21 @@ def test_sources_without_a_lease_in_common_do_not_fence_each_other_for_ever(
     finally:
         other.close()
         leases.sql.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_any_number_of_forced_edits_ends_no_source(leases: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An edit fences the source, which goes on from the edited offset."""
+    monkeypatch.setattr(source, "_FENCED_PAUSE", 0.1)
+    leases.add("T1")
+    running = leases.start()
+    sent = len(leases.wait_for_records(1))
+    connector = leases.connector()
+    for rows in range(2, 6):
+        with OffsetAdmin.open(connector, leases.kafka) as admin:
+            admin.write(admin.resets([]), signed(f"reset before row {rows}"), force=True)
+        leases.add(f"T{rows}")  # the source notices the edit when it wants to publish this
+        sent = len(leases.wait_for_records(sent + rows))
+    running.stop()
 
 
 def test_who_held_the_lease_holds_it_after_an_outage_of_postgres(

@@ -17,7 +17,7 @@ from compactory_connectors.topics.topic_reader import newest_records
 from ..cursor.offset import Edit, SourceOffset
 from .topics import OFFSETS_TOPIC
 
-__all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing"]
+__all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing", "stored_edits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,17 @@ def read_offsets(kafka: Kafka) -> list[StoredOffset]:
     newest = newest_records(kafka, OFFSETS_TOPIC).items()
     found = [stored for key, message in newest if (stored := _stored(key, message)) is not None]
     return sorted(found, key=lambda stored: (stored.connector, stored.table))
+
+
+def stored_edits(kafka: Kafka, connector: str) -> set[Edit]:
+    """Return the edits by hand that no source has published over yet. Raises as :func:`read_offsets` does."""
+    if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
+        return set()
+    newest = newest_records(kafka, OFFSETS_TOPIC).items()
+    records = [
+        message for key, message in newest if (stored := _stored(key, message)) and stored.connector == connector
+    ]
+    return {edit for message in records if (edit := _edit(message)) is not None}
 
 
 def sharing(topic: str, table: str, offsets: Iterable[StoredOffset]) -> list[str]:

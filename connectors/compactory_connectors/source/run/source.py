@@ -19,11 +19,13 @@ from compactory_connectors.topics.publisher import TransactionTimedOut
 from ..config.connector import ConnectorConfig
 from ..control.control import Control, Halt, Stop
 from ..control.status import SourceState, SourceStatus, StatusBoard
+from ..cursor.offset import Edit
 from ..leadership.claim import TTL
 from ..leadership.lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, end_abandoned
 from ..plan.planning import find_plans
 from ..postgres.page_size import PageBytes
 from ..postgres.server import connected
+from ..publish.stored_offsets import stored_edits
 from ..publish.target_state import read_target_state, write_target_state
 from .session import Session
 
@@ -58,7 +60,8 @@ class Source:
         self.control = Control()
         """Takes the orders of operators."""
         self._page_bytes = PageBytes()
-        self._fenced: list[float] = []  # when, by others than holders of the lease
+        self._fenced: list[float] = []  # when, by others than holders of the lease and edits of offsets
+        self._known_edits: set[Edit] = set()
         self._stands_by_since: float | None = None
         self._opened = False  # nor was it paused: from then on it waits for as long as it takes
         self._log = log.bind(connector=connector.name)
@@ -229,7 +232,7 @@ class Source:
     def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
         """Somebody took the transactional id over. If it was a new holder of the lease, the next look finds it.
 
-        Else it was an edit of offsets, which gets the time to end, or a holder that froze on its way to it.
+        Else it was an edit of offsets, which gets the time to end and does not count, or a source without the lease.
         """
         now = time.monotonic()
         self._fenced = [*(at for at in self._fenced if now - at < _FENCED_WITHIN), now]
@@ -237,6 +240,18 @@ class Source:
         self._log.warning("source fenced", error=str(error))
         if lease.held:
             self.control.wait(stop, _FENCED_PAUSE)
+            if self._was_edited():
+                self._fenced.pop()
+
+    def _was_edited(self) -> bool:
+        """Return True if the connector's offsets were edited since the last call."""
+        try:
+            edits = stored_edits(self._kafka, self._connector.name)
+        except Unreachable:
+            return False
+        fresh = edits - self._known_edits
+        self._known_edits |= edits
+        return bool(fresh)
 
     def _wait_out(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
         pause = backoff.pause()
