@@ -13,8 +13,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,8 @@ from compactory_connectors.processes import (
     operators,
     processor,
 )
+from compactory_connectors.processes.pending import group_of
+from compactory_connectors.topics.publisher import Publisher
 from tests.processes.harness import QUICK, Provider, committed, registration
 from tests.processes.mortal import STEPS
 from tests.source.proof import LONG
@@ -143,6 +145,34 @@ def test_a_result_that_can_not_be_written_fails_its_event_alone(bench: Bench) ->
     with ProcessRunner(bench.kafka, Processor(function=give, name=bench.name, topic=bench.pending, **rules)) as runner:
         eventually(lambda: len(bench.outcomes()) == len(results) + 1 or not runner.alive)
     assert bench.outcomes() == {**dict.fromkeys(results, "failed"), "undecoded": "failed", "good": "created"}
+
+
+def test_many_events_that_fail_do_not_hold_up_another_key(bench: Bench) -> None:
+    """They wait in the topic of kept events, and other events are fetched all the same."""
+
+    def note(event: Event) -> Output | None:
+        if event.value["fails"] and event.attempt == 1:
+            raise ConnectionError
+        return Output(topic=bench.created, key=event.key, value=event.value)
+
+    topic = bench.topics.create(1)
+    failing = [(f"k{n}", '{"fails": true}') for n in range(1100)]
+    bench.topics.produce(topic, *failing, ("good", '{"fails": false}'))
+    again = Retry(first=3600.0, limit=3600.0)
+    with ProcessRunner(bench.kafka, Processor(function=note, name=bench.name, topic=topic, retry=again)) as runner:
+        eventually(lambda: committed(bench.kafka, bench.created))
+        assert [key for key, _ in committed(bench.kafka, bench.created)] == ["good"]
+        eventually(lambda: runner.board.waiting == 1100)
+    quick = Processor(function=note, name=bench.name, topic=topic, retry=QUICK)
+    kafka = Kafka(bench.kafka)
+    kept = operators.kept_events(kafka, bench.name)
+    assert (len(kept), {event.attempts for event in kept}, kept[0].value) == (1100, {1}, b'{"fails": true}')
+    with closing(Publisher(kafka, "test", group_of(bench.name), transactions=False)) as publisher:  # the hour is over
+        due = [(event.id.encode(), replace(event, due=0.0).data()) for event in kept]
+        publisher.publish(group_of(bench.name), due, None)
+    with ProcessRunner(bench.kafka, quick):
+        eventually(lambda: len(committed(bench.kafka, bench.created)) == 1101)
+    assert {key for key, _ in committed(bench.kafka, bench.created)} == {"good", *dict(failing)}
 
 
 def test_coroutines_of_a_processor_share_one_loop(bench: Bench) -> None:

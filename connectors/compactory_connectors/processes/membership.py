@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 
 import structlog
 
-from compactory import Directory, GlobalStore
+from compactory import Change, Directory, GlobalStore
 from compactory.cleanup import apart
-from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
+from compactory.errors import CompactoryError, ConfigError, NotReady, Unreachable, WaitTimeout
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
 from compactory.token import Token
@@ -26,13 +28,33 @@ _SENDING = 9.0  # seconds for the offsets of a transaction
 _SECONDS = 20.0  # Kafka ends the transaction of a process that died within 10
 
 
+class _KeptStates:
+    """The kept events without their values. The store's thread writes it, the runner's thread reads it."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Parked] = {}
+        self.failed: dict[str, Partition] = {}
+        self.changed: SimpleQueue[str] = SimpleQueue()
+
+    def apply(self, change: Change[Parked]) -> None:
+        """Take a change of the topic."""
+        parked = change.new
+        self.waiting.pop(change.key, None)
+        self.failed.pop(change.key, None)
+        if parked is not None and parked.state == "failed":
+            self.failed[change.key] = parked.place
+        elif parked is not None:
+            self.waiting[change.key] = parked.without_value()
+            self.changed.put(change.key)
+
+
 class KeptEvents:
     """The topic of events that are not done, read by each process. Owned by one thread."""
 
     def __init__(self, kafka: Kafka, name: str) -> None:
         self.topic = group_of(name)
         self._kafka = kafka
-        kept = Directory("kept", topic=self.topic, decode=Parked.parse)
+        kept = Directory("kept", topic=self.topic, decode=Parked.parse, projection=_KeptStates)
         own = kafka.properties()  # a store that is closed ends what is asked through its `Kafka`
         self._store = GlobalStore(own, [kept], missing_topic="wait", start_timeout=30.0)
         self._written: dict[int, Token] = {}
@@ -70,6 +92,36 @@ class KeptEvents:
     def events(self) -> list[Parked]:
         """Return all that are kept, as far as read."""
         return list(self._store["kept"].values())
+
+    def event(self, waiting: Parked) -> Parked | None:
+        """Return a waiting event with its value; None where its last attempt is not read back yet."""
+        with suppress(NotReady):
+            stored: Parked | None = self._store["kept"].get(waiting.id)
+            if stored is not None and stored.attempts == waiting.attempts:
+                return stored
+        return None
+
+    def waiting(self) -> list[Parked]:
+        """Return the events that wait, without their values."""
+        return list(self._states.waiting.values())
+
+    def changed(self) -> list[Parked]:
+        """Return those of the events that wait, without their values, that changed since the last call."""
+        states, changed = self._states, []
+        with suppress(Empty):
+            while True:
+                parked = states.waiting.get(states.changed.get_nowait())
+                changed += [parked] if parked is not None else []
+        return changed
+
+    def failed(self) -> list[Partition]:
+        """Return the partition of each event that was set aside."""
+        return list(self._states.failed.values())
+
+    @property
+    def _states(self) -> _KeptStates:
+        states: _KeptStates = self._store["kept"].projection
+        return states
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

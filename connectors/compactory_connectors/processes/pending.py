@@ -1,15 +1,15 @@
 """Events that are not done: those that run, wait for their next attempt or behind one of their key; those set aside.
 
 One that is not done when the offset moves past it is kept in the topic ``compactory-process-NAME``, written in the same
-transaction as the offset. So the offset always moves on, and one event never blocks others.
+transaction as the offset. So the offset always moves on, and events that wait take little memory.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import orjson
 
@@ -19,7 +19,7 @@ from compactory_connectors.handler_errors import described, frames
 
 from .event import Failed, Output, Refused
 
-__all__ = ["LARGEST", "Parked", "Task", "due", "group_of"]
+__all__ = ["LARGEST", "Parked", "Task", "group_of"]
 
 State = Literal["waiting", "failed"]
 
@@ -36,7 +36,7 @@ def group_of(name: str) -> str:
 class Parked:
     """An event as it is kept. ``attempts`` have been made; the next is due at ``due``, in seconds since 1970.
 
-    State ``failed`` is set aside: only an operator's order tries it again.
+    State ``failed`` is set aside: only an operator's order tries it again. ``size`` is that of the value, in bytes.
     """
 
     id: str
@@ -46,6 +46,7 @@ class Parked:
     timestamp_ms: int
     key: str | None
     value: bytes | None = field(repr=False)
+    size: int = 0
     attempts: int = 0
     due: float = 0.0
     state: State = "waiting"
@@ -56,6 +57,10 @@ class Parked:
     def place(self) -> Partition:
         """The partition that it was read from."""
         return Partition(self.topic, self.partition)
+
+    def without_value(self) -> Parked:
+        """Return the event without its value, as it waits in memory."""
+        return self if self.value is None else replace(self, value=None)
 
     def data(self) -> bytes:
         """Return the record's value: a line of JSON, then the event's bytes as they are."""
@@ -85,29 +90,15 @@ class Parked:
 class Task:
     """An event of ours that is not done. Owned by the runner's thread; a call's thread gives its results.
 
-    ``outputs`` and ``left`` are the results: what to write, and what is kept of the event; None: it is done.
+    ``outputs`` and ``left`` are the results: what to write, and what is kept of the event; None: it is done. While an
+    event waits that the topic of kept events has, ``parked`` lacks the value: it is read again before the next call.
     """
 
     parked: Parked
     position: Position  # of its partition: another one once that was lost and gained again
     kept: bool  # whether the topic of kept events has it
+    size: int  # bytes of its value
     running: bool = False  # from its call until the results are committed
     ended: bool = False  # whether the call has given its results
     outputs: Sequence[Output] = ()
     left: Parked | None = None
-
-
-def due(tasks: Iterable[Task]) -> list[Task]:
-    """Return the tasks that may run now, in the order given: of each key the first event, unless one runs.
-
-    An event without a key waits for no other.
-    """
-    first: dict[Any, Task] = {}
-    for task in tasks:
-        parked = task.parked
-        place = parked.partition, parked.key, parked.offset if parked.key is None else None
-        known = first.setdefault(place, task)
-        if not known.running and (task.running or parked.offset < known.parked.offset):
-            first[place] = task
-    now = time.time()
-    return [task for task in first.values() if not task.running and task.parked.due <= now]

@@ -18,9 +18,10 @@ from compactory_connectors.consumer.group import Position
 from compactory_connectors.loop_thread import LoopThread
 from compactory_connectors.topics.publisher import Publisher, TopicRefused
 
+from .backlog import Backlog
 from .event import Event, Refused
 from .membership import KeptEvents, Members
-from .pending import Parked, Task, due
+from .pending import Parked, Task
 from .processor import Processor
 from .worker import Board
 
@@ -30,9 +31,11 @@ log = structlog.get_logger("compactory.process")
 
 _POLL = 0.1  # seconds that a poll waits for a record
 _PATIENCE = 1.0  # seconds after which an event that is not done is kept, so that the offset moves on
+_GATHER = 0.1  # seconds in which further events that are due join a transaction
 _GRACE = 5.0  # seconds that calls may take after a stop
 _BATCH = 16  # events for each call at a time
-_MOST = 1000  # events that are not done; more are not fetched
+_MOST = 100_000  # events that are not done; more are not fetched
+_MOST_BYTES = 256 << 20  # of their values
 
 
 @dataclass(slots=True, eq=False)
@@ -48,16 +51,20 @@ class Work:
     loop: LoopThread
     board: Board
     _ours: dict[Partition, Position] = field(default_factory=dict)  # as of the last poll
-    _tasks: dict[str, Task] = field(default_factory=dict)  # those of our partitions, by the event's id
+    _backlog: Backlog = field(default_factory=Backlog)  # events of our partitions
+    _unkept: dict[str, Task] = field(default_factory=dict)  # those that the topic of kept events does not have yet
+    _uncommitted: list[Task] = field(default_factory=list)  # those that have ended
     _ended: SimpleQueue[Task] = field(default_factory=SimpleQueue)
     _running: int = 0  # calls, also of tasks that are not ours any more
     _since: float = 0.0  # when the events were taken that the offset does not cover yet
+    _committed_at: float = 0.0  # time.monotonic()
     _held: bool = False
 
     def turn(self) -> bool:
-        """Take events, call, commit what is done; whether something was committed."""
-        if all(task.kept for task in self._tasks.values()):
-            self._take(self.processor.concurrency * _BATCH, 0.0 if self._running else _POLL)
+        """Take events, call, commit what is done. Return True if something was committed."""
+        if not self._unkept:
+            is_busy = self._running or self._backlog.is_due()
+            self._take(self.processor.concurrency * _BATCH, 0.0 if is_busy else _POLL)
         self._call_due()
         self._collect(0.02)
         return self._commit_all(_PATIENCE)
@@ -73,14 +80,13 @@ class Work:
     def look_around(self) -> None:
         """Take up what an operator wants tried again; refresh the figures."""
         if self.kept.current():
-            self._adopt()
-            aside = [parked for parked in self.kept.events() if parked.state == "failed"]
-            self.board.set_aside = sum(parked.place in self._ours for parked in aside)
+            self._adopt(self.kept.changed())
+            self.board.set_aside = sum(place in self._ours for place in self.kept.failed())
         self.board.lag = self.group.lag()
-        self.board.waiting = len(self._tasks)
+        self.board.waiting = len(self._backlog.tasks)
 
     def _take(self, limit: int, timeout: float) -> None:
-        full = len(self._tasks) >= _MOST
+        full = len(self._backlog.tasks) >= _MOST or self._backlog.bytes >= _MOST_BYTES
         if full is not self._held:
             self.group.hold(full)
             self._held = full
@@ -89,32 +95,40 @@ class Work:
         self._follow()
         for each in fetched:
             for message in each.messages if self.group.is_current(each) else ():
-                self._add(_parked(message, self.group.topic_id), each.position, kept=False)
+                self._add(message, each.position)
 
     def _follow(self) -> None:
         """Drop what belongs to partitions that were lost, and take up what is kept of those that were gained."""
         before = self._ours
         self._ours = {part: position for part, position in self.group.positions.items() if position is not None}
         if self._ours != before:
-            places = self._ours.get
-            self._tasks = {event: task for event, task in self._tasks.items()
-                           if places(task.parked.place) is task.position}  # fmt: skip
+            tasks = self._backlog.tasks.values()
+            self._backlog = Backlog(task for task in tasks if self._ours.get(task.parked.place) is task.position)
+            self._unkept = {event: task for event, task in self._unkept.items() if event in self._backlog.tasks}
         if any(before.get(part) is not position for part, position in self._ours.items()):
             self.board.located, self.board.error, self._held = True, None, False
-            self._adopt()
+            self._adopt(self.kept.waiting())
 
-    def _adopt(self) -> None:
-        for parked in self.kept.events():
+    def _adopt(self, events: Sequence[Parked]) -> None:
+        """Take up events that are kept, where they are of our partitions."""
+        for parked in events:
             position = self._ours.get(parked.place)
-            if position is not None and parked.state == "waiting":
-                self._add(parked, position, kept=True)
+            if position is not None:
+                self._backlog.add(Task(parked, position, kept=True, size=parked.size))
 
-    def _add(self, parked: Parked, position: Position, *, kept: bool) -> None:
-        self._tasks.setdefault(parked.id, Task(parked, position, kept))
+    def _add(self, message: Message, position: Position) -> None:
+        parked = _parked(message, self.group.topic_id)
+        task = Task(parked, position, kept=False, size=parked.size)
+        if self._backlog.add(task):
+            self._unkept[parked.id] = task
 
     def _call_due(self) -> None:
-        for task in due(self._tasks.values())[: self.processor.concurrency - self._running]:
-            task.running = True
+        for task in self._backlog.take(self.processor.concurrency - self._running):
+            parked = self.kept.event(task.parked) if task.kept else task.parked
+            if parked is None:
+                self._backlog.put_back(task, soon=True)
+                continue
+            task.parked = parked
             self._running += 1
             self.threads.submit(self._call, task)
 
@@ -147,7 +161,9 @@ class Work:
         """Take the results of calls; wait for the first one."""
         try:
             while self._running:
-                self._ended.get(timeout=timeout).ended = True
+                task = self._ended.get(timeout=timeout)
+                task.ended = True
+                self._uncommitted.append(task)
                 self._running -= 1
                 timeout = 0.0
         except Empty:
@@ -158,11 +174,18 @@ class Work:
 
         Return whether there was an event to commit or keep.
         """
-        ended = [task for task in self._tasks.values() if task.ended]
-        undone = [task for task in self._tasks.values() if not (task.ended or task.kept)]
-        if not (ended or undone) or (undone and time.monotonic() - self._since < patience):
+        ended = self._uncommitted = [
+            task for task in self._uncommitted if self._backlog.tasks.get(task.parked.id) is task
+        ]
+        undone = [task for task in self._unkept.values() if not task.ended]
+        now = time.monotonic()
+        if not (ended or undone) or (undone and now - self._since < patience):
+            return False
+        if self._backlog.is_due() and now - self._committed_at < min(_GATHER, patience):
             return False
         self._commit(ended, undone)
+        self._uncommitted = []
+        self._committed_at = time.monotonic()
         return True
 
     def _commit(self, ended: Sequence[Task], undone: Sequence[Task]) -> None:
@@ -178,6 +201,9 @@ class Work:
             self._settle(task)
         for task in undone:
             task.kept = True
+            self._unkept.pop(task.parked.id, None)
+            if not task.running:
+                task.parked = task.parked.without_value()
         for part, position in positions.items():
             self.group.advance(part, position.read)
 
@@ -216,11 +242,13 @@ class Work:
 
     def _settle(self, task: Task) -> None:
         left = task.left
+        self._unkept.pop(task.parked.id, None)
         if left is not None and left.state == "waiting":
-            task.parked, task.kept, task.running, task.ended = left, True, False, False
+            task.parked, task.kept, task.ended = left.without_value(), True, False
+            self._backlog.put_back(task)
             self.board.counters["retries"] += 1
             return
-        del self._tasks[task.parked.id]
+        self._backlog.remove(task)
         self.board.counters["events" if left is None else "failed"] += 1
 
 
@@ -235,6 +263,7 @@ def _parked(message: Message, topic_id: str | None) -> Parked:
         timestamp_ms=message.timestamp()[1],
         key=None if key is None else bytes(key).decode(errors="replace"),
         value=None if value is None else bytes(value),
+        size=len(value or b""),
     )
 
 
