@@ -45,7 +45,7 @@ _WITH_OWN_KAFKA = (  # and so is a Kafka to be harmed
     "tests/store/ingest/test_waiting.py",
     "tests/store/test_async_store.py",
     "tests/store/test_figures.py",
-    "tests/store/writing/test_writer_failures.py",
+    "tests/store/write/test_writer_failures.py",
 )
 _numbers = itertools.count(1)
 _run = uuid.uuid4().hex[:6]

@@ -25,27 +25,27 @@ from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 
-from .protocol.access import GRANT, Access
-from .protocol.budget import HELD_BYTES, Budget, HeldBytes
-from .protocol.freshness import Freshness
-from .protocol.headers import joined
-from .protocol.http_errors import BadRequest, MethodRefused, NoResource, Overloaded
-from .protocol.openapi import document
-from .protocol.path import ENTRIES, decode_segment, raw_path, routed_directory
-from .protocol.problem import problem
-from .protocol.threads import Threads
-from .protocol.timing import Timing
+from .http.access import GRANT, Access
+from .http.budget import HELD_BYTES, Budget, HeldBytes
+from .http.errors import BadRequest, MethodRefused, NoResource, Overloaded
+from .http.freshness import Freshness
+from .http.headers import joined
+from .http.openapi import document
+from .http.path import ENTRIES, decode_segment, raw_path, routed_directory
+from .http.problem import problem
+from .http.sending import Send, send_whole
+from .http.threads import Threads
+from .http.timing import Timing
+from .mastered.outcomes import outcome_routes
+from .mastered.writes import Writes, write_routes
+from .ops.health import Health
+from .ops.metrics import Exposition
 from .routes.bad_records import error_routes
 from .routes.changes import ChangeStreams, change_routes
 from .routes.digests import digest_routes
 from .routes.entries import entry_routes
-from .routes.health import Health
 from .routes.lookup import Answer, Lookup, Lookups
-from .routes.metrics import Exposition
 from .routes.operations import operation_routes
-from .routes.outcomes import outcome_routes
-from .routes.writes import Writes, write_routes
-from .sending import Send, send_whole
 
 __all__ = ["Application", "create_app"]
 

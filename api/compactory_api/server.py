@@ -18,8 +18,8 @@ from compactory.store import GlobalStore
 from compactory.worker import Worker
 
 from .app import Application, create_app
-from .connection import Connection
-from .protocol.access import Access
+from .http.access import Access
+from .http.connection import Connection
 
 __all__ = ["Server"]
 

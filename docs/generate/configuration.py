@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB, WriteRules
+from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB
 from compactory_cli.context import configuration, environment, settings_file
+from compactory_mastered import WriteRules
 
 from .markdown import cell, code, described, page, table
 

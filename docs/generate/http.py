@@ -7,7 +7,7 @@ from typing import Any
 
 from compactory import GlobalStore
 from compactory_api.app import create_app
-from compactory_api.protocol.problem import PROBLEMS
+from compactory_api.http.problem import PROBLEMS
 
 from .markdown import cell, code, page, table
 

@@ -14,8 +14,8 @@ from compactory import GlobalStore, Partition, RocksDB
 from compactory.records import RebuildCause
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
-from compactory_api.protocol.timing import BOUNDS, Timing
-from compactory_api.routes.metrics import Exposition
+from compactory_api.http.timing import BOUNDS, Timing
+from compactory_api.ops.metrics import Exposition
 from compactory_connectors.jobs.status import Board as JobsBoard
 from compactory_connectors.jobs.status import TypeStatus
 from compactory_connectors.jobs.worker import JobsWorker

@@ -7,9 +7,7 @@ with GlobalStore("localhost:9092", ["terminal_acquirer"]) as store:
 """
 
 from compactory.async_store import AsyncGlobalStore
-from compactory.change_subscription import ChangeSubscription
 from compactory.directory import Directory, Index, Projection
-from compactory.entries.change import Change
 from compactory.errors import (
     BackendCorrupt,
     BackendFailed,
@@ -36,23 +34,23 @@ from compactory.errors import (
     WriteFailed,
     WriteRefused,
 )
-from compactory.ingest.loading import Loading
-from compactory.lookup.digest import DirectoryDigest, RangeDigest
-from compactory.lookup.iteration import IndexView
-from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
-from compactory.lookup.store_snapshot import StoreSnapshot
-from compactory.lookup.view import View
-from compactory.lookup.watch import Watch
-from compactory.mastered.operation import Operation, Written
-from compactory.mastered.writer import MasteredWriter
+from compactory.loading import Loading
+from compactory.read.digest import DirectoryDigest, RangeDigest
+from compactory.read.iteration import IndexView
+from compactory.read.snapshot import DirectorySnapshot, SnapshotRecord
+from compactory.read.store_snapshot import StoreSnapshot
+from compactory.read.view import View
 from compactory.records import Contested, Entry, Partition, QuarantinedRecord, StoreState, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
-from compactory.token import Cursor, Token
-from compactory.write_rules import WriteRules
-from compactory.writing.writer import DirectoryWriter
+from compactory.token import Token
+from compactory.watch.change import Change
+from compactory.watch.cursor import Cursor
+from compactory.watch.subscription import ChangeSubscription
+from compactory.watch.watch import Watch
+from compactory.write.writer import DirectoryWriter
 
 __all__ = [
     "AsyncGlobalStore",
@@ -80,10 +78,8 @@ __all__ = [
     "IndexView",
     "LeaseLost",
     "Loading",
-    "MasteredWriter",
     "Memory",
     "NotReady",
-    "Operation",
     "OrderRefused",
     "Partition",
     "PreconditionFailed",
@@ -109,6 +105,4 @@ __all__ = [
     "WatchExpired",
     "WriteFailed",
     "WriteRefused",
-    "WriteRules",
-    "Written",
 ]

@@ -14,16 +14,17 @@ from compactory.base_store import BaseStore
 from compactory.cleanup import apart
 from compactory.clock import clock
 from compactory.directory import Directory
-from compactory.entries.change import Change
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
-from compactory.lookup.snapshot import DirectorySnapshot
-from compactory.lookup.store_snapshot import StoreSnapshot
+from compactory.read.snapshot import DirectorySnapshot
+from compactory.read.store_snapshot import StoreSnapshot
 from compactory.records import Partition
 from compactory.store import GlobalStore
-from compactory.token import Cursor, Token
+from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
 from compactory.waiting import Waiting
+from compactory.watch.change import Change
+from compactory.watch.cursor import Cursor
 
 __all__ = ["AsyncGlobalStore"]
 

@@ -9,9 +9,9 @@ from typing import Any
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.ingest.engine import Engine
-from compactory.ingest.loading import Loading
-from compactory.lookup.store_snapshot import Views
-from compactory.lookup.view import View
+from compactory.loading import Loading
+from compactory.read.store_snapshot import Views
+from compactory.read.view import View
 from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
 
 __all__ = ["BaseStore"]

@@ -21,7 +21,6 @@ from typing import (
 
 from compactory.errors import ConfigError
 from compactory.records import Entry, is_topic_name
-from compactory.write_rules import WriteRules
 
 __all__ = ["Directory", "Envelope", "Index", "OnStale", "Projection"]
 
@@ -86,7 +85,7 @@ class _Options(TypedDict, total=False):
     max_age: float | None
     on_stale: OnStale
     keep_changes: bool
-    rules: WriteRules | None
+    rules: Any
     projection: Callable[[], Projection] | None
 
 
@@ -115,7 +114,7 @@ class Directory(Generic[T]):
                   ``raise`` StaleData
     ``keep_changes``  whether changes are kept from the start on, for a `View.watch` from a cursor of an earlier
                   process; else they are kept from the first watch on
-    ``rules``     the rules for writes of a directory that is mastered in Kafka; None: it is mastered elsewhere
+    ``rules``     `compactory_mastered.WriteRules` where the directory is mastered in Kafka; None: elsewhere
     ``projection``  a class of yours (or a callable without parameters) whose object is fed every change from the first
                   record on: see `Projection` and `View.projection`
 
@@ -135,7 +134,7 @@ class Directory(Generic[T]):
     max_age: float | None = None
     on_stale: OnStale = "serve"
     keep_changes: bool = False
-    rules: WriteRules | None = None
+    rules: Any = None
     projection: Callable[[], Projection] | None = None
 
     if TYPE_CHECKING:
@@ -213,8 +212,6 @@ def _problems(directory: Any) -> Iterator[str]:
 def _write_problems(directory: Any) -> Iterator[str]:
     if directory.writable is True and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
         yield f"writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
-    if directory.rules is not None and not isinstance(directory.rules, WriteRules):
-        yield f"rules must be WriteRules(…), not {type(directory.rules).__name__}"
 
 
 def _callable_problems(directory: Any) -> Iterator[str]:

@@ -10,17 +10,15 @@ from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
-from compactory.change_subscription import ChangeSubscription
 from compactory.cleanup import apart, in_forked_children, keep_forever
 from compactory.clock import clock
 from compactory.directory import Directory
-from compactory.entries.change import Change
-from compactory.entries.table import Table
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout, WatchExpired
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
-from compactory.ingest.loading import Loading
-from compactory.ingest.options import (
+from compactory.kafka.client import Kafka
+from compactory.loading import Loading
+from compactory.options import (
     MissingTopic,
     OnBadRecord,
     Options,
@@ -28,16 +26,19 @@ from compactory.ingest.options import (
     Validate,
     directory_problems,
 )
-from compactory.kafka.client import Kafka
-from compactory.lookup.snapshot import DirectorySnapshot
-from compactory.lookup.store_snapshot import StoreSnapshot
-from compactory.lookup.view import View
+from compactory.read.snapshot import DirectorySnapshot
+from compactory.read.store_snapshot import StoreSnapshot
+from compactory.read.view import View
 from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
-from compactory.token import Cursor, Token
+from compactory.table.table import Table
+from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned
+from compactory.watch.change import Change
+from compactory.watch.cursor import Cursor
+from compactory.watch.subscription import ChangeSubscription
 
 __all__ = ["GlobalStore"]
 
@@ -238,7 +239,8 @@ class GlobalStore(BaseStore):
         are gone, ``on_expired`` is called (the log says so without one), and it goes on from the error's cursor.
         Returns the subscription, to be closed; it ends with the store. Errors of ``callback`` are logged.
         """
-        return ChangeSubscription(self[directory], callback, since, on_expired)
+        view = self[directory]
+        return ChangeSubscription(view.directory.name, view.watch, callback, since, on_expired)
 
     @spanned("barrier")
     def barrier(self, timeout: float = 5.0) -> None:

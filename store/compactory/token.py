@@ -1,15 +1,14 @@
-"""Places in a topic as texts: of a write that is waited for, of a watch, and of the record that an entry came from."""
+"""Offsets of records as texts: the token of a write that is waited for, and the version of an entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from compactory.errors import ConfigError, WaitTimeout
 from compactory.records import Partition, Topic
 
-__all__ = ["Cursor", "Token", "Version", "targets"]
+__all__ = ["Token", "Version", "partition_and_offset", "targets", "unreadable"]
 
 _LARGEST = 2**63 - 1  # of an offset
 _DIGITS = 19  # of that number
@@ -40,9 +39,9 @@ class Token(NamedTuple):
     def parse(cls, text: str) -> Token:
         """Read ``topic:partition:offset``. Raises ConfigError for anything else."""
         topic, *rest = text.strip().split(":")
-        place = _place(rest)
+        place = partition_and_offset(rest)
         if not topic or place is None:
-            raise _unreadable(text, "a token: expected topic:partition:offset, say terminals:0:42")
+            raise unreadable(text, "a token: expected topic:partition:offset, say terminals:0:42")
         return cls(topic, *place)
 
     @classmethod
@@ -52,31 +51,6 @@ class Token(NamedTuple):
         if offset is None or offset < 0:
             raise ConfigError("the message has no offset: it was not acknowledged, or the producer runs with acks=0")
         return cls(str(message.topic()), int(message.partition()), int(offset))
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """Where a watch stands: every change of a record before the next offset of its partition was seen, and none behind.
-
-    ``topic_id`` is None on a Kafka older than 2.8. As text it is ``TOPICID;0:42,1:17``. Immutable.
-    """
-
-    topic_id: str | None
-    positions: Mapping[int, int]
-    """Partition → next offset."""
-
-    def __str__(self) -> str:
-        return f"{self.topic_id or ''};{','.join(f'{part}:{at}' for part, at in sorted(self.positions.items()))}"
-
-    @classmethod
-    def parse(cls, text: str) -> Cursor:
-        """Read the text of a cursor. Raises ConfigError for anything else."""
-        topic_id, separator, rest = text.strip().partition(";")
-        parts = rest.split(",") if rest else []
-        places = [place for part in parts if (place := _place(part.split(":"))) is not None]
-        if not separator or len(places) < len(parts):
-            raise _unreadable(text, "a cursor: expected TOPICID;PARTITION:OFFSET,…, say 'abc;0:42,1:17'")
-        return cls(topic_id or None, dict(places))
 
 
 class Version(NamedTuple):
@@ -96,9 +70,9 @@ class Version(NamedTuple):
     def parse(cls, text: str) -> Version:
         """Read the text of a version. Raises ConfigError for anything else."""
         topic_id, *rest = text.strip().strip('"').rsplit("-", 2)
-        place = _place(rest)
+        place = partition_and_offset(rest)
         if not topic_id or place is None:
-            raise _unreadable(text, "a version: expected TOPICID-PARTITION-OFFSET, as an ETag has it")
+            raise unreadable(text, "a version: expected TOPICID-PARTITION-OFFSET, as an ETag has it")
         return cls(topic_id, *place)
 
 
@@ -125,11 +99,12 @@ def targets(tokens: Iterable[Token], topics: Mapping[str, Topic]) -> dict[Partit
     return wanted
 
 
-def _place(texts: Sequence[str]) -> tuple[int, int] | None:
+def partition_and_offset(texts: Sequence[str]) -> tuple[int, int] | None:
     """Return a partition and an offset; None where the texts are something else."""
     numbers = [int(text) for text in texts if text.isascii() and text.isdigit() and len(text) <= _DIGITS]
     return (numbers[0], numbers[1]) if len(texts) == len(numbers) == 2 and max(numbers) <= _LARGEST else None
 
 
-def _unreadable(text: str, wanted: str) -> ConfigError:
+def unreadable(text: str, wanted: str) -> ConfigError:
+    """Return the error for a text that is not what was wanted; a long text is cut."""
     return ConfigError(f"{text if len(text) <= 300 else text[:300] + '…'!r} is not {wanted}")

@@ -16,7 +16,7 @@ from itertools import count
 from operator import attrgetter
 from threading import Lock
 
-from compactory.ingest.loading import lacking, too_late
+from compactory.loading import lacking, too_late
 from compactory.records import Partition, StoreState
 from compactory.store import GlobalStore
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compactory import Directory, GlobalStore
-from compactory_api.protocol.access import Access
+from compactory_api.http.access import Access
 from tests.api.serving import Serving
 from tests.cli.conftest import article, compactory, terminals  # noqa: F401 (fixtures)
 from tests.store.topics import Topics

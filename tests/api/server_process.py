@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from compactory import Directory, GlobalStore, Index, WriteRules
-from compactory_api.listen import Listen
-from compactory_api.protocol.access import Access, Scope
+from compactory import Directory, GlobalStore, Index
+from compactory_api.http.access import Access, Scope
+from compactory_api.http.listen import Listen
 from compactory_api.server import Server
+from compactory_mastered import WriteRules
 
 RULES = WriteRules(unique=(("email",),))
 
@@ -24,7 +25,7 @@ def main(kafka: str, topic: str, port: int, breakage: str) -> None:
 
 def _break(what: str) -> None:
     """Take one of the parts away on which the guarantees stand; ``slow`` only has the store read late."""
-    from compactory.mastered import fenced_producer, idempotency, writer
+    from compactory_mastered import fenced_producer, idempotency, writer
 
     if what == "fence":
         import itertools

@@ -11,8 +11,8 @@ from http.client import HTTPConnection
 from typing import Any
 
 from compactory import GlobalStore
-from compactory_api.listen import Listen
-from compactory_api.protocol.access import Access
+from compactory_api.http.access import Access
+from compactory_api.http.listen import Listen
 from compactory_api.server import Server
 from tests.store.topics import eventually
 

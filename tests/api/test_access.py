@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from compactory import ConfigError
-from compactory_api.protocol.access import Access, Client, Scope, Tokens, is_loopback
-from compactory_api.protocol.http_errors import Misdirected, Unauthorized
+from compactory_api.http.access import Access, Client, Scope, Tokens, is_loopback
+from compactory_api.http.errors import Misdirected, Unauthorized
 from tests.api.serving import Serving
 from tests.store.topics import Topics
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compactory import Directory
-from compactory_api.protocol.access import Access, Tokens
+from compactory_api.http.access import Access, Tokens
 from tests.api.serving import Answer, Serving
 from tests.store.topics import Topics
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from compactory import Directory, Topic, testing
-from compactory.entries import change_log
-from compactory_api import limits
-from compactory_api.protocol.access import Access, Tokens
+from compactory.watch import change_log
+from compactory_api.http import limits
+from compactory_api.http.access import Access, Tokens
 from compactory_api.routes import changes as route
 from tests.api.serving import Serving
 from tests.store.topics import eventually

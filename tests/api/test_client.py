@@ -1,4 +1,4 @@
-"""compactory.client and the commands on it, against a running server."""
+"""compactory_client and the commands on it, against a running server."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from compactory import (
     Directory,
     EntryMissing,
     Index,
-    Operation,
     PreconditionFailed,
     UnknownDirectory,
     Unreachable,
     WaitTimeout,
     WriteFailed,
     WriteRefused,
-    WriteRules,
 )
-from compactory.client import AsyncClient, Client, Entries, Written
-from compactory_api.protocol.access import Access, Scope
+from compactory_api.http.access import Access, Scope
+from compactory_client import AsyncClient, Client, Entries, Written
+from compactory_mastered import Operation, WriteRules
 from tests.api.serving import Serving
 from tests.cli.conftest import NOBODY_HOME, Shell
 from tests.store.topics import Topics

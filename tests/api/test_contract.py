@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from compactory import Directory, Index, WriteRules
-from compactory_api.protocol.access import Access, Tokens
+from compactory import Directory, Index
+from compactory_api.http.access import Access, Tokens
+from compactory_mastered import WriteRules
 from tests.api.serving import Serving
 from tests.store.topics import Topics
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from compactory import Directory, Index, RocksDB
-from compactory.lookup.digest import Digester, range_of, record_digest
-from compactory_api.protocol.access import Access, Tokens
+from compactory.read.digest import Digester, range_of, record_digest
+from compactory_api.http.access import Access, Tokens
 from compactory_api.routes import digests
 from tests.api.serving import Serving
 from tests.store.topics import Topics, eventually, send

@@ -13,7 +13,7 @@ import pytest
 from fastapi.responses import StreamingResponse
 
 from compactory import Directory, Entry, Index
-from compactory.entries.secondary_index import Secondary
+from compactory.table.secondary_index import Secondary
 from compactory_api.app import _CutOff
 from compactory_api.routes import entries, listing
 from tests.api.serving import Serving, ask_raw

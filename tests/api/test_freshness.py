@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from compactory_api.protocol.freshness import DEFAULT_WAIT, LONGEST_WAIT, wait_of
+from compactory_api.http.freshness import DEFAULT_WAIT, LONGEST_WAIT, wait_of
 from tests.api.serving import Serving
 from tests.store.topics import Topics, eventually
 

@@ -11,9 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from compactory_api import limits
-from compactory_api.listen import Listen
-from compactory_api.listener import Listener
+from compactory_api.http import limits
+from compactory_api.http.listen import Listen
+from compactory_api.ops.listener import Listener
 from tests.api.serving import Serving, ask
 from tests.store.topics import Topics, eventually
 

@@ -14,9 +14,9 @@ import pytest
 
 from compactory import ConfigError
 from compactory.worker import Metric
-from compactory_api.listen import Listen
-from compactory_api.listener import Listener
-from compactory_api.protocol.access import Tokens
+from compactory_api.http.access import Tokens
+from compactory_api.http.listen import Listen
+from compactory_api.ops.listener import Listener
 from tests.api.serving import ask, ask_raw
 from tests.api.test_operations import samples
 from tests.cli.conftest import Article, Shell

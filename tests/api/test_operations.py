@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compactory import ConfigError, Directory, GlobalStore, Index, StartTimeout
 from compactory.worker import Metric
 from compactory_api.app import create_app
-from compactory_api.protocol.problem import PROBLEMS, kind_of, problem
+from compactory_api.http.problem import PROBLEMS, kind_of, problem
 from tests.api.serving import Serving
 from tests.store.topics import Topics, eventually
 
@@ -219,7 +219,7 @@ def test_every_problem_is_told_apart_and_nothing_unexpected_leaks() -> None:
 
 @pytest.mark.parametrize("wrong", ["nope", "also nope"])
 def test_a_store_that_can_not_start_ends_the_server_with_its_error(kafka: str, wrong: str) -> None:
-    from compactory_api.protocol.access import Access
+    from compactory_api.http.access import Access
 
     serving = Serving(GlobalStore(kafka, [wrong.replace(" ", "-")]), Access())
     eventually(lambda: serving.ended)

@@ -11,9 +11,9 @@ import pytest
 
 from compactory.errors import OrderRefused
 from compactory.worker import Order, Verb
-from compactory_api.listen import Listen
-from compactory_api.listener import Listener
-from compactory_api.protocol.access import Tokens
+from compactory_api.http.access import Tokens
+from compactory_api.http.listen import Listen
+from compactory_api.ops.listener import Listener
 from tests.api.serving import Answer, ask, ask_raw
 from tests.api.test_listener import LOCAL, Fake
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from compactory_api.listen import Listen
-from compactory_api.listener import Listener
+from compactory_api.http.listen import Listen
+from compactory_api.ops.listener import Listener
 from tests.api.serving import ask
 from tests.store.topics import eventually
 
@@ -29,9 +29,9 @@ ENTRY = "/v1/directories/d/entries/a"
 PROGRAM = f"""
 import resource
 from compactory import testing
-from compactory_api import limits
-from compactory_api.listen import Listen
-from compactory_api.protocol.access import Access, Tokens
+from compactory_api.http import limits
+from compactory_api.http.listen import Listen
+from compactory_api.http.access import Access, Tokens
 from compactory_api.server import Server
 
 resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))  # a test that fails must not take the machine's memory

@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 
 from compactory import ConfigError
-from compactory_api.listen import Listen
+from compactory_api.http.listen import Listen
 from tests.api.serving import ask
 from tests.cli.conftest import NOBODY_HOME, Shell
 from tests.store.topics import Topics, eventually

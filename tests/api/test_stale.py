@@ -7,8 +7,8 @@ from collections.abc import Callable
 import orjson
 
 from compactory import Directory, StaleData, StoreState
-from compactory_api.protocol.document import Status
-from compactory_api.protocol.problem import problem
+from compactory_api.http.document import Status
+from compactory_api.http.problem import problem
 from tests.api.serving import Serving
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.topics import Topics, eventually, send

@@ -13,8 +13,8 @@ import pytest
 
 from compactory import Directory, testing
 from compactory.errors import WaitTimeout
-from compactory_api import limits
-from compactory_api.protocol.access import Access
+from compactory_api.http import limits
+from compactory_api.http.access import Access
 from tests.api.serving import Serving
 from tests.store.topics import eventually
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from compactory_api.protocol.http_errors import BadRequest
-from compactory_api.protocol.write_request import line_operation, value_of
+from compactory_api.http.errors import BadRequest
+from compactory_api.mastered.write_request import line_operation, value_of
 
 
 @pytest.mark.parametrize(

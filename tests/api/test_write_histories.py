@@ -23,9 +23,9 @@ import pytest
 from compactory_cli.stack.port import free_port
 from tests.api.linearizability import Event, linearizable
 from tests.api.serving import Answer, ask
+from tests.mastered.conftest import placed_log_of
 from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.kafka_cluster import KafkaCluster
-from tests.store.mastered.conftest import placed_log_of
 from tests.store.topics import Topics, eventually
 
 KEYS = ("t1", "t2", "t3")

@@ -17,11 +17,12 @@ from urllib.parse import quote
 
 import pytest
 
-from compactory import ConfigError, Directory, Index, MasteredWriter, Operation, Unreachable, WriteRules
-from compactory.mastered.writer import start_writers
-from compactory_api.protocol.access import Access, Client, Scope, Tokens
-from compactory_api.routes.forwarding import Forwarding, OwnerUnreached
-from compactory_api.routes.turn import Result
+from compactory import ConfigError, Directory, Index, Unreachable
+from compactory_api.http.access import Access, Client, Scope, Tokens
+from compactory_api.mastered.forwarding import Forwarding, OwnerUnreached
+from compactory_api.mastered.turn import Result
+from compactory_mastered import MasteredWriter, Operation, WriteRules
+from compactory_mastered.writer import start_writers
 from tests.api.serving import Answer, Serving, ask_raw
 from tests.store.topics import Topics, eventually
 
@@ -256,7 +257,7 @@ def test_a_server_serves_lookups_and_tries_again_where_its_writers_do_not_start(
             raise Unreachable("Kafka", "it is away")
         start_writers(writers)
 
-    monkeypatch.setattr("compactory_api.routes.writes.start_writers", start)
+    monkeypatch.setattr("compactory_api.mastered.writes.start_writers", start)
     serving = serve(tenants, access=LOCAL)
     assert tries == [1, 1]
     assert write(serving, "PUT", "t1", {"email": "a@x"}).status == 201

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compactory import ConfigError, Directory, Index, Memory, RocksDB
-from compactory_api.protocol.access import Scope
+from compactory_api.http.access import Scope
 from compactory_cli.context.configuration import Configuration, load
 from compactory_cli.context.environment import read_environment
 from compactory_cli.context.flags import Flags, LogFormat, LogLevel

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compactory import Directory, GlobalStore, StoreState
-from compactory_api.protocol.access import Access, Tokens
+from compactory_api.http.access import Access, Tokens
 from tests.api.serving import Serving
 from tests.cli.conftest import Shell
 from tests.store.topics import Topics, eventually

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from compactory.ingest.loading import Loading
+from compactory.loading import Loading
 from compactory_cli.views import loading_bars, spark_progress
 from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
 from compactory_cli.views.spark_progress import StageBars

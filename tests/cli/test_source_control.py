@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from compactory.worker import Order, Verb
-from compactory_api.listen import Listen
-from compactory_api.listener import Listener
-from compactory_api.protocol.access import Tokens
+from compactory_api.http.access import Tokens
+from compactory_api.http.listen import Listen
+from compactory_api.ops.listener import Listener
 from compactory_connectors import database
 from compactory_connectors.source.control.removal import HeldRemoval
 from compactory_connectors.source.control.status import SourceState, StatusBoard

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compactory import testing
-from compactory_api.protocol.access import Access
+from compactory_api.http.access import Access
 from tests.api.serving import Serving
 from tests.cli.conftest import Shell
 from tests.store.topics import Topics, eventually

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from compactory.client import Client
 from compactory_cli.stack.port import free_port
+from compactory_client import Client
 from tests.processes.harness import committed
 from tests.store.topics import eventually
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compactory import ConfigError, Directory, WriteRules
-from compactory.client import AsyncClient, Client, Outcome
-from compactory_api.protocol.access import Access, Scope
+from compactory import ConfigError, Directory
+from compactory_api.http.access import Access, Scope
+from compactory_client import AsyncClient, Client, Outcome
 from compactory_connectors.processes import ProcessRunner
+from compactory_mastered import WriteRules
 from tests.api.conftest import serve  # noqa: F401 (a fixture)
 from tests.api.serving import Serving
 from tests.processes.harness import registration

@@ -33,15 +33,12 @@ from compactory import (
     Directory,
     DirectoryWriter,
     GlobalStore,
-    MasteredWriter,
     StoreState,
     Unreachable,
     WriteFailed,
-    WriteRules,
 )
 from compactory.ingest import topic_config
 from compactory.kafka.client import Kafka
-from compactory.mastered.writer import start_writers
 from compactory.records import Partition
 from compactory_connectors.consumer.group import Group
 from compactory_connectors.database import install
@@ -54,6 +51,8 @@ from compactory_connectors.source.offset_editing.offset_edit import signed
 from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
 from compactory_connectors.source.run.source import Source
 from compactory_connectors.topics.topic_reader import read
+from compactory_mastered import MasteredWriter, WriteRules
+from compactory_mastered.writer import start_writers
 from tests.conftest import needs_apache_kafka
 from tests.sink.harness import COUNTERS, count
 from tests.source.conftest import ARTICLE, article_environment

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
-from compactory.token import Cursor
+from compactory.watch.cursor import Cursor
 from compactory_connectors.spark import register
 from compactory_connectors.spark.datasource.columns import checked_fields
 from compactory_connectors.spark.datasource.options import ReadOptions

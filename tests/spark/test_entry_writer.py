@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from compactory import Directory, EntryMissing, Index, WriteRules
-from compactory.client import Client, Entries
-from compactory_api.protocol.access import Access, Scope, Tokens
+from compactory import Directory, EntryMissing, Index
+from compactory_api.http.access import Access, Scope, Tokens
+from compactory_client import Client, Entries
 from compactory_connectors.spark import register
+from compactory_mastered import WriteRules
 from tests.api.conftest import serve, topics  # noqa: F401 (fixtures)
 from tests.api.serving import Serving
 from tests.store.topics import Topics

@@ -18,7 +18,7 @@ import pytest
 from compactory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory.read.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory_connectors.spark.export.folder import ExportFolder
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.export.manifest import MANIFEST, Counts, Manifest, read_manifest

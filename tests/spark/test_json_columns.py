@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.errors import ConfigError
-from compactory.lookup.digest import DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory.read.digest import DirectoryDigest, RangeDigest, range_of, record_digest
 from compactory_connectors.spark.digests import digest_of, sums_of
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
 from compactory_connectors.spark.export.rows import Tally

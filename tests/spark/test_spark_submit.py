@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from compactory import GlobalStore
-from compactory_api.protocol.access import Access
+from compactory_api.http.access import Access
 from compactory_connectors.spark.jars import find_jars
 from tests.api.serving import Serving
 from tests.source.conftest import ARTICLE, Bench, article_environment

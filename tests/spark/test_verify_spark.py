@@ -14,8 +14,8 @@ import pytest
 
 from compactory import Directory, GlobalStore, Index
 from compactory.kafka.client import Kafka
-from compactory.lookup.digest import RANGES, DirectoryDigest, RangeDigest
-from compactory_api.protocol.access import Access, Tokens
+from compactory.read.digest import RANGES, DirectoryDigest, RangeDigest
+from compactory_api.http.access import Access, Tokens
 from compactory_cli.context.remote import Server
 from compactory_connectors.source.reconcile.checker import Finding
 from compactory_connectors.spark.export.job import ExportOptions, export

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from compactory import Directory, GlobalStore
-from compactory_api.protocol.access import Access
+from compactory_api.http.access import Access
 from compactory_cli.context.remote import Server
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.verification.export_side import compare_export

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from compactory import Directory, View
-from compactory.entries.batch import Run
-from compactory.entries.table import Table
 from compactory.errors import NotReady
-from compactory.lookup.served import Served
+from compactory.read.served import Served
 from compactory.records import Partition
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.memory_backend import Memory
+from compactory.table.batch import Run
+from compactory.table.table import Table
 
 
 class Log:

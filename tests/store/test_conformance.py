@@ -31,8 +31,8 @@ from compactory import (
     testing,
 )
 from compactory.storage.memory_backend import Memory
-from tests.store.entries.test_history import SHAPES, compare, random_value
 from tests.store.model import Model, Row
+from tests.store.table.test_history import SHAPES, compare, random_value
 from tests.store.topics import Topics
 
 

@@ -80,4 +80,4 @@ def test_three_modules_import_the_client() -> None:
 
     folder = Path(compactory.__file__).parent
     importing = {path for path in folder.rglob("*.py") if "confluent_kafka" in path.read_text(encoding="utf-8")}
-    assert importing == {folder / "kafka" / name for name in ("admin.py", "client.py", "kafka_errors.py")}
+    assert importing == {folder / "kafka" / name for name in ("admin.py", "client.py", "errors.py")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compactory import ConfigError
-from compactory.server_url import ServerUrl
+from compactory_client.server_url import ServerUrl
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from compactory import Directory, GlobalStore, Index, RocksDB, StartTimeout, StoreState
-from compactory.entries.unusable import absent_fields, why_unusable
 from compactory.store_worker import StoreWorker
+from compactory.table.unusable import absent_fields, why_unusable
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.tables import Log
 from tests.store.topics import Topics, eventually

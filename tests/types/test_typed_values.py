@@ -17,7 +17,7 @@ import pydantic
 import pytest
 
 from compactory import Cursor, Directory, Entry, Token, UnknownDirectory, View, WriteRefused, testing
-from compactory.client import AsyncClient, Client, Stored
+from compactory_client import AsyncClient, Client, Stored
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from compactory.errors import NotReady, WaitTimeout
 from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
-from ..protocol.access import GRANT, Scope
-from ..protocol.body import read_body
-from ..protocol.document import Dealt, Errors, RecordPlaces
-from ..protocol.http_errors import BadRequest, Forbidden
-from ..protocol.openapi import problems, reference_to
-from ..protocol.threads import ThreadGroup
+from ..http.access import GRANT, Scope
+from ..http.body import read_body
+from ..http.document import Dealt, Errors, RecordPlaces
+from ..http.errors import BadRequest, Forbidden
+from ..http.openapi import problems, reference_to
+from ..http.threads import ThreadGroup
 
 __all__ = ["error_routes"]
 

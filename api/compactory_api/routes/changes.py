@@ -18,20 +18,20 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
-from compactory.entries.change import Change
 from compactory.errors import CompactoryError, NotReady, WaitTimeout
-from compactory.lookup.view import View
-from compactory.lookup.watch import Watch
+from compactory.read.view import View
 from compactory.store import GlobalStore
-from compactory.token import Cursor
+from compactory.watch.change import Change
+from compactory.watch.cursor import Cursor
+from compactory.watch.watch import Watch
 
-from .. import limits
-from ..protocol.document import DirectoryChange
-from ..protocol.http_errors import BadRequest, Stopping, TooManyConnections
-from ..protocol.openapi import problems, reference_to
-from ..protocol.problem import problem
-from ..protocol.threads import ThreadGroup
-from ..protocol.values import embedder
+from ..http import limits
+from ..http.document import DirectoryChange
+from ..http.errors import BadRequest, Stopping, TooManyConnections
+from ..http.openapi import problems, reference_to
+from ..http.problem import problem
+from ..http.threads import ThreadGroup
+from ..http.values import embedder
 
 __all__ = ["ChangeStreams", "change_routes"]
 

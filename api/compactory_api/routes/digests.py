@@ -1,4 +1,4 @@
-"""Routes to digests of a directory's entries, for comparisons with its topic: see `compactory.lookup`.
+"""Routes to digests of a directory's entries, for comparisons with its topic: see `compactory.read`.
 
 Work is done in threads, in slices with pauses between them that are as long, so that lookups go on beside it.
 """
@@ -20,14 +20,14 @@ from starlette.types import Receive, Scope, Send
 
 from compactory.directory import Directory
 from compactory.errors import NotReady, WaitTimeout
-from compactory.lookup.digest import RANGES, VERSION, DirectoryDigest, RangeDigest, range_of
-from compactory.lookup.snapshot import DirectorySnapshot, SnapshotRecord
+from compactory.read.digest import RANGES, VERSION, DirectoryDigest, RangeDigest, range_of
+from compactory.read.snapshot import DirectorySnapshot, SnapshotRecord
 from compactory.store import GlobalStore
 
-from ..protocol.document import Digest
-from ..protocol.http_errors import BadRequest
-from ..protocol.openapi import problems
-from ..protocol.values import shower, text_or_base64
+from ..http.document import Digest
+from ..http.errors import BadRequest
+from ..http.openapi import problems
+from ..http.values import shower, text_or_base64
 
 __all__ = ["digest_routes"]
 

@@ -8,18 +8,17 @@ import orjson
 from fastapi import APIRouter, Query, Request, Response
 
 from compactory.errors import BadRecord
-from compactory.lookup.view import View
+from compactory.read.view import View
 from compactory.records import Entry
 from compactory.store import GlobalStore
 
-from ..protocol.body import read_body
-from ..protocol.document import BatchAnswer, BatchQuestion, ListedEntries
-from ..protocol.freshness import Freshness, tokens_of, wait_of
-from ..protocol.http_errors import BadRequest, TooLarge
-from ..protocol.openapi import FRESHNESS_HEADERS, problems, reference_to
-from ..protocol.threads import ThreadGroup
-from ..protocol.values import embedder
-from ..protocol.write_request import check_media
+from ..http.body import check_media, read_body
+from ..http.document import BatchAnswer, BatchQuestion, ListedEntries
+from ..http.errors import BadRequest, TooLarge
+from ..http.freshness import Freshness, tokens_of, wait_of
+from ..http.openapi import FRESHNESS_HEADERS, problems, reference_to
+from ..http.threads import ThreadGroup
+from ..http.values import embedder
 from . import listing
 
 __all__ = ["MOST_KEYS", "MOST_VALUE_BYTES", "entry_routes"]

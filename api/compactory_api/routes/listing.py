@@ -19,10 +19,10 @@ from typing import Any
 import orjson
 
 from compactory.errors import BadRecord
-from compactory.lookup.view import View
+from compactory.read.view import View
 from compactory.records import Entry
 
-from ..protocol.http_errors import BadRequest, Forbidden
+from ..http.errors import BadRequest, Forbidden
 
 __all__ = ["DEFAULT_LIMIT", "MOST_BYTES", "MOST_ENTRIES", "Page", "Query", "page"]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from compactory.directory import Directory
 from compactory.errors import BadRecord, UnknownDirectory
-from compactory.lookup.view import View
+from compactory.read.view import View
 from compactory.store import GlobalStore
 
-from ..protocol.conditional import is_unchanged
-from ..protocol.freshness import Freshness, max_age_of, tokens_of, wait_of
-from ..protocol.http_errors import NoEntry
-from ..protocol.path import DIRECTORIES, decode_segment
-from ..protocol.values import content_type, shower
+from ..http.conditional import is_unchanged
+from ..http.errors import NoEntry
+from ..http.freshness import Freshness, max_age_of, tokens_of, wait_of
+from ..http.path import DIRECTORIES, decode_segment
+from ..http.values import content_type, shower
 
 __all__ = ["Answer", "Lookup", "Lookups"]
 

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Request, Response
 
 from compactory.store_worker import StoreWorker
 
-from ..protocol.document import Directories, Readiness, Status
-from ..protocol.openapi import OPEN, problems
-from ..protocol.threads import ThreadGroup
-from .health import Health
-from .metrics import Exposition
+from ..http.document import Directories, Readiness, Status
+from ..http.openapi import OPEN, problems
+from ..http.threads import ThreadGroup
+from ..ops.health import Health
+from ..ops.metrics import Exposition
 
 __all__ = ["operation_routes"]
 

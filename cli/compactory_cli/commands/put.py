@@ -13,7 +13,7 @@ from ..context.session import begin, refuse
 from ..views.terminal import answer, output, print_json
 
 if TYPE_CHECKING:
-    from compactory.client import Entries
+    from compactory_client import Entries
 
 __all__ = ["delete", "put"]
 
@@ -73,7 +73,7 @@ def _document(text: str) -> dict[str, Any]:
 
 @contextmanager
 def _entries(flags: Flags, directory: str) -> Iterator[Entries[dict[str, Any]]]:
-    from compactory.client import Client
+    from compactory_client import Client
 
     configuration = begin(flags)
     if configuration.url is None:

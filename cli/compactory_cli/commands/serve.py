@@ -52,7 +52,7 @@ def serve(
     COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
     """
     configuration = begin(flags, LogLevel.INFO)
-    from compactory.mastered.fitness import rule_problems
+    from compactory_mastered.fitness import rule_problems
 
     problems = Problems()
     directories = problems.of(partial(_directories, configuration, names or ()))
@@ -61,8 +61,8 @@ def serve(
     backend = problems.of(configuration.backend)
     if start_stale and backend is None:
         problems.add(["--start-stale needs a folder: write path and backend into [store] of compactory.toml"])
-    from compactory_api.listen import Listen
-    from compactory_api.protocol.access import Access
+    from compactory_api.http.access import Access
+    from compactory_api.http.listen import Listen
 
     place = problems.of(partial(Listen.parse, listen or configuration.listen))
     host = place.host if place is not None else "localhost"

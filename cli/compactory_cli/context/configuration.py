@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory.kafka.kafka_errors import property_problems
+from compactory.kafka.errors import property_problems
 from compactory.nearest import nearest
-from compactory.server_url import ServerUrl
 from compactory.storage.backend import Backend
-from compactory_api.listen import Listen, parse_proxies
-from compactory_api.protocol.access import Tokens
+from compactory_api.http.access import Tokens
+from compactory_api.http.listen import Listen, parse_proxies
+from compactory_client.server_url import ServerUrl
 
 from .environment import Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel

@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.nearest import nearest_or_all
 from compactory.records import Entry
-from compactory.server_url import ServerUrl
 from compactory.token import Token
+from compactory_client.server_url import ServerUrl
 
 from .failure import StepFailed
 

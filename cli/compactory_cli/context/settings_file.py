@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
-from compactory.ingest.options import MissingTopic, UnusableDirectory
 from compactory.kafka.properties import flatten
-from compactory.mastered.fitness import rule_problems
 from compactory.nearest import nearest_or_all
-from compactory.write_rules import WriteRules
+from compactory.options import MissingTopic, UnusableDirectory
+from compactory_mastered.fitness import rule_problems
+from compactory_mastered.rules import WriteRules
 
 if TYPE_CHECKING:
-    from compactory_api.protocol.access import Client
+    from compactory_api.http.access import Client
     from compactory_connectors.outbox.rules import TopicRules
 
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
@@ -176,7 +176,7 @@ class _Reader:
         return properties
 
     def _clients(self, section: Mapping[str, Any], directories: Mapping[str, Any]) -> Iterator[Client]:
-        from compactory_api.protocol.access import Client, Scope
+        from compactory_api.http.access import Client, Scope
 
         for name, place, written in self._sections("http.clients", section):
             values = self._checked(place, written, _CLIENT)

@@ -42,14 +42,14 @@ class Part(Protocol[T_co]):
 
 def health_on(configuration: Configuration, listen: str | None) -> Health:
     """Show workers at ``--listen``, else at COMPACTORY_LISTEN, else nowhere. Raises ConfigError for no HOST:PORT."""
-    from compactory_api.listen import Listen
+    from compactory_api.http.listen import Listen
 
     if (address := listen or configuration.worker_listen) is None:
         return lambda _workers: nullcontext()
     place = Listen.parse(address)
 
     def show(workers: Sequence[Worker]) -> AbstractContextManager[object]:
-        from compactory_api.listener import Listener
+        from compactory_api.ops.listener import Listener
 
         return Listener(place, workers, configuration.tokens)
 

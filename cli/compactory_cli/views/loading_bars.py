@@ -13,7 +13,7 @@ from .terminal import errors, number
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from compactory.ingest.loading import Loading
+    from compactory.loading import Loading
     from compactory_connectors.source.control.status import SourceStatus
 
 __all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads", "told"]

@@ -146,7 +146,7 @@ def _is_json(value: bytes) -> bool:
 
 
 def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
-    from compactory.lookup.digest import VERSION
+    from compactory.read.digest import VERSION
     from compactory_connectors.source.reconcile.checker import Finding
 
     document: dict[str, Any] = {

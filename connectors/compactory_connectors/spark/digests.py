@@ -1,4 +1,4 @@
-"""Digests of records by key range, a batch at a time: `compactory.lookup.digest` in numpy, for tasks. Pure."""
+"""Digests of records by key range, a batch at a time: `compactory.read.digest` in numpy, for tasks. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from compactory.lookup.digest import RANGES, DirectoryDigest, RangeDigest
+from compactory.read.digest import RANGES, DirectoryDigest, RangeDigest
 
 __all__ = ["Sums", "digest_of", "no_sums", "sums_of"]
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka, hand_over
-from compactory.kafka.kafka_errors import code_of
+from compactory.kafka.errors import code_of
 from compactory.kafka.transactional_producer import TransactionalProducer
 from compactory_connectors.topics.producer_record import Copy, Headers, ProducerRecord
 

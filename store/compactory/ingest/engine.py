@@ -10,26 +10,26 @@ from typing import Any
 
 from compactory.clock import clock
 from compactory.directory import Directory
-from compactory.entries.table import Table
-from compactory.entries.unusable import why_unusable
 from compactory.errors import CompactoryError, NotReady, StartTimeout
 from compactory.ingest.blocked_start import explained
 from compactory.ingest.discovery import Discovery
-from compactory.ingest.loading import Loading
 from compactory.ingest.memory_guard import MemoryGuard
-from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
-from compactory.lookup.served import Served
-from compactory.lookup.snapshot import DirectorySnapshot
-from compactory.lookup.store_snapshot import StoreSnapshot, frozen_view
-from compactory.lookup.view import View
+from compactory.loading import Loading
+from compactory.options import Options
+from compactory.read.served import Served
+from compactory.read.snapshot import DirectorySnapshot
+from compactory.read.store_snapshot import StoreSnapshot, frozen_view
+from compactory.read.view import View
 from compactory.records import QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend, Cut
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.saving import stored
+from compactory.table.table import Table
+from compactory.table.unusable import why_unusable
 
 __all__ = ["Engine"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from compactory.errors import ConfigError
-from compactory.ingest.loading import Loading
+from compactory.loading import Loading
 
 __all__ = ["MemoryGuard", "limit_of_container"]
 

@@ -16,8 +16,8 @@ from typing import Any
 from compactory.callbacks import Contained
 from compactory.clock import clock
 from compactory.errors import CompactoryError, NotReady, StoreClosed, StoreFailed
-from compactory.ingest.loading import Loading, blocking, lacking, measure, patience, too_late
 from compactory.ingest.topic_progress import Mark, Phase, TopicProgress
+from compactory.loading import Loading, blocking, lacking, measure, patience, too_late
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
 

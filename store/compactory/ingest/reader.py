@@ -13,21 +13,21 @@ from typing import Any, TypeVar
 
 from compactory.clock import boot, clock
 from compactory.directory import Directory
-from compactory.entries.batch import Run, split
-from compactory.entries.unusable import absent_fields, why_unusable
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError
 from compactory.ingest.commands import Commands
 from compactory.ingest.discovery import Discovery
 from compactory.ingest.gc_tuning import give_back
-from compactory.ingest.options import Options
 from compactory.ingest.progress import Progress
 from compactory.ingest.topic_progress import Phase
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
+from compactory.options import Options
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.stoppable_thread import StoppableThread
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
+from compactory.table.batch import Run, split
+from compactory.table.unusable import absent_fields, why_unusable
 from compactory.tracing import passed
 
 __all__ = ["Reader"]

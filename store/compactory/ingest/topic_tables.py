@@ -10,13 +10,13 @@ from typing import Any
 from compactory.clock import boot, clock
 from compactory.codec.decoding import json_schema
 from compactory.directory import Directory, Index
-from compactory.entries.batch import Run
-from compactory.entries.table import Table
-from compactory.ingest.options import Options
 from compactory.ingest.resumption import dated
+from compactory.options import Options
 from compactory.records import Partition
 from compactory.storage.backend import Cut, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
+from compactory.table.batch import Run
+from compactory.table.table import Table
 
 __all__ = ["TopicTables"]
 

@@ -3,7 +3,7 @@
 """Requests to a cluster through the client's admin side: repeated until a deadline, their errors ours.
 
 One of the modules that import the client, beside `compactory.kafka.client`, which says what is asked, and
-`compactory.kafka.kafka_errors`. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16) against Apache Kafka 4.1.
+`compactory.kafka.errors`. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16) against Apache Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compactory.callbacks import contained_callbacks
 from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
-from compactory.kafka.kafka_errors import (
+from compactory.kafka.errors import (
     ABSENT,
     FORBIDDEN,
     OLD_LEADER,

@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its re-expo
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.admin import Admin
-from compactory.kafka.kafka_errors import (
+from compactory.kafka.errors import (
     FORBIDDEN,
     check,
     code_of,

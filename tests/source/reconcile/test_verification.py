@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory.errors import CompactoryError
-from compactory.lookup.digest import RangeDigest, range_of, record_digest
+from compactory.read.digest import RangeDigest, range_of, record_digest
 from compactory_connectors.database import Adoption, adopt
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.plan.planning import plan_tables

@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from compactory import ConfigError, Directory, Index, testing
-from compactory.ingest.loading import Loading
 from compactory.ingest.memory_guard import MemoryGuard, limit_of_container
+from compactory.loading import Loading
 from compactory.storage.memory_backend import Memory
 from tests.store.tables import Log
 

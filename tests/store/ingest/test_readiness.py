@@ -13,7 +13,7 @@ import pytest
 
 from compactory import Directory, GlobalStore, Partition, RocksDB, StartTimeout, StoreState
 from compactory.ingest import discovery as discovery_module
-from compactory.ingest.loading import Loading
+from compactory.loading import Loading
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from tests.store.topics import Topics, eventually, send

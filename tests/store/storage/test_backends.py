@@ -15,8 +15,8 @@ from compactory import Directory, Index, RocksDB
 from compactory.codec.packed_record import pack, partition_base
 from compactory.storage.backend import Backend, DirectoryStorage, TopicStorage
 from compactory.storage.memory_backend import Memory
-from tests.store.entries.test_history import SHAPES, compare, random_value
 from tests.store.model import Model, Row
+from tests.store.table.test_history import SHAPES, compare, random_value
 from tests.store.tables import Log, read_to
 
 

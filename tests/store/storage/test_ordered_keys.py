@@ -12,7 +12,7 @@ import pytest
 
 from compactory import Directory, Index
 from compactory.errors import NotReady
-from compactory.lookup.served import Served
+from compactory.read.served import Served
 from compactory.storage.frozen import WrittenDict
 from compactory.storage.memory_directory import MemoryDirectoryStorage, MemoryPostings
 from compactory.storage.ordered_keys import Ordered

@@ -19,13 +19,13 @@ from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.ordered import key_space
-from compactory.storage.ordered.contents import FORMAT
-from compactory.storage.ordered.folder import TopicFolder
-from compactory.storage.ordered.key_space import Seen
-from compactory.storage.ordered.keys import MAX_PARTS, after, term_of, term_prefix
-from compactory.storage.ordered.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb import key_space
+from compactory.storage.rocksdb.contents import FORMAT
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, failure_of
+from compactory.storage.rocksdb.folder import TopicFolder
+from compactory.storage.rocksdb.key_space import Seen
+from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
+from compactory.storage.rocksdb.topic_storage import OrderedTopicStorage
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to

@@ -20,12 +20,12 @@ import orjson
 import pytest
 
 from compactory import Directory, Index, RocksDB
-from compactory.entries.batch import Run
-from compactory.entries.table import Table
 from compactory.records import Partition
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.memory_backend import Memory
 from compactory.storage.memory_directory import MemoryDirectoryStorage
+from compactory.table.batch import Run
+from compactory.table.table import Table
 from tests.store.tables import read_to
 
 SHAPES: dict[str, dict[str, Any]] = {

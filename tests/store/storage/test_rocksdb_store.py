@@ -12,8 +12,8 @@ import pytest
 
 from compactory import Directory, GlobalStore, Index, RocksDB, StoreState
 from compactory.errors import BackendCorrupt, BackendLocked
-from tests.store.entries.test_history import SHAPES, compare, random_value, timestamps
 from tests.store.model import Model, Row
+from tests.store.table.test_history import SHAPES, compare, random_value, timestamps
 from tests.store.topics import Topics, eventually
 
 Opener = Callable[..., GlobalStore]

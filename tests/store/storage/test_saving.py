@@ -20,11 +20,11 @@ from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index
 from compactory.storage import saving
 from compactory.storage.memory_backend import Memory
 from compactory.storage.saved_file import SavedFile, packed, written
-from tests.store.entries.test_history import SHAPES, compare, random_value
 from tests.store.ingest.test_rebuild import values
 from tests.store.model import Model, Row
 from tests.store.storage.test_rocksdb_crash import SHAPES as CRASH_SHAPES
 from tests.store.storage.test_rocksdb_crash import apply, history
+from tests.store.table.test_history import SHAPES, compare, random_value
 from tests.store.tables import Log, read_to
 from tests.store.topics import Topics, eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compactory.kafka.kafka_errors import property_problems
+from compactory.kafka.errors import property_problems
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 
 from ..converters import Converter, read_converter, read_header_converter

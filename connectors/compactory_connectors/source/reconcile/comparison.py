@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Self, TypeVar
 
 from compactory.kafka.client import Kafka, Message
-from compactory.lookup.digest import DirectoryDigest, RangeDigest, record_digest
+from compactory.read.digest import DirectoryDigest, RangeDigest, record_digest
 from compactory_connectors.topics.producer_record import ProducerRecord
 from compactory_connectors.topics.topic_reader import TopicReader
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from compactory.lookup.digest import DirectoryDigest
+from compactory.read.digest import DirectoryDigest
 
 from .checker import Finding
 
@@ -39,7 +39,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digests:
-    """Of what the table should have published, and of what lookups find; see ``compactory.lookup.digest``."""
+    """Of what the table should have published, and of what lookups find; see ``compactory.read.digest``."""
 
     table: DirectoryDigest
     topic: DirectoryDigest

@@ -22,9 +22,9 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from compactory.client import Client, Entries
 from compactory.errors import CompactoryError, ConfigError, EntryMissing, WriteRefused
-from compactory.mastered.operation import Operation
+from compactory_client import Client, Entries
+from compactory_mastered.operation import Operation
 
 from ..typed.typed_rows import ERROR, OPERATION
 from .columns import RECORD

@@ -14,8 +14,8 @@ import orjson
 
 from compactory.directory import Envelope
 from compactory.errors import ConfigError
-from compactory.lookup.digest import VERSION as DIGEST_VERSION
-from compactory.lookup.digest import DirectoryDigest, RangeDigest
+from compactory.read.digest import VERSION as DIGEST_VERSION
+from compactory.read.digest import DirectoryDigest, RangeDigest
 
 from ..html import report_html
 

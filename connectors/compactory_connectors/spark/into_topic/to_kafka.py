@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
-from compactory.writing.destination import Destination
+from compactory.write.destination import Destination
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.publish.topics import ensure
 from compactory_connectors.topics.partitioner import agrees

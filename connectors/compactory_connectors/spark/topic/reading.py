@@ -15,11 +15,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from compactory.entries.batch import Run, split
 from compactory.errors import CompactoryError, Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaException, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
+from compactory.table.batch import Run, split
 
 from ..record_batch import Batches, of_columns
 from .extent import Span

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
-from compactory.lookup.digest import range_of
+from compactory.read.digest import range_of
 from compactory_connectors.source.reconcile.checker import Finding
 from compactory_connectors.source.reconcile.progress import Progress, untold
 

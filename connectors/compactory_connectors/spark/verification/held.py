@@ -14,11 +14,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from compactory.directory import Directory
-from compactory.entries.batch import Run
-from compactory.entries.table import Table
-from compactory.lookup.digest import DirectoryDigest, range_of, record_digest
+from compactory.read.digest import DirectoryDigest, range_of, record_digest
 from compactory.records import Partition
 from compactory.storage.memory_directory import MemoryDirectoryStorage
+from compactory.table.batch import Run
+from compactory.table.table import Table
 
 from ..digests import digest_of, no_sums, sums_of
 from ..record_batch import Batches, in_arrow, of_rows

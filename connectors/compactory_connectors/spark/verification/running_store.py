@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from compactory.directory import Directory, Index
 from compactory.errors import CompactoryError
-from compactory.lookup.digest import VERSION, DirectoryDigest, RangeDigest
+from compactory.read.digest import VERSION, DirectoryDigest, RangeDigest
 
 __all__ = ["RunningStore", "StoreDigest", "StoreRecord", "read_digest", "read_record"]
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from compactory.errors import CompactoryError
-from compactory.lookup.digest import DirectoryDigest, range_of
+from compactory.read.digest import DirectoryDigest, range_of
 from compactory_connectors.source.reconcile.checker import Finding
 from compactory_connectors.source.reconcile.progress import Progress, untold
 

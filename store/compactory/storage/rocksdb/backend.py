@@ -14,10 +14,10 @@ from typing import Any
 from compactory.cleanup import apart, in_forked_children
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
-from compactory.storage.ordered.contents import State
-from compactory.storage.ordered.folder import Lock, TopicFolder, remove
-from compactory.storage.ordered.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
+from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
+from compactory.storage.rocksdb.topic_storage import OrderedTopicStorage
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]

@@ -12,8 +12,8 @@ from typing import Any
 
 from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
-from compactory.storage.ordered.database import PAGE, Database, Snapshot
-from compactory.storage.ordered.folder import disk_failure
+from compactory.storage.rocksdb.folder import disk_failure
+from compactory.storage.rocksdb.ordered_database import PAGE, Database, Snapshot
 from compactory.storage.rocksdb.tuning import Resources, library
 
 __all__ = ["DAMAGED", "RocksDatabase", "Unexplained", "failure_of"]

@@ -1,0 +1,285 @@
+"""A connection of the HTTP API: uvicorn's, with the limits on its client that uvicorn does not have.
+
+uvicorn with httptools takes a head of any size, waits for a request for ever, and parses all requests that a client
+sends without reading the answers. Everything that an ASGI application can see is limited there instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from enum import IntEnum
+from itertools import count
+from math import inf
+from typing import Any
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from . import limits
+from .budget import HeldBytes
+from .errors import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
+from .problem import problem
+
+__all__ = ["Connection"]
+
+_SLICE = 1 << 10  # bytes that are parsed at once: so many requests may wait for one connection
+_CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so that a flood does not sort them each time
+
+
+class _Stage(IntEnum):
+    """The part of a request that the client sends now."""
+
+    IDLE = 0  # nothing, or empty lines
+    HEAD = 1
+    BODY = 2
+
+
+_IDLE, _HEAD, _BODY = _Stage
+
+
+class Connection(HttpToolsProtocol):
+    """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop.
+
+    Requests that come together are parsed a few at a time: the next ones when those before have their answers.
+    """
+
+    _numbers = count()
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.number = next(self._numbers)
+        self._stage = _IDLE
+        self._stage_since: float | None = None  # when `expire` first saw it
+        self._request_bytes = 0
+        self._head_bytes = 0  # since the request, or the last piece of its body: also chunk extensions and trailers
+        self._unparsed = b""  # received behind requests that wait, or behind a body that is not read yet
+        self._refusal: Exception | None = None  # what a callback of the parser raised
+        self._unread_bytes = HeldBytes(self.config.app.budget)  # type: ignore[union-attr]  # when it last read some
+        self._unread_since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for a request. At the limit, close the connections that have been idle longest."""
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self)
+        if len(self.connections) > limits.MOST_CONNECTIONS:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        waiting = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, Connection) and connection is not self and connection.waits_for_client
+        ]
+        for connection in sorted(waiting, key=_seniority)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
+            connection.transport.abort()
+            self.connections.discard(connection)
+        if len(self.connections) > limits.MOST_CONNECTIONS:
+            self._refuse(TooManyConnections("every connection is at work; ask again, or another server"))
+
+    @property
+    def stage_since(self) -> float:
+        """The event loop's time when the request's stage was first noticed; infinite if not yet."""
+        return inf if self._stage_since is None else self._stage_since
+
+    @property
+    def waits_for_client(self) -> bool:
+        """True while the client has to send, False while an answer is due or reading is paused."""
+        cycle: RequestResponseCycle | None = self.cycle
+        answer_is_due = cycle is not None and not cycle.response_complete and self._stage is not _BODY
+        return not (answer_is_due or self.flow.read_paused)
+
+    def expire(self, now: float) -> None:
+        """Close the connection if its client has taken too long. ``now`` is the event loop's time; called often."""
+        if self._unread_bytes.size:
+            self._expire_answer(now)
+        if not self.waits_for_client:
+            return
+        if self._stage_since is None:
+            self._stage_since = now
+        waited = now - self._stage_since
+        if self._stage and waited > limits.REQUEST_SECONDS:
+            self._refuse(TooSlow(f"the request was not complete within {limits.REQUEST_SECONDS:g} s"))
+        elif waited > limits.IDLE_SECONDS:
+            self.transport.close()
+
+    def _expire_answer(self, now: float) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        if unread_bytes < self._unread_bytes.size:
+            self._unread_bytes.set(unread_bytes)
+            self._unread_since = now
+        elif now - self._unread_since > limits.ANSWER_SECONDS:
+            self.transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse the bytes, within the limits."""
+        if len(data) > _SLICE or self._unparsed:
+            self._unparsed += data
+            self.parse_on()
+        else:
+            self._parse(data)
+
+    def parse_on(self) -> None:
+        """Parse what was received, until a request waits for the answer to another one or a body is not read."""
+        data, start = memoryview(self._unparsed), 0
+        while start < len(data) and not (self.flow.read_paused or self.transport.is_closing()):
+            self._parse(data[start : start + _SLICE])
+            start += _SLICE
+        self._unparsed = bytes(data[start:])
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        size = len(data)
+        try:
+            while data:
+                try:
+                    self.parser.feed_data(data)
+                    break
+                except HttpParserUpgrade as offer:  # each round takes a header away, so it ends
+                    data = self._head_without_offer() + data[offer.args[0] :]
+        except HttpParserError:
+            self.send_400_response("the request is not HTTP/1.1")
+        else:
+            if self._stage:  # the request is not complete
+                self._limit(size)
+
+    def _limit(self, size: int) -> None:
+        """Count bytes of a request, with those of others that came in the same slice. Refuse what is too large."""
+        self._request_bytes += size
+        self._head_bytes += size
+        if self._head_bytes > limits.HEAD_BYTES or len(self.headers) > limits.HEADERS:
+            self._refuse(_head_too_large())
+        elif self._request_bytes > limits.REQUEST_BYTES:
+            self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
+
+    def _head_without_offer(self) -> bytes:
+        """Return the head of a request that offers another protocol, without its offer, for a new parser.
+
+        The parser leaves out the body of such a request, and Java's HttpClient offers HTTP/2 with each one.
+        """
+        head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        return b"\r\n".join([*head, b"", b""])
+
+    def _should_upgrade(self) -> bool:
+        """Return True: the base class then ignores a request that offers another protocol, and it is parsed again."""
+        return True
+
+    def on_message_begin(self) -> None:
+        """Begin to wait for the rest of a request."""
+        super().on_message_begin()
+        self._stage, self._stage_since = _HEAD, None
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer, unless the head is too large or asks for a tunnel."""
+        if len(self.headers) > limits.HEADERS:
+            self._refuse_in_parser(_head_too_large())
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse_in_parser(BadRequest("CONNECT asks for a tunnel, and this server is no proxy"))
+        self._stage = _BODY
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the request is complete."""
+        self._stage, self._stage_since = _IDLE, None
+        self._request_bytes = self._head_bytes = 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request, or wait for it: `expire` ends the wait, so the base class's timer is not set."""
+        self.server_state.total_requests += 1
+        if self.pipeline and not self.transport.is_closing():
+            cycle, app = self.pipeline.pop()
+            task = self.loop.create_task(cycle.run_asgi(app))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+        self.flow.resume_reading()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection until a whole request has its answer: a client may end its side and still read.
+
+        A client that is gone looks the same. An answer that has begun may be a stream without end, so it ends.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_started or self._stage is _BODY:
+            return False
+        cycle.keep_alive = False
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop what is left of the connection."""
+        self._unparsed = b""
+        self._unread_bytes.set(0)
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Note that the client reads its answer too slowly."""
+        super().pause_writing()
+        self._unread_bytes.set(self.transport.get_write_buffer_size())
+        self._unread_since = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """Note that the client has read its answer."""
+        super().resume_writing()
+        self._unread_bytes.set(0)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request that the parser or one of its callbacks rejected."""
+        self._refuse(self._refusal or BadRequest(msg))
+
+    def _refuse_in_parser(self, error: Exception) -> None:
+        """Raise the error in a callback of the parser, which gives an error of its own in its place."""
+        self._refusal = error
+        raise error
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer the incoming request and close. If another answer has begun or is due, only close."""
+        if self.transport.is_closing():
+            return
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete:
+            answerable = self._stage is not _BODY
+        else:
+            answerable = self._stage is _BODY and not cycle.response_started and not self.pipeline
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if answerable:
+            self.transport.write(_refusal_bytes(error))
+        self.transport.close()
+
+
+class _Flow(FlowControl):
+    """uvicorn's control of a connection's flow. It reads on once nothing waits and what was received is parsed."""
+
+    def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
+        super().__init__(transport)
+        self._connection = connection
+
+    def resume_reading(self) -> None:
+        if not self.read_paused or self._connection.pipeline or self._transport.is_closing():
+            return
+        self.read_paused = False
+        self._connection.parse_on()
+        if not self.read_paused:
+            self._transport.resume_reading()
+
+
+def _seniority(connection: Connection) -> tuple[float, int]:
+    return connection.stage_since, connection.number
+
+
+def _head_too_large() -> HeadTooLarge:
+    return HeadTooLarge(
+        f"a request's line and headers may have {limits.HEAD_BYTES >> 10} KiB and {limits.HEADERS} lines"
+    )
+
+
+def _refusal_bytes(error: Exception) -> bytes:
+    refusal = problem(error)
+    lines = [b"%b: %b\r\n" % header for header in (*refusal.headers, (b"connection", b"close"))]
+    return b"".join([STATUS_LINE[refusal.status], *lines, b"\r\n", refusal.body])

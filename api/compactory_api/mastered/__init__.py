@@ -1,0 +1,1 @@
+"""Routes that write directories mastered in Kafka, here or at the server that owns the directory."""

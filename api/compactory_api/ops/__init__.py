@@ -1,0 +1,1 @@
+"""For operators: health, metrics, orders, and the listener of workers."""

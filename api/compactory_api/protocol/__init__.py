@@ -1,1 +1,0 @@
-"""Parts that all routes share: problems, authentication, freshness, OpenAPI."""

@@ -1,6 +1,0 @@
-"""A client of Compactory's HTTP API: typed values, own writes are read, errors of the one tree. Needs httpx2."""
-
-from compactory.client.client import AsyncClient, AsyncEntries, Client, Entries
-from compactory.client.exchange import Outcome, Stored, Written
-
-__all__ = ["AsyncClient", "AsyncEntries", "Client", "Entries", "Outcome", "Stored", "Written"]

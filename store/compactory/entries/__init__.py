@@ -1,1 +1,0 @@
-"""A record and the present state become changed entries, indexes and bad records."""

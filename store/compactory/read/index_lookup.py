@@ -1,0 +1,105 @@
+"""Finds entries by indexed fields while the writer goes on: what is filed is checked against what is there.
+
+Functions of one table, for any thread; none takes a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from compactory.codec.decoding import Term
+from compactory.codec.packed_record import newer
+from compactory.errors import DecodeError, UnknownIndex
+from compactory.storage.backend import Reading
+from compactory.table.secondary_index import Secondary
+from compactory.table.table import Table
+
+__all__ = ["Pair", "index_named", "index_over", "matching", "matching_between"]
+
+Pair = tuple[bytes, bytes]
+"""A lookup key and its packed record."""
+
+
+def index_named(table: Table, name: str) -> Secondary:
+    """Return the index of this name. Raises UnknownIndex."""
+    found = table.indexes.get(name)
+    if found is None:
+        raise _unknown(table, repr(name), map(repr, table.indexes))
+    return found
+
+
+def index_over(table: Table, fields: Mapping[str, Any]) -> Secondary:
+    """Return the index over exactly these fields. Raises UnknownIndex."""
+    index = table.directory.index_over(fields)
+    if index is None:
+        known = ("+".join(index.fields) for index in table.directory.indexes)
+        raise _unknown(table, f"over {'+'.join(fields) or 'no field'}", known)
+    return table.indexes[index.name]
+
+
+def _unknown(table: Table, asked: str, known: Iterable[str]) -> UnknownIndex:
+    return UnknownIndex(
+        f"directory {table.directory.name!r} has no index {asked}; it has: {', '.join(known) or 'none'}; declare it in"
+        " the directory's indexes"
+    )
+
+
+def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> list[Pair]:
+    """Return the entries that have these values right now; a unique index gives at most one."""
+    wanted = _term(secondary, fields)
+    if wanted is None:
+        return []
+    found = _having(table, secondary, wanted)
+    if secondary.index.unique and len(found) > 1:
+        return [max(found, key=lambda pair: newer(pair[1]))]
+    return found
+
+
+def matching_between(
+    table: Table, secondary: Secondary, fields: Mapping[str, Any], start: bytes, stop: bytes | None
+) -> Iterator[Pair]:
+    """Yield the entries that have these values, from ``start`` to before ``stop``, in order, each as it is by then."""
+    if secondary.index.unique:
+        found = matching(table, secondary, fields)
+        yield from (pair for pair in found if start <= pair[0] and (stop is None or pair[0] < stop))
+        return
+    wanted = _term(secondary, fields)
+    if wanted is None:
+        return
+    reading = table.directory_storage.reading()
+    names = reading.names_between(secondary.index.name, wanted, start, stop)
+    yield from _still_filed(table, secondary, wanted, reading, names)
+
+
+def _term(secondary: Secondary, fields: Mapping[str, Any]) -> Term | None:
+    """Return the term of looked-up values; None for values that no index ever files."""
+    try:
+        return secondary.term_for(fields)
+    except DecodeError:
+        return None
+
+
+def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
+    """Return all entries that have the term right now."""
+    index = secondary.index.name
+    reading = table.directory_storage.reading()
+    names = reading.names(index, term)
+    while True:
+        found = list(_still_filed(table, secondary, term, reading, names))
+        if found or not names:
+            return found
+        before, names = names, reading.names(index, term)
+        if names == before:
+            return []  # else another entry got the term during this look: it was filed before
+
+
+def _still_filed(
+    table: Table, secondary: Secondary, term: Term, reading: Reading, names: Iterable[bytes]
+) -> Iterator[Pair]:
+    """Yield the entries of these keys that have the term."""
+    entries = reading.entries
+    for name in names:
+        packed = entries.get(name)
+        if packed is not None and secondary.term_of(table.document_of(packed)) == term:
+            yield name, packed

@@ -1,1 +1,0 @@
-"""One ordered sequence of keys holds a topic."""

@@ -1,0 +1,95 @@
+"""The mappings and indexes of a topic storage, and the record in which it describes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from compactory.errors import BackendFailed
+from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.rocksdb.key_space import KeySpace, OrderedPostings, Seen, Source
+from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
+from compactory.storage.rocksdb.ordered_database import Database
+
+__all__ = ["FORMAT", "Contents", "State"]
+
+FORMAT = 2  # of keys and state; another one is read anew
+
+
+class State(msgspec.Struct):
+    """The one record under `STATE`, in which a topic storage describes itself."""
+
+    topic: str
+    parts: dict[str, int] = {}
+    """Directory NUL part → number."""
+    sizes: dict[str, dict[int, int]] = {}
+    checkpoint: Checkpoint | None = None
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, get: Callable[[bytes], bytes | None]) -> State | None:
+        """Read the state of a database; None if it is empty. Raises ValueError for a state of another format."""
+        if (data := get(STATE)) is None:
+            return None
+        try:
+            state = msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"it can't be read: {error}") from error
+        if state.format != FORMAT:
+            raise ValueError(f"format {state.format} is not {FORMAT}")
+        return state
+
+    def data(self) -> bytes:
+        """Return the bytes to store."""
+        return msgspec.json.encode(self)
+
+
+class Contents:
+    """The parts of a topic storage, by directory and name. Belongs to the writing thread."""
+
+    def __init__(self, database: Database, state: State) -> None:
+        self.database = database
+        self.state = state
+        self.source = Source(database, Seen() if database.bulk else None)
+        self._parts: dict[str, KeySpace] = {}
+        self._postings: dict[str, OrderedPostings] = {}
+
+    def part(self, directory: str, name: str) -> KeySpace:
+        """Return a mapping of a directory, the same one each time."""
+        key = f"{directory}\0{name}"
+        if key not in self._parts:
+            prefix = part_prefix(self._number(key))
+            sizes = self.state.sizes.get(key, {})
+            self._parts[key] = KeySpace(self.source, prefix, sizes, by_partition=name == "entries")
+        return self._parts[key]
+
+    def postings(self, directory: str, index: str) -> OrderedPostings:
+        """Return the writing side of an index, the same one each time."""
+        key = f"{directory}\0\0{index}"
+        if key not in self._postings:
+            self._postings[key] = OrderedPostings(part_prefix(self._number(key)))
+        return self._postings[key]
+
+    def stage(self, batch: Any) -> bool:
+        """Put what is fresh into a batch; say whether there was anything."""
+        staged = [part.stage(batch) for part in self._parts.values()]
+        staged += [postings.stage(batch) for postings in self._postings.values()]
+        return any(staged)
+
+    def settle(self) -> None:
+        """Count what the batch changes."""
+        for key, part in self._parts.items():
+            part.settle()
+            self.state.sizes[key] = part.sizes
+
+    def size(self) -> int:
+        """Return how many names all mappings hold, as of the last write."""
+        return sum(sum(sizes.values()) for sizes in list(self.state.sizes.values()))
+
+    def _number(self, key: str) -> int:
+        number = self.state.parts.setdefault(key, len(self.state.parts) + 1)
+        if number > MAX_PARTS:
+            raise BackendFailed(f"{self.database.path}: more than {MAX_PARTS} mappings and indexes in one topic")
+        return number

@@ -1,0 +1,134 @@
+"""One generation of a topic on disk: its parts, how far it was read, written together in one batch per commit."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from msgspec.structs import replace
+
+from compactory.errors import BackendFailed, CompactoryError
+from compactory.storage.backend import TopicStorage
+from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.rocksdb.contents import Contents, State
+from compactory.storage.rocksdb.directory_storage import OrderedDirectoryStorage
+from compactory.storage.rocksdb.folder import remove
+from compactory.storage.rocksdb.keys import STATE
+from compactory.storage.rocksdb.ordered_database import Database
+
+__all__ = ["OrderedTopicStorage"]
+
+D = TypeVar("D", bound=Database)
+log = logging.getLogger("compactory.store")
+
+_GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
+_GATHERED_BYTES = 24 << 20  # or so many bytes
+_LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
+
+
+class OrderedTopicStorage(TopicStorage, Generic[D]):
+    """A topic's generation in one database. Belongs to one writing thread.
+
+    Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
+    some 64,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
+    written by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
+    `close`; after the first nothing more is written.
+    """
+
+    persistent = True
+
+    def __init__(self, database: D, state: State) -> None:
+        self.database = database
+        self.checkpoint = state.checkpoint
+        self._state = state
+        self._contents = Contents(database, state)
+        self._batch = database.batch()
+        self._gathered = False  # the batch or the checkpoint holds what was not written yet
+        self._written = False  # something was written that was not flushed yet
+        self._flushed_at = float("-inf")
+        self._broken: BackendFailed | None = None
+        self._closed = False
+        self.kept = False  # whether the folder stays when this is closed
+
+    def directory_storage(self, directory: str) -> OrderedDirectoryStorage:
+        return OrderedDirectoryStorage(self._contents, directory)
+
+    def commit(self, checkpoint: Checkpoint) -> None:
+        self._check()
+        former, self._state.checkpoint = self._state.checkpoint, checkpoint
+        staged = self._contents.stage(self._batch)
+        self._gathered = True
+        bulk = self.database.bulk
+        if not staged and former is not None and replace(former, caught_up=checkpoint.caught_up) == checkpoint:
+            return  # written with the next change, by a flush after a while, or by close
+        if bulk and not checkpoint.complete:
+            if len(self._batch) < _GATHERED and self._batch.size_in_bytes() < _GATHERED_BYTES:
+                return
+            self._write()
+            self.database.flush(wait=False)  # so that nothing is ever looked up in a bulk database's memory
+            return
+        self._write()
+        if bulk:
+            self._open_for_reading()
+
+    def flush(self) -> None:
+        """Bring to disk what was committed; where that is only that there was nothing new, once a minute."""
+        self._check()
+        if not self._written and not len(self._batch) and time.monotonic() - self._flushed_at < _LATE:
+            return
+        if self._gathered:
+            self._write()
+        if self._written:
+            self._flush()
+
+    def figures(self) -> Mapping[str, float]:
+        """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.
+
+        Empty where the database is closed, or being opened for readers.
+        """
+        try:
+            return self.database.figures() | {"keys": self._contents.size()}
+        except CompactoryError:
+            return {}
+
+    def close(self) -> None:
+        """Bring everything to disk and close. Never raises: what could not be written is in the topic."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._gathered and self._broken is None and self.database.damage is None:
+                self._write()
+            self.database.close()
+        except CompactoryError as error:
+            log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
+        if not self.kept:
+            remove(self.database.path)
+
+    def _check(self) -> None:
+        """Raise what went wrong before, in whichever thread."""
+        failed = self._broken or self.database.damage
+        if failed is not None:
+            raise type(failed)(*failed.args)
+
+    def _write(self) -> None:
+        batch, self._batch = self._batch, self.database.batch()
+        try:
+            self._contents.settle()
+            batch.put(STATE, self._state.data())
+            self.database.write(batch)
+        except BackendFailed as error:
+            self._broken = type(error)(*error.args)  # not the one that is raised: that refers to everything it passed
+            raise
+        self._gathered, self._written = False, True
+
+    def _flush(self) -> None:
+        self.database.flush()
+        self._written, self._flushed_at = False, time.monotonic()
+
+    def _open_for_reading(self) -> None:
+        self._flush()
+        self.database.reopen(bulk=False)
+        self._contents.source.seen = None

@@ -1,0 +1,1 @@
+"""A record and the present state become changed entries, index terms and bad records. Pure."""

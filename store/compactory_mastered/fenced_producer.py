@@ -1,0 +1,116 @@
+"""A producer of which only one works at a time: whoever opens the next one fences it (KIP-98)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from compactory.errors import CompactoryError
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, hand_over
+from compactory.kafka.transactional_producer import TransactionalProducer
+from compactory.write.delivery import Record, Shipment
+
+__all__ = ["FencedProducer", "OutcomeUnknown"]
+
+_DEFAULTS: dict[str, Any] = {
+    "partitioner": "murmur2_random",  # as Java clients, the source and DirectoryWriter: a key stays in its partition
+    "compression.type": "lz4",
+    "linger.ms": 1,  # with 0 the client's thread spins while records wait until their partition is in the transaction
+    # After a commit the broker writes its markers for some milliseconds and refuses the next transaction until then.
+    "retry.backoff.ms": 1,
+    "retry.backoff.max.ms": 100,
+}
+_LOOK = 0.001  # seconds between two looks at whether there are more records
+_SHORT = 2.0  # seconds for an abort: a fence or the time-out of the transaction ends it all the same
+
+
+class OutcomeUnknown(CompactoryError):
+    """The commit was asked for and not answered. ``retryable`` with an Idempotency-Key only."""
+
+
+class FencedProducer(TransactionalProducer):
+    """Writes records in transactions under the transactional id of a directory's topic. Owned by one thread.
+
+    After any error it must be closed: opening the next one ends whatever transaction is still open.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str, timeout: float, largest: int) -> None:
+        self._topic = topic
+        self._timeout = timeout
+        name = f"compactory-writes-{topic}"
+        own = {
+            "transactional.id": name,
+            "transaction.timeout.ms": int(timeout * 1000),
+            "message.timeout.ms": int(timeout * 1000),
+            "message.max.bytes": largest,  # the client never splits a batch, which the topic would refuse whole
+            "enable.idempotence": True,
+            "acks": "all",
+        }
+        super().__init__(kafka, name, _DEFAULTS, own)
+
+    def open(self) -> None:
+        """Fence every earlier producer of this id. On return its open transaction is ended, one way or the other.
+
+        Raises Unreachable, ConfigError, CompactoryError.
+        """
+        self._take_over(self._topic, self._timeout)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Have all that `send` writes within it committed on leaving.
+
+        Raises OutcomeUnknown where Kafka does not answer the commit. After any other error nothing was written:
+        LeaseLost where another producer was opened, Unreachable, CompactoryError.
+        """
+        try:
+            with self._mapped("write in a transaction"):
+                self._producer.begin_transaction()
+                yield
+        except BaseException:
+            self._abort(_SHORT)
+            raise
+        self._commit()
+
+    def send(
+        self, topic: str, records: Sequence[Record], more: Callable[[], Sequence[Record]] = tuple
+    ) -> list[tuple[int, int]]:
+        """Send records; return partition and offset of each once every in-sync replica has it. In a `transaction`.
+
+        The first records of a transaction wait for some milliseconds until Kafka has begun it. Meanwhile ``more`` is
+        asked for further ones, again and again.
+        """
+        deadline = time.monotonic() + self._timeout
+        shipments = list[Shipment]()
+        try:
+            while records:
+                shipment = Shipment(records)
+                shipments.append(shipment)
+                for number, (key, value) in enumerate(records):
+                    on_delivery = partial(shipment.settle, number)
+                    hand_over(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
+                records = ()
+                while not (records or any(each.heard for each in shipments) or time.monotonic() > deadline):
+                    self._producer.poll(_LOOK)
+                    records = more()
+            self._producer.flush(max(0.0, deadline - time.monotonic()))
+        except SystemError as error:  # the client raised a fatal error, and reported it nevertheless (2.16)
+            raise error.__cause__ or error from None
+        errors = [error for shipment in shipments for error in shipment.errors.values()]
+        if errors:
+            raise KafkaException(errors[0])
+        if not all(shipment.complete for shipment in shipments):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged"))  # noqa: SLF001
+        return [place for shipment in shipments for place in shipment.places if place is not None]
+
+    def _commit(self) -> None:
+        try:
+            self._producer.commit_transaction(self._timeout)
+        except KafkaException as error:
+            if error.args[0].txn_requires_abort():
+                self._abort(_SHORT)
+                with self._mapped("commit a transaction"):
+                    raise
+            raise OutcomeUnknown(f"Kafka did not confirm the commit: {error.args[0].str()}") from error
