@@ -9,7 +9,7 @@ with any viewer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -36,6 +36,9 @@ from .http.problem import problem
 from .http.sending import Send, send_whole
 from .http.threads import Threads
 from .http.timing import Timing
+from .mastered.credential import FORWARDED
+from .mastered.credential import Answer as WriteAnswer
+from .mastered.forwarded_writes import ForwardedWrites
 from .mastered.outcomes import outcome_routes
 from .mastered.writes import Writes, write_routes
 from .ops.health import Health
@@ -51,8 +54,9 @@ __all__ = ["Application", "create_app"]
 
 log = logging.getLogger("compactory.api")
 
+_FORWARDED = FORWARDED.encode()
 _HEADERS = frozenset(
-    {b"authorization", b"cache-control", b"compactory-min-offset", b"host", b"if-none-match", b"prefer"}
+    {b"authorization", b"cache-control", b"compactory-min-offset", b"host", b"if-none-match", b"prefer", _FORWARDED}
 )
 _CLOSE = (b"connection", b"close")  # of a server that drains: a client's next request would meet its end
 _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
@@ -84,6 +88,7 @@ class Application:
         self.threads = Threads()
         self.streams = ChangeStreams(self.threads.waits)
         self.writes = Writes(store)
+        self._forwarded_writes = ForwardedWrites(self.writes)
         self.budget = Budget()
         self._access = access
         self._timing = Timing()
@@ -112,12 +117,11 @@ class Application:
         try:
             path = raw_path(scope)
             headers = joined(scope["headers"], _HEADERS)
-            if path not in _OPEN_PATHS:
-                scope[GRANT] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
-            if self.budget.is_full and path not in _ALWAYS_ANSWERED:
-                self.budget.check()
-            target, key = self._entry(scope, path)
-            if target is None:
+            target, key = self._admitted(scope, path, headers)
+            if _FORWARDED in headers:
+                with HeldBytes(self.budget) as scope[HELD_BYTES]:
+                    status, answer, body = await _written(self._forwarded_writes.answer(scope, receive))
+            elif target is None:
                 with HeldBytes(self.budget) as scope[HELD_BYTES]:
                     status, route, answered = await self._route(scope, receive, send)
             elif scope["method"] not in _READING:
@@ -137,6 +141,19 @@ class Application:
                 answer.append(_CLOSE)
             await send_whole(send, status, answer, body)
         self._timing.observe(route, status, (answered or perf_counter()) - began)
+
+    def _admitted(self, scope: Any, path: bytes, headers: Mapping[bytes, bytes]) -> tuple[Lookup | None, bytes]:
+        """Return what `_entry` does for a request that may be made now; a forwarded one is checked with its answer.
+
+        Raises Unauthorized, Forbidden, Misdirected, Overloaded.
+        """
+        if _FORWARDED in headers:
+            return None, b""
+        if path not in _OPEN_PATHS:
+            scope[GRANT] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
+        if self.budget.is_full and path not in _ALWAYS_ANSWERED:
+            self.budget.check()
+        return self._entry(scope, path)
 
     def _entry(self, scope: Any, path: bytes) -> tuple[Lookup | None, bytes]:
         """Return the directory and the key of an entry's path, None for FastAPI's routes. Raises Forbidden."""
@@ -159,14 +176,7 @@ class Application:
         if scope["method"] not in _WRITING:
             raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
         kind = scope["method"].lower()
-        try:
-            status, text_headers, body = await self.writes.single(kind, directory, decode_segment(key), scope, receive)
-        except ClientDisconnect:  # in the middle of its body
-            return 400, None, b""
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in text_headers.items()]
-        if status != 204:
-            headers.append((b"content-length", b"%d" % len(body)))
-        return status, headers, body
+        return await _written(self.writes.single(kind, directory, decode_segment(key), scope, receive))
 
     async def _look_up(self, target: Lookup, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
         if b"compactory-min-offset" in headers:
@@ -222,6 +232,20 @@ class _RoutedAnswer:
                 status, headers, self._refusal = _refusal(error)
         self.status = status
         return {"status": status, "headers": [*headers, _CLOSE] if self._app.health.stopping else headers}
+
+
+async def _written(
+    answering: Coroutine[Any, Any, WriteAnswer],
+) -> tuple[int, list[tuple[bytes, bytes]] | None, bytes]:
+    """Return status, headers and body of the answer to a write; no headers if nobody reads them."""
+    try:
+        status, text_headers, body = await answering
+    except ClientDisconnect:  # in the middle of its body
+        return 400, None, b""
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in text_headers.items()]
+    if status != 204:
+        headers.append((b"content-length", b"%d" % len(body)))
+    return status, headers, body
 
 
 class _CutOff(BaseException):

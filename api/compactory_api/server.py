@@ -20,6 +20,7 @@ from compactory.worker import Worker
 from .app import Application, create_app
 from .http.access import Access
 from .http.connection import Connection
+from .mastered.servers import Servers
 
 __all__ = ["Server"]
 
@@ -35,6 +36,7 @@ class Server:
     ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
     ``graceful`` seconds that requests under way may take after that
     ``advertised``  base URL under which other servers reach this one, to forward writes; None: where it listens
+    ``servers``  those that forward writes to each other; None: this one works alone
     ``proxies``  addresses and networks whose ``X-Forwarded-For`` is believed; by default not even this machine's
     ``loading``  entered while the store starts, by the thread that starts it
     """
@@ -48,6 +50,7 @@ class Server:
         drain: float = 0.0,
         graceful: float = 10.0,
         advertised: str | None = None,
+        servers: Servers | None = None,
         proxies: Sequence[str] = (),
         loading: AbstractContextManager[object] | None = None,
     ) -> None:
@@ -56,6 +59,7 @@ class Server:
         self._graceful = graceful
         self._advertised = advertised
         self.app: Application = create_app(store, access=access, workers=workers)
+        self.app.writes.servers = servers
         config = uvicorn.Config(
             self.app,
             loop="auto",  # uvloop where it is installed: it is not for Windows
@@ -172,6 +176,7 @@ class _Uvicorn(uvicorn.Server):
         self._app.streams.close()
         self._app.freshness.close(within=self._graceful * 0.8)
         await super().shutdown(sockets)
+        await self._app.writes.aclose()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -56,6 +56,9 @@ _SECTION_MEANINGS = {
         "read_token": "bearer token that lets one read",
         "write_token": "bearer token that also writes directories mastered in Kafka",
         "advertised": "base URL under which other servers reach this one, to forward writes; default: where it listens",
+        "servers": "where the servers that forward writes to each other may be: hosts, `.domains`, addresses, "
+        "networks, separated by commas",
+        "servers_secret": "text of 32 characters or more that only these servers have; else none forwards writes",
         "proxies": "addresses and networks of proxies, as in `10.0.0.7, 192.168.0.0/16`: only their `X-Forwarded-For`"
         " is believed, for the audit trail; default: none",
         "admin_token": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
@@ -97,6 +100,8 @@ _VARIABLES = {
     "HTTP_READ_TOKEN": "bearer token that lets one read",
     "HTTP_WRITE_TOKEN": "bearer token that also writes directories mastered in Kafka",
     "HTTP_ADVERTISED": "base URL under which other servers reach this one, to forward writes",
+    "HTTP_SERVERS": "where the servers that forward writes to each other may be, separated by commas",
+    "HTTP_SERVERS_SECRET": "text of 32 characters or more that only these servers have",
     "HTTP_PROXIES": "addresses and networks of proxies whose `X-Forwarded-For` is believed, separated by commas",
     "HTTP_ADMIN_TOKEN": "bearer token that also shows bytes of bad records, retries and skips them, commands sources",
     "JDBC_PASSWORD": "password of the database behind the JDBC URL that `spark load` reads",

@@ -9,7 +9,8 @@ import pytest
 
 from compactory import Directory, GlobalStore
 from compactory_api.http.access import Access
-from tests.api.serving import Serving
+from compactory_api.mastered.servers import Servers
+from tests.api.serving import SERVERS, Serving
 from tests.cli.conftest import article, compactory, terminals  # noqa: F401 (fixtures)
 from tests.store.topics import Topics
 
@@ -30,10 +31,11 @@ def serve(kafka: str) -> Iterator[Callable[..., Serving]]:
         access: Access | None = None,
         ready: bool = True,
         proxies: Sequence[str] = (),
+        servers: Servers | None = SERVERS,
         **options: Any,
     ) -> Serving:
         store = GlobalStore(kafka, directories, **{"unusable_directory": "serve", **options})
-        serving = Serving(store, access or Access(), proxies=proxies)
+        serving = Serving(store, access or Access(), proxies=proxies, servers=servers)
         running.append(serving)
         if ready:
             serving.wait_ready()

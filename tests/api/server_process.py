@@ -9,6 +9,7 @@ from compactory_api.http.access import Access, Scope
 from compactory_api.http.listen import Listen
 from compactory_api.server import Server
 from compactory_mastered import WriteRules
+from tests.api.serving import SERVERS
 
 RULES = WriteRules(unique=(("email",),))
 
@@ -20,7 +21,7 @@ def main(kafka: str, topic: str, port: int, breakage: str) -> None:
     directory = Directory("tenants", topic=topic, indexes=[Index("email", unique=True)], rules=RULES)
     slow = {"fetch.min.bytes": 1_000_000, "fetch.wait.max.ms": 1500} if breakage in ("reading", "slow") else {}
     store = GlobalStore({"bootstrap.servers": kafka, **slow}, [directory], unusable_directory="serve")
-    Server(store, access=Access(anonymous=Scope.WRITE)).run(Listen("127.0.0.1", port).bind())
+    Server(store, access=Access(anonymous=Scope.WRITE), servers=SERVERS).run(Listen("127.0.0.1", port).bind())
 
 
 def _break(what: str) -> None:

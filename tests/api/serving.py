@@ -13,10 +13,13 @@ from typing import Any
 from compactory import GlobalStore
 from compactory_api.http.access import Access
 from compactory_api.http.listen import Listen
+from compactory_api.mastered.servers import Servers
 from compactory_api.server import Server
 from tests.store.topics import eventually
 
-__all__ = ["Answer", "Serving", "ask", "ask_raw"]
+__all__ = ["SERVERS", "Answer", "Serving", "ask", "ask_raw"]
+
+SERVERS = Servers(secret="of the tests, at least 32 characters", hosts=("127.0.0.1",))
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,11 @@ def ask_raw(port: int, request: bytes) -> bytes:
 class Serving:
     """A server over a store, running in a thread."""
 
-    def __init__(self, store: GlobalStore, access: Access, *, proxies: Sequence[str] = ()) -> None:
+    def __init__(
+        self, store: GlobalStore, access: Access, *, proxies: Sequence[str] = (), servers: Servers | None = SERVERS
+    ) -> None:
         self.store = store
-        self.server = Server(store, access=access, proxies=proxies)
+        self.server = Server(store, access=access, proxies=proxies, servers=servers)
         self._bound = Listen("127.0.0.1", 0).bind()
         self.port: int = self._bound.getsockname()[1]
         self.failure: BaseException | None = None

@@ -8,7 +8,6 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from http.client import HTTPConnection
@@ -19,7 +18,7 @@ import pytest
 
 from compactory import ConfigError, Directory, Index, Unreachable
 from compactory_api.http.access import Access, Client, Scope, Tokens
-from compactory_api.mastered.forwarding import Forwarding, OwnerUnreached
+from compactory_api.mastered.forwarding import OwnerUnreached
 from compactory_api.mastered.turn import Result
 from compactory_mastered import MasteredWriter, Operation, WriteRules
 from compactory_mastered.writer import start_writers
@@ -379,46 +378,6 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     assert (again.status, again.headers["etag"], again.body) == (201, first.headers["etag"], first.body)
     assert write(two, "PUT", "t3", {"email": "b@x"}).status == 409
     assert other.owns
-
-
-@pytest.mark.parametrize("headers", ["Connection: close", "Transfer-Encoding: chunked", "Content-Length: 7"])
-def test_another_program_at_the_owners_address_is_left_at_once(headers: str) -> None:
-    """Its answer may have no end."""
-    with socket.create_server(("127.0.0.1", 0)) as listening, closing(Forwarding()) as forwarding:
-
-        def answer() -> bytes:
-            connection, _ = listening.accept()
-            with connection:
-                connection.settimeout(20)
-                connection.recv(65536)
-                connection.sendall(f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n2\r\nab\r\n".encode())
-                return connection.recv(1)
-
-        with ThreadPoolExecutor() as threads:
-            answered = threads.submit(answer)
-            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            with pytest.raises(OwnerUnreached, match="another program"):
-                asyncio.run(forwarding.send(url, "PUT", "/", {}, b""))
-            assert answered.result() == b""
-
-
-def test_an_owner_is_reached_behind_a_path_and_at_an_ipv6_address_without_a_port(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening, closing(Forwarding()) as forwarding:
-        monkeypatch.setattr(HTTPConnection, "default_port", listening.getsockname()[1])
-
-        def answer() -> bytes:
-            connection, _ = listening.accept()
-            with connection:
-                request = connection.recv(65536)
-                connection.sendall(b"HTTP/1.1 200 OK\r\nCompactory-Owner: 1\r\nContent-Length: 0\r\n\r\n")
-                return request
-
-        with ThreadPoolExecutor() as threads:
-            answered = threads.submit(answer)
-            assert asyncio.run(forwarding.send("http://[::1]/base/", "PUT", "/v1", {}, b""))[0] == 200
-            assert answered.result().startswith(b"PUT /base/v1 HTTP/1.1")
 
 
 def test_servers_that_missed_each_other_once_forward_again(

@@ -1,34 +1,36 @@
-"""Requests handed on to the server that owns a directory."""
+"""Requests handed on to the server that owns a directory, once it has proven that it is one of ours."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from urllib.parse import urlsplit
+from dataclasses import dataclass, replace
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import httpx2
 
 from compactory.errors import CompactoryError
 
-__all__ = ["FORWARDED", "OWNER", "Answer", "Forwarding", "OwnerSilent", "OwnerUnreached", "StreamedAnswer"]
+from .credential import FORWARDED, PROOF, RETURNED_HEADERS, SENT_HEADERS, Answer, Credential, Signer
+from .servers import Servers
 
-FORWARDED = "compactory-forwarded"  # says that another server sent the request: it must not be handed on again
-OWNER = "compactory-owner"  # in the answer to such a request: a server of ours has answered
+__all__ = ["ForwardedRequest", "Forwarding", "OwnerSilent", "OwnerUnreached", "StreamedAnswer"]
 
-Answer = tuple[int, dict[str, str], bytes]
-"""Status, headers and body."""
+log = logging.getLogger("compactory.api")
 
 StreamedAnswer = tuple[int, dict[str, str], bytes | AsyncIterator[bytes]]
-"""The same; the body may come in parts."""
+"""Status, headers and body, which may come in parts."""
 
-_THREADS = 32
-_SECONDS = 3.0  # after which an owner counts as gone; its fence makes that safe
+_IS_OWNER = 204
+_PROVE_SECONDS = 3.0  # in which an owner proves itself, else it counts as gone; its fence makes that safe
+_PROVEN_SECONDS = 1.0  # for which a proof holds
+_WRITE_SECONDS = 60.0  # that a write may take while its owner proves that it is alive
 _BYTES_A_SECOND = 200_000  # of a body: so much longer may its answer take
-_IDLE = 10.0  # seconds; servers close idle connections, and a request into a closed one may look answered by nobody
-_SENT = ("authorization", "content-type", "if-match", "if-none-match", "idempotency-key", "prefer")
-_RETURNED = ("content-type", "etag", "compactory-offset", "location", "retry-after", "cache-control", "allow")
+_MOST_BYTES = 64 << 20  # of an answer
+_IDLE_SECONDS = 10.0  # servers close idle connections, and a request into a closed one may look answered by nobody
 
 
 class OwnerSilent(CompactoryError):
@@ -39,61 +41,130 @@ class OwnerUnreached(OwnerSilent):
     """Nobody at the owner's address is the owner: the request was not carried out."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardedRequest:
+    """A request for a write, as the owner gets it. ``place`` is the path of its directory, ``rest`` what follows."""
+
+    caller: str
+    method: str
+    place: str
+    rest: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Forwarding:
-    """Connections to owners, kept by a few threads. For one event loop."""
+    """Hands requests on to other servers. Owned by one event loop.
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, "compactory-forward")
-        self._kept: list[tuple[str, HTTPConnection, float]] = []
+    An owner gets nothing of a request before it has signed a random text with the common secret and its own address.
+    So neither another program at that address nor one that passes the text on to a real server gets a write.
+    """
 
-    async def send(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """Return the owner's status, headers and body. Raises OwnerSilent."""
-        sent = {name: headers[name] for name in _SENT if name in headers} | {FORWARDED: "1"}
-        place = urlsplit(url)
-        sent["host"] = place.netloc
-        loop, whole = asyncio.get_running_loop(), place.path.rstrip("/") + path
-        return await loop.run_in_executor(self._threads, self._ask, url, method, whole, sent, body)
+    def __init__(self, servers: Servers, own_url: str) -> None:
+        self._servers = servers
+        self._own_url = own_url
+        self._signer = Signer(servers.secret)
+        self._proven: dict[str, float] = {}  # address → when it proved itself
+        self._refused: set[str] = set()  # addresses that were logged
+        self._client: httpx2.AsyncClient | None = None
 
-    def close(self) -> None:
-        """End the threads that wait for nothing, and their connections."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        while self._kept:
-            self._kept.pop()[1].close()
+    def may_reach(self, url: str) -> bool:
+        """Return True if writes may be sent to this address; log the first time that they may not."""
+        problem = self._servers.problem_of(url, self._own_url)
+        if problem is not None and url not in self._refused:
+            self._refused = {url}
+            log.warning("writes are not forwarded: the address that an owner announces, %s", problem)
+        return problem is None
 
-    def _ask(self, url: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        connection = self._connected(url)
-        assert connection.sock is not None
-        connection.sock.settimeout(_SECONDS + len(body) / _BYTES_A_SECOND)
-        try:
-            connection.request(method, path, body, headers)
-            with connection.getresponse() as answer:
-                ours = answer.getheader(OWNER) is not None
-                content = answer.read() if ours else b""
-        except (HTTPException, OSError) as error:
-            connection.close()
-            raise OwnerSilent("the server that writes this directory does not answer") from error
-        if not ours:
-            connection.close()
-            raise OwnerUnreached("another program answers there")
-        if connection.sock is not None:
-            self._kept.append((url, connection, time.monotonic()))
-        if answer.status == 503 and b":not-owner" in content:
+    async def send(self, url: str, request: ForwardedRequest) -> Answer:
+        """Return the owner's answer. Raises OwnerSilent.
+
+        The owner may take as long as its Kafka takes, while it proves that it is alive.
+        """
+        is_proven = time.monotonic() - self._proven.get(url, float("-inf")) < _PROVEN_SECONDS
+        if not is_proven and await self._prove(url, request) != _IS_OWNER:
             raise OwnerUnreached("another server writes this directory")
-        found = {name: value for name in _RETURNED if (value := answer.getheader(name)) is not None}
-        return answer.status, found, content
-
-    def _connected(self, url: str) -> HTTPConnection:
-        """Return a connection that is still good, else a new one."""
-        with suppress(IndexError):
-            kept, connection, since = self._kept.pop()
-            if kept == url and time.monotonic() - since < _IDLE:
-                return connection
-            connection.close()
-        parts = urlsplit(url)
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        connection = kind(parts.hostname or "", parts.port or kind.default_port, timeout=_SECONDS)
+        answering = asyncio.ensure_future(self._ask(url, request))
         try:
-            connection.connect()
-        except OSError as error:
-            raise OwnerUnreached(type(error).__name__) from error
-        return connection
+            while not (await asyncio.wait({answering}, timeout=_PROVE_SECONDS))[0]:
+                await self._prove_again(url, request, answering)
+            status, headers, content = answering.result()
+        finally:
+            answering.cancel()
+        if status == 503 and b":not-owner" in content:
+            raise OwnerUnreached("another server writes this directory")
+        return status, headers, content
+
+    async def aclose(self) -> None:
+        """Close the connections. In the event loop."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _prove_again(self, url: str, request: ForwardedRequest, answering: asyncio.Future[Answer]) -> None:
+        """Return if the server that has the request is alive or has answered. Raises OwnerSilent."""
+        try:
+            await self._prove(url, request)
+        except OwnerUnreached as error:
+            if not answering.done():
+                raise OwnerSilent(str(error)) from error
+
+    async def _prove(self, url: str, request: ForwardedRequest) -> int:
+        """Return what the server at this address answers, once it has proven itself. Raises OwnerUnreached."""
+        question = replace(request, method="GET", rest="owner", headers={}, body=b"")
+        try:
+            status, _, _ = await self._exchange(url, question, _PROVE_SECONDS)
+        except OwnerSilent as error:
+            self._proven.pop(url, None)
+            log.warning("the server that writes %s, at %s, is left: %s", request.place, url, error)
+            raise OwnerUnreached(str(error)) from error
+        self._proven[url] = time.monotonic()
+        return status
+
+    async def _ask(self, url: str, request: ForwardedRequest) -> Answer:
+        return await self._exchange(url, request, _WRITE_SECONDS + len(request.body) / _BYTES_A_SECOND)
+
+    async def _exchange(self, url: str, request: ForwardedRequest, seconds: float) -> Answer:
+        """Return the answer of the server at ``url``, which has proven that it gave it. Raises OwnerSilent."""
+        credential = Credential.of(request.caller, request.body)
+        path = f"{request.place}/{request.rest}"
+        headers = {name: request.headers[name] for name in SENT_HEADERS if name in request.headers}
+        signed = headers | {FORWARDED: self._signer.header(credential, request.method, path, headers)}
+        sent = [(name.encode(), value.encode("latin-1")) for name, value in signed.items()]
+        try:
+            async with asyncio.timeout(seconds):
+                proof, answer = await self._answer(url + path, request.method, sent, request.body)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            raise OwnerUnreached(f"it is not reached ({type(error).__name__})") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
+            raise OwnerSilent(f"it does not answer ({type(error).__name__})") from error
+        if not self._signer.is_proven(proof, credential, url, answer):
+            raise OwnerSilent(f"its answer, HTTP {answer[0]}, is not signed with the common servers_secret")
+        return answer
+
+    async def _answer(
+        self, url: str, method: str, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> tuple[str, Answer]:
+        """Return the proof and the answer. What has no proof is not read: it may have no end."""
+        client = self._client
+        if client is None:
+            client = self._client = httpx2.AsyncClient(
+                verify=ssl.create_default_context(),
+                trust_env=False,  # servers reach each other without a proxy
+                follow_redirects=False,
+                timeout=httpx2.Timeout(None, connect=_PROVE_SECONDS),
+                limits=httpx2.Limits(max_connections=None, keepalive_expiry=_IDLE_SECONDS),
+                headers={"accept-encoding": "identity"},
+                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),  # keeps none
+            )
+        async with client.stream(method, url, headers=headers, content=body) as answer:
+            proof = answer.headers.get(PROOF, "")
+            if not proof:
+                raise OwnerSilent(f"no server with the common servers_secret answers there (HTTP {answer.status_code})")
+            content = bytearray()
+            async for part in answer.aiter_raw():
+                content += part
+                if len(content) > _MOST_BYTES:
+                    raise httpx2.ReadError("the answer is too large")
+            answer.headers.encoding = "latin-1"
+            returned = {name: answer.headers[name] for name in RETURNED_HEADERS if name in answer.headers}
+            return proof, (answer.status_code, returned, bytes(content))

@@ -23,7 +23,7 @@ from ..http.openapi import KEY, parameter, problems
 from ..http.path import decode_segment, raw_path
 from ..http.problem import MEDIA_TYPE, problem
 from ..http.values import embedder
-from .forwarding import Answer
+from .credential import Answer
 
 __all__ = ["completed", "outcome_routes"]
 

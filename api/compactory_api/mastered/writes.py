@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -12,7 +14,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from compactory.errors import CompactoryError, LeaseLost, NotReady, Unreachable
+from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady, Unreachable
 from compactory.store import GlobalStore
 from compactory_mastered.operation import Kind, Operation, Written, failure
 from compactory_mastered.writer import MasteredWriter, check_topics, start_writers
@@ -26,8 +28,10 @@ from ..http.headers import joined
 from ..http.openapi import KEY, parameter, problems, reference_to, text
 from ..http.path import ENTRIES, decode_segment, raw_path
 from ..http.problem import problem
-from .forwarding import FORWARDED, OWNER, Answer, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
+from .credential import CREDENTIAL, Answer
+from .forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
 from .outcomes import completed
+from .servers import Servers
 from .turn import Result, Turn
 from .write_request import (
     MERGE_PATCH,
@@ -38,7 +42,9 @@ from .write_request import (
     value_of,
 )
 
-__all__ = ["Writes", "write_routes"]
+__all__ = ["Writes", "check_owner", "write_routes"]
+
+log = logging.getLogger("compactory.api")
 
 Local = Callable[[], Awaitable[StreamedAnswer]]
 
@@ -75,43 +81,59 @@ _PARAMETERS = [
 
 
 class Writes:
-    """The writers of a server's directories. ``url`` is the server's own address, set before `start`."""
+    """The writers of a server's directories.
+
+    ``url``      the server's own address, set before `start`
+    ``servers``  those with which it forwards writes, set before `start`; None: it forwards none and takes none
+    """
 
     def __init__(self, store: GlobalStore) -> None:
-        self.url: str | None = None
+        self.url = ""
+        self.servers: Servers | None = None
         self.started = False
         self._store = store
         self._turns: dict[str, Turn] = {}
         self._gone: dict[str, tuple[str, int]] = {}  # directory → announcement of an owner that does not answer
-        self._forwarding = Forwarding()
+        self._forwarding: Forwarding | None = None
+        self._warned = False
 
     def check(self) -> None:
         """Look at the topics before a load that may take long. Raises ConfigError with every problem."""
+        writers = self._new_writers()
+        if writers and self.servers is not None and (wrong := self.servers.problem_of(self.url, self.url)) is not None:
+            raise ConfigError(f"this server's own address {wrong}: add it there, or set [http] advertised")
         with suppress(Unreachable):  # the store waits for Kafka, or starts without it
-            check_topics(self._made(), loading=True)
+            check_topics(writers, loading=True)
 
     def start(self) -> None:
         """Check rules and topics, then take writes; once the store is ready. Raises ConfigError, Unreachable."""
-        writers = self._made()
+        writers = self._new_writers()
         start_writers(writers)
+        if self.servers is not None:
+            self._forwarding = Forwarding(self.servers, self.url)
         self._turns, self.started = {writer.directory.name: Turn(writer) for writer in writers}, True
 
-    def _made(self) -> list[MasteredWriter]:
+    def _new_writers(self) -> list[MasteredWriter]:
+        url = self.url if self.servers is not None else None
         mastered = [directory for directory in self._store.directories if directory.rules is not None]
-        return [MasteredWriter(self._store, directory, url=self.url) for directory in mastered]
+        return [MasteredWriter(self._store, directory, url=url) for directory in mastered]
+
+    async def aclose(self) -> None:
+        """Close the connections to other servers. In the event loop."""
+        if self._forwarding is not None:
+            await self._forwarding.aclose()
 
     def close(self) -> None:
         """Answer what is under way and end."""
-        self._forwarding.close()
         for turn in self._turns.values():
             turn.writer.close()
 
     async def single(self, kind: Kind, name: str, key: str | None, scope: Any, receive: Any) -> Answer:
         """Answer the request for one write. Raises the errors of `problem`'s table."""
-        turn, headers = self._turn(name, scope), _headers(scope)
+        turn, headers = self.turn(name, scope), _headers(scope)
         body, value = b"", None
         if _MEDIA[kind]:
-            body = await read_body(scope, receive, _MOST_BYTES)
+            body = await _body(scope, receive, _MOST_BYTES)
             check_media(headers, *_MEDIA[kind])
             value = value_of(body)
         operation = operation_of(kind, key, value, headers)
@@ -123,18 +145,20 @@ class Writes:
             return _answer(name, written)
 
         repeatable = operation.idempotency_key is not None
-        status, answered, content = await self._answer(turn.writer, scope, headers, body, local, repeatable)
+        rest = "entries" if key is None else f"entries/{_quoted(key)}"
+        request = partial(_request, name, rest, scope, headers, body)
+        status, answered, content = await self._answer(turn.writer, scope, request, local, repeatable)
         assert isinstance(content, bytes)  # only a bulk write is answered in parts
-        if status in (200, 201) and FORWARDED not in headers:
+        if status in (200, 201) and CREDENTIAL not in scope:
             stored = status, answered, content
             return await completed(self._store, turn.writer.directory, key, headers.get("prefer"), stored)
         return status, answered, content
 
     async def bulk(self, name: str, scope: Any, receive: Any) -> StreamedAnswer:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
-        turn, headers = self._turn(name, scope), _headers(scope)
+        turn, headers = self.turn(name, scope), _headers(scope)
         check_bulk(headers)
-        body = await read_body(scope, receive, limits.REQUEST_BYTES)
+        body = await _body(scope, receive, limits.REQUEST_BYTES)
         lines = _lines(body)
 
         async def local() -> StreamedAnswer:
@@ -142,9 +166,10 @@ class Writes:
             first = await anext(answers, b"")
             return 200, {"content-type": NDJSON}, _joined_again(first, answers)
 
-        return await self._answer(turn.writer, scope, headers, body, local, repeatable=False)
+        request = partial(_request, name, "entries:bulkWrite", scope, headers, body)
+        return await self._answer(turn.writer, scope, request, local, repeatable=False)
 
-    def _turn(self, name: str, scope: Any) -> Turn:
+    def turn(self, name: str, scope: Any) -> Turn:
         """Return the turn of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
         directory = self._store[name].directory
         if directory.rules is None:
@@ -157,34 +182,82 @@ class Writes:
         return self._turns[name]
 
     async def _answer(
-        self, writer: MasteredWriter, scope: Any, headers: dict[str, str], body: bytes, local: Local, repeatable: bool
+        self,
+        writer: MasteredWriter,
+        scope: Any,
+        request: Callable[[], ForwardedRequest],
+        local: Local,
+        repeatable: bool,
     ) -> StreamedAnswer:
         """Return the answer of the directory's owner: this server's own, or the one of another server.
 
         A server whose owner does not answer becomes the owner: its fence lets the other one write nothing more. It
-        sends a ``repeatable`` request again; of another one that was sent the outcome is unknown (WriteFailed).
+        sends a ``repeatable`` request again; of another one that was sent the outcome is unknown (WriteFailed). For
+        another server it does not become the owner: LeaseLost.
         """
-        if FORWARDED in headers:
-            return await _to_another(writer, local)
+        if CREDENTIAL in scope:
+            check_owner(writer)
+            return await local()
         loop, name = asyncio.get_running_loop(), writer.directory.name
         deadline = loop.time() + _PATIENCE
         while True:
             announced = None if writer.owns else writer.announcement
-            if announced is None or announced[0] == self.url or self._gone.get(name) == announced:
+            forwarding = self._way_to(name, announced)
+            if announced is None or forwarding is None:
                 try:
                     return await local()
                 except LeaseLost:
+                    self._warn_alone(name)
                     if loop.time() > deadline:
                         raise
             else:
-                path = raw_path(scope).decode()
                 try:
-                    return await self._forwarding.send(announced[0], scope["method"], path, headers, body)
+                    return await forwarding.send(announced[0], request())
                 except OwnerSilent as error:
                     self._gone[name] = announced
                     if not (repeatable or isinstance(error, OwnerUnreached)):
                         raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)
+
+    def _way_to(self, name: str, announced: tuple[str, int] | None) -> Forwarding | None:
+        """Return what reaches the owner that has announced itself; None where this server is to write itself."""
+        forwarding = self._forwarding
+        if forwarding is None or announced is None or announced[0] == self.url or self._gone.get(name) == announced:
+            return None
+        return forwarding if forwarding.may_reach(announced[0]) else None
+
+    def _warn_alone(self, name: str) -> None:
+        if self._forwarding is None and not self._warned:
+            self._warned = True
+            log.warning(
+                "another process writes directory %r too, and each takes it over from the other: set"
+                " COMPACTORY_HTTP_SERVERS and COMPACTORY_HTTP_SERVERS_SECRET on all servers, so that they forward",
+                name,
+            )
+
+
+def check_owner(writer: MasteredWriter) -> None:
+    """Raise LeaseLost unless this server was the owner when it last looked."""
+    if not writer.owns:
+        raise LeaseLost(f"another process writes directory {writer.directory.name!r}")
+
+
+def _request(name: str, rest: str, scope: Any, headers: dict[str, str], body: bytes) -> ForwardedRequest:
+    place = f"/v1/directories/{_quoted(name)}"
+    return ForwardedRequest(
+        caller=_caller(scope), method=scope["method"], place=place, rest=rest, headers=headers, body=body
+    )
+
+
+def _quoted(segment: str) -> str:
+    return "%2E" * len(segment) if segment in (".", "..") else quote(segment, safe="")  # else it goes up a folder
+
+
+async def _body(scope: Any, receive: Any, most_bytes: int) -> bytes:
+    body = await read_body(scope, receive, most_bytes)
+    if CREDENTIAL in scope:
+        scope[CREDENTIAL].check_body(body)
+    return body
 
 
 def write_routes(writes: Writes) -> APIRouter:
@@ -239,21 +312,6 @@ def _sent(answer: StreamedAnswer) -> Response:
     if not isinstance(body, bytes):
         return StreamingResponse(body, status, headers)  # ends the work where the client has gone
     return Response(None if status == 204 else body, status, headers)
-
-
-async def _to_another(writer: MasteredWriter, local: Local) -> Answer:
-    """Return the answer to a server that takes this one for the owner; where it is not, it does not become it."""
-    try:
-        if not writer.owns:
-            raise LeaseLost(f"another process writes directory {writer.directory.name!r}")
-        status, headers, content = await local()
-        if not isinstance(content, bytes):
-            content = b"".join([part async for part in content])
-    except CompactoryError as error:
-        refusal = problem(error)
-        status, content = refusal.status, refusal.body
-        headers = {name.decode(): value.decode() for name, value in refusal.headers}
-    return status, headers | {OWNER: "1"}, content
 
 
 def _lines(body: bytes) -> list[bytes]:

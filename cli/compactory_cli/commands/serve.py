@@ -91,6 +91,7 @@ def serve(
             access=access,
             drain=drain,
             advertised=configuration.advertised,
+            servers=configuration.servers,
             proxies=configuration.proxies,
             loading=bar,
         )

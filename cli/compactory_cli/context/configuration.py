@@ -19,6 +19,7 @@ from compactory.nearest import nearest
 from compactory.storage.backend import Backend
 from compactory_api.http.access import Tokens
 from compactory_api.http.listen import Listen, parse_proxies
+from compactory_api.mastered.servers import Servers
 from compactory_client.server_url import ServerUrl
 
 from .environment import Environment, read_environment
@@ -59,6 +60,8 @@ class Configuration:
     """HOST:PORT to serve HTTP on."""
     advertised: str | None
     """Base URL under which other servers reach this one."""
+    servers: Servers | None
+    """Those that forward writes to each other."""
     proxies: tuple[str, ...]
     """Addresses and networks of proxies whose X-Forwarded-For is believed."""
     worker_listen: str | None
@@ -162,6 +165,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     problems += (
         _problems(listen, Listen.parse) + _problems(url, ServerUrl.parse) + _problems(advertised, ServerUrl.parse)
     )
+    servers = _servers(environment, settings, problems)
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
     form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
     tokens = _tokens(environment, settings, problems)
@@ -173,6 +177,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         url=url.value if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
         advertised=ServerUrl.parse(advertised.value).base if advertised else None,
+        servers=servers,
         proxies=parse_proxies(proxies.value) if proxies else (),
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
@@ -258,6 +263,17 @@ def _problems(given: _Given | None, parse: Callable[[str], object]) -> list[str]
     except ConfigError as error:
         return [f"{given.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
     return []
+
+
+def _servers(environment: Environment, settings: SettingsFile, problems: list[str]) -> Servers | None:
+    secret = environment.get("HTTP_SERVERS_SECRET") or settings.http.get("servers_secret")
+    try:
+        return Servers.parse(secret, environment.get("HTTP_SERVERS") or settings.http.get("servers"))
+    except ConfigError as error:
+        problems += [
+            f"[http] {problem} (or COMPACTORY_HTTP_SERVERS, _HTTP_SERVERS_SECRET)" for problem in error.problems
+        ]
+        return None
 
 
 def _tokens(environment: Environment, settings: SettingsFile, problems: list[str]) -> Tokens:

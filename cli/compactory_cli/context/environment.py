@@ -2,7 +2,8 @@
 
 ``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
 ``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_WRITE_TOKEN``,
-``_HTTP_ADVERTISED``, ``_HTTP_PROXIES``, ``_HTTP_ADMIN_TOKEN``, ``_JDBC_PASSWORD``; each also
+``_HTTP_ADVERTISED``, ``_HTTP_SERVERS``, ``_HTTP_SERVERS_SECRET``, ``_HTTP_PROXIES``,
+``_HTTP_ADMIN_TOKEN``, ``_JDBC_PASSWORD``; each also
 with the suffix ``_FILE``, which names a file that holds the value. Spark jobs read ``_SPARK_JARS`` and
 ``_SPARK_CLASSES``.
 """
@@ -35,6 +36,8 @@ _NAMES = tuple(
         "HTTP_READ_TOKEN",
         "HTTP_WRITE_TOKEN",
         "HTTP_ADVERTISED",
+        "HTTP_SERVERS",
+        "HTTP_SERVERS_SECRET",
         "HTTP_PROXIES",
         "HTTP_ADMIN_TOKEN",
         "JDBC_PASSWORD",

@@ -51,7 +51,7 @@ _RULES: dict[str, Any] = {
 }
 _DIRECTORY |= _RULES
 _MASTERS = ("postgres", "kafka")
-_HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised", "proxies")
+_HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised", "servers", "servers_secret", "proxies")
 _CLIENT = {"token": str, "token_file": str, "scopes": dict}
 _SCOPES = ("read", "write", "admin")
 _INDEX = {"fields": list, "unique": bool, "name": str}

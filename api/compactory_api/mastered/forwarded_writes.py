@@ -1,0 +1,60 @@
+"""Writes that other servers forward to this one, which they take for the owner of the directory."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from compactory.errors import CompactoryError
+from compactory_mastered.operation import Kind
+
+from ..http.access import GRANT, Grant, Scope
+from ..http.errors import NoResource, Unauthorized
+from ..http.headers import joined
+from ..http.path import DIRECTORIES, decode_segment, raw_path
+from ..http.problem import problem
+from .credential import CREDENTIAL, FORWARDED, PROOF, Answer, Signer
+from .writes import Writes, check_owner
+
+__all__ = ["ForwardedWrites"]
+
+
+class ForwardedWrites:
+    """Answers the requests of other servers. Each answer has a proof that this server gave it."""
+
+    def __init__(self, writes: Writes) -> None:
+        self._writes = writes
+
+    async def answer(self, scope: Any, receive: Any) -> Answer:
+        """Return the answer to a forwarded request. Raises Unauthorized for one that no server with our secret sent."""
+        if self._writes.servers is None:
+            raise Unauthorized("this server takes no forwarded writes: it has no servers_secret")
+        signer = Signer(self._writes.servers.secret)
+        headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in joined(scope["headers"]).items()}
+        path = raw_path(scope).decode("latin-1")
+        credential = signer.credential(headers[FORWARDED], scope["method"], path, headers)
+        scope[CREDENTIAL] = credential
+        scope[GRANT] = Grant(name=f"{credential.caller} through another server", rest=Scope.WRITE)
+        try:
+            answer = await self._unproven(scope, receive)
+        except CompactoryError as error:
+            refusal = problem(error)
+            text_headers = {name.decode(): text.decode() for name, text in refusal.headers if name != b"content-length"}
+            answer = refusal.status, text_headers, refusal.body
+        status, answer_headers, body = answer
+        return status, answer_headers | {PROOF: signer.proof(credential, self._writes.url, answer)}, body
+
+    async def _unproven(self, scope: Any, receive: Any) -> Answer:
+        segment, _, rest = raw_path(scope).removeprefix(DIRECTORIES).partition(b"/")
+        name, method = decode_segment(segment), scope["method"]
+        if rest == b"owner" and method == "GET":
+            check_owner(self._writes.turn(name, scope).writer)
+            return 204, {}, b""
+        if rest == b"entries:bulkWrite" and method == "POST":
+            status, headers, parts = await self._writes.bulk(name, scope, receive)
+            whole = parts if isinstance(parts, bytes) else b"".join([part async for part in parts])
+            return status, headers, whole
+        place, _, key = rest.partition(b"/")
+        if place != b"entries" or method not in ({"PUT", "PATCH", "DELETE"} if key else {"POST"}):
+            raise NoResource("servers forward nothing but writes")
+        kind = cast("Kind", method.lower())
+        return await self._writes.single(kind, name, decode_segment(key) if key else None, scope, receive)

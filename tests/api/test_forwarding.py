@@ -1,0 +1,336 @@
+"""Writes on their way to another server: who gets them, what is proven before, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from compactory import ConfigError, Directory, Index
+from compactory_api.http.access import Access, Client, Scope, Tokens
+from compactory_api.http.errors import Unauthorized
+from compactory_api.mastered import forwarding
+from compactory_api.mastered.credential import FORWARDED, Answer, Credential, Signer
+from compactory_api.mastered.forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached
+from compactory_api.mastered.servers import Servers
+from compactory_api.mastered.turn import Result
+from compactory_mastered import Operation, WriteRules
+from tests.api.owners import Asked, Program, listening, signed
+from tests.api.serving import SERVERS, Serving, ask
+from tests.api.serving import Answer as Got
+from tests.store.topics import Topics, eventually
+
+Serve = Callable[..., Serving]
+JSON = {"Content-Type": "application/json"}
+TOKEN = {"Authorization": "Bearer writer"}
+WRITER = Access(Tokens(write="writer"))
+LOCAL = Access(anonymous=Scope.WRITE)
+REQUEST = ForwardedRequest(
+    caller="client billing at 10.0.0.1", method="PUT", place="/v1/directories/tenants", rest="entries/a%2Fb",
+    headers={"content-type": "application/json", "authorization": "Bearer writer", "cookie": "c"}, body=b"{}",
+)  # fmt: skip
+
+
+@pytest.fixture
+def tenants(topics: Topics) -> Directory[Any]:
+    rules = WriteRules(unique=(("email",),))
+    return Directory("tenants", topic=topics.create(), indexes=[Index("email", unique=True)], rules=rules)
+
+
+def put(serving: Serving, key: str, body: bytes = b"{}", **headers: str) -> Got:
+    return serving.entry("tenants", key, method="PUT", body=body, headers=JSON | TOKEN | headers)
+
+
+def announce(serving: Serving, topics: Topics, tenants: Directory[Any], url: str) -> None:
+    """Take a server's ownership away, and have it read that the owner is elsewhere."""
+    writer = serving.server.app.writes._turns["tenants"].writer
+    writer._drop()
+    topics.produce(f"{tenants.topic}-writes", ("owner", f'{{"url": "{url}"}}'))
+    eventually(lambda: writer.owner == url)
+
+
+def sent(*urls: str, own_url: str = "http://127.0.0.1:1", request: ForwardedRequest = REQUEST) -> list[Any]:
+    """Send a request to owners, one after the other; return their answers."""
+
+    async def sending() -> list[Answer]:
+        way = Forwarding(SERVERS, own_url)
+        try:
+            return [await way.send(url, request) for url in urls]
+        finally:
+            await way.aclose()
+
+    return asyncio.run(sending())
+
+
+def owner(program: Program, asked: Asked) -> Answer:
+    """Answer as the owner would."""
+    if asked.method == "GET":
+        return signed(asked, program.url, (204, {}, b""))
+    return signed(asked, program.url, (201, {"etag": '"x-0-1"', "content-type": "application/json"}, b'{"a": 1}'))
+
+
+def stranger(_program: Program, _asked: Asked) -> Answer:
+    return 201, {"compactory-owner": "1", "location": "https://evil.example", "content-type": "text/html"}, b"<script>"
+
+
+def test_another_program_at_the_owners_address_gets_nothing_of_a_write(
+    serve: Serve, tenants: Directory[Any], topics: Topics
+) -> None:
+    serving = serve(tenants, access=WRITER)
+    with listening(stranger) as impostor:
+        announce(serving, topics, tenants, impostor.url)
+        answer = put(serving, "t1", b'{"email": "secret"}')
+    assert (answer.status, answer.json) == (201, {"email": "secret"})
+    assert "location" in answer.headers
+    assert "evil" not in answer.headers["location"]
+    [asked] = impostor.asked
+    assert (asked.method, asked.path, asked.body) == ("GET", "/v1/directories/tenants/owner", b"")
+    assert "authorization" not in asked.headers
+    assert "secret" not in str(asked)
+    assert serving.server.app.writes._turns["tenants"].writer.owns
+
+
+def test_a_program_that_passes_the_question_on_to_a_server_is_not_the_owner(
+    serve: Serve, tenants: Directory[Any]
+) -> None:
+    serving = serve(tenants, access=LOCAL)
+    assert put(serving, "t1").status == 201
+
+    def relay(_program: Program, asked: Asked) -> Answer:
+        got = ask(serving.port, asked.path, asked.method, headers=asked.headers)
+        assert got.status == 204
+        return got.status, {"compactory-owner": got.headers["compactory-owner"]}, got.body
+
+    with listening(relay) as impostor, pytest.raises(OwnerUnreached, match="not signed"):
+        sent(impostor.url)
+    assert [asked.method for asked in impostor.asked] == ["GET"]
+
+
+def test_an_address_that_is_not_configured_is_never_asked(
+    serve: Serve, tenants: Directory[Any], topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = serve(tenants, access=WRITER)
+    with listening(owner, host="127.0.0.2") as elsewhere:
+        announce(serving, topics, tenants, elsewhere.url)
+        assert put(serving, "t1").status == 201
+    assert elsewhere.asked == []
+    assert f"{elsewhere.url} is not in [http] servers (127.0.0.1)" in caplog.text
+
+
+def test_an_owner_gets_the_write_without_the_clients_token_and_known_headers_come_back() -> None:
+    def answer(program: Program, asked: Asked) -> Answer:
+        status, headers, body = owner(program, asked)
+        return status, headers | {"set-cookie": "a=b", "x-other": "c"}, body
+
+    with listening(answer) as program:
+        [(status, headers, body)] = sent(program.url)
+    assert (status, headers, body) == (201, {"content-type": "application/json", "etag": '"x-0-1"'}, b'{"a": 1}')
+    assert [(asked.method, asked.path) for asked in program.asked] == [
+        ("GET", "/v1/directories/tenants/owner"), ("PUT", "/v1/directories/tenants/entries/a%2Fb"),
+    ]  # fmt: skip
+    for asked in program.asked:
+        assert not {"authorization", "cookie"} & asked.headers.keys()
+
+
+def test_an_answer_that_was_changed_on_its_way_is_none() -> None:
+    def changing(program: Program, asked: Asked) -> Answer:
+        status, headers, body = owner(program, asked)
+        return status, headers, body.replace(b"1", b"2")
+
+    with listening(changing) as program, pytest.raises(OwnerSilent, match="not signed"):
+        sent(program.url)
+
+
+def test_a_program_whose_answer_has_no_end_is_left_at_once() -> None:
+    for headers in ("Connection: close", "Transfer-Encoding: chunked", "Content-Length: 7"):
+        with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor() as threads:
+
+            def answer(listener: socket.socket = listener, headers: str = headers) -> bytes:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(20)
+                    connection.recv(65536)
+                    connection.sendall(f"HTTP/1.1 200 OK\r\n{headers}\r\n\r\n2\r\nab\r\n".encode())
+                    return connection.recv(1)
+
+            answered = threads.submit(answer)
+            with pytest.raises(OwnerUnreached, match="no server with the common servers_secret"):
+                sent(f"http://127.0.0.1:{listener.getsockname()[1]}")
+            assert answered.result() == b""
+
+
+def test_an_owner_is_reached_behind_a_path_and_each_owner_keeps_its_connection() -> None:
+    def behind(program: Program, asked: Asked) -> Answer:
+        answer = (204, {}, b"") if asked.method == "GET" else (200, {}, b"{}")
+        return signed(asked, f"{program.url}/base", answer, asked.path.removeprefix("/base"))
+
+    with listening(behind) as one, listening(behind) as two:
+        urls = [f"{program.url}/base" for program in (one, two) * 3]
+        assert [status for status, _, _ in sent(*urls)] == [200] * 6
+    for program in (one, two):
+        assert {asked.path.partition("/v1")[0] for asked in program.asked} == {"/base"}
+        assert len({asked.connection for asked in program.asked}) == 1
+
+
+def test_the_credential_holds_for_one_request_only() -> None:
+    signer = Signer(SERVERS.secret)
+    request = ("PUT", "/v1/directories/tenants/entries/t1", {"if-match": '"a"'})
+    credential = Credential.of("client billing", b"{}")
+    header = signer.header(credential, *request)
+    assert signer.credential(header, *request) == credential
+    assert SERVERS.secret not in header
+    credential.check_body(b"{}")
+    with pytest.raises(Unauthorized, match="another body"):
+        credential.check_body(b"{ }")
+    others: list[tuple[str, str, dict[str, str]]] = [
+        ("DELETE", *request[1:]), (request[0], request[1] + "2", request[2]), (*request[:2], {}),
+        (*request[:2], {"if-match": '"a"', "idempotency-key": "k"}),
+    ]  # fmt: skip
+    for other in others:
+        with pytest.raises(Unauthorized, match="was not signed"):
+            signer.credential(header, *other)
+    for forged in (Signer("x" * 32).header(credential, *request), "1", "", f"é.{header}", header[:-1]):
+        with pytest.raises(Unauthorized, match="was not signed"):
+            signer.credential(forged, *request)
+    for until in (credential.until - 61, credential.until + 61):
+        stale = signer.header(replace(credential, until=until), *request)
+        with pytest.raises(Unauthorized, match="too old, or the servers' clocks differ"):
+            signer.credential(stale, *request)
+
+
+def test_servers_are_named_and_secret() -> None:
+    servers = Servers(secret="s" * 32, hosts=("10.0.0.0/8", ".svc.local", "one", "::1"))
+    assert "s" * 32 not in repr(servers)
+    for good in ("http://10.2.3.4:80", "https://a.svc.local", "http://one:8080/base", "http://[::1]"):
+        assert servers.problem_of(good, "http://one") is None
+    for bad in (
+        "http://11.2.3.4",
+        "http://svc.local",
+        "http://xsvc.local",
+        "http://one.evil",
+        "http://169.254.169.254",
+    ):
+        assert "is not in [http] servers" in str(servers.problem_of(bad, "http://one"))
+    assert "has no https" in str(servers.problem_of("http://one", "https://one"))
+    for secret, hosts in (("short", "one"), ("s" * 32, ""), ("s" * 32, None), (None, "one"), ("s" * 32, "10.0.0.1/8")):
+        with pytest.raises(ConfigError):
+            Servers.parse(secret, hosts)
+
+
+def test_a_server_whose_own_address_is_not_configured_does_not_start(serve: Serve, tenants: Directory[Any]) -> None:
+    servers = Servers(secret=SERVERS.secret, hosts=("10.0.0.0/8",))
+    serving = serve(tenants, access=LOCAL, servers=servers, ready=False)
+    eventually(lambda: serving.ended)
+    assert isinstance(serving.failure, ConfigError)
+    assert "set [http] advertised" in str(serving.failure)
+
+
+def test_the_owner_need_not_know_the_token_and_audits_the_client(
+    serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Guarantee 18: what one server admits, the owner writes; refusals come back as they are."""
+    clients = (Client(name="billing", token="billing", scopes={"tenants": Scope.WRITE}),)
+    one, two = serve(tenants, access=WRITER), serve(tenants, access=Access(Tokens(clients=clients)))
+    assert put(one, "t0").status == 201
+    eventually(lambda: two.server.app.writes._turns["tenants"].writer.owner)
+    with caplog.at_level(logging.INFO, "compactory.audit"):
+        made = put(two, "a%2Fb%22.", b'{"email": "a"}', Authorization="Bearer billing")
+    assert (made.status, made.json) == (201, {"email": "a"})
+    assert "put of 'a/b\".' in tenants" in caplog.text
+    assert "by client billing at 127.0.0.1 through another server at 127.0.0.1" in caplog.text
+    assert put(two, "t2", b'{"email": "a"}', Authorization="Bearer billing").problem == "conflict"
+    lines = b'{"op": "put", "key": "t3", "value": {}}\n' * 3
+    bulk = two.ask("/v1/directories/tenants/entries:bulkWrite", "POST", body=lines,
+                   headers={"Content-Type": "application/x-ndjson", "Authorization": "Bearer billing"})  # fmt: skip
+    assert (bulk.status, len(bulk.body.splitlines())) == (200, 3)
+    assert two.entry("tenants", "t3", method="DELETE", headers={"Authorization": "Bearer billing"}).status == 204
+    assert not two.server.app.writes._turns["tenants"].writer.owns
+
+
+def test_nobody_forwards_to_a_server_without_its_secret(serve: Serve, tenants: Directory[Any]) -> None:
+    alone, serving = serve(tenants, access=LOCAL, servers=None), serve(tenants, access=LOCAL)
+    for server, reason in ((alone, "it has no servers_secret"), (serving, "was not signed")):
+        refused = put(server, "t1", **{FORWARDED: "1"})
+        assert (refused.status, refused.problem) == (401, "unauthorized")
+        assert reason in refused.json["detail"]
+    signer = Signer(SERVERS.secret)
+    for path, method in (("/v1/directories/tenants/entries/t1", "GET"), ("/v1/status", "GET")):
+        header = signer.header(Credential.of("a server", b""), method, path, {})
+        refused = serving.ask(path, method, headers={FORWARDED: header})
+        assert (refused.status, refused.problem) == (404, "no-resource")
+
+
+def test_servers_without_a_secret_write_in_turns_and_say_so(
+    serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = (serve(tenants, access=LOCAL, servers=None) for _ in range(2))
+    assert [put(server, "t1").status for server in (one, two, one)] == [201, 200, 200]
+    assert "set COMPACTORY_HTTP_SERVERS" in caplog.text
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "_PROVE_SECONDS", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_owner_whose_kafka_is_slow_stays_the_owner(serve: Serve, tenants: Directory[Any]) -> None:
+    one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
+    assert put(one, "t1").status == 201
+    turn, writer = one.server.app.writes._turns["tenants"], two.server.app.writes._turns["tenants"].writer
+    eventually(lambda: writer.owner)
+    submit, proofs = turn.submit, list[int]()
+    asked: Callable[..., Awaitable[Answer]] = one.server.app._forwarded_writes.answer
+    proven = threading.Event()
+
+    async def answering(scope: Any, receive: Any) -> Answer:
+        proofs.append(scope["method"] == "GET")
+        if sum(proofs) == 4:
+            proven.set()
+        return await asked(scope, receive)
+
+    def slowly(operations: Sequence[Operation], caller: str) -> asyncio.Future[list[Result]]:
+        async def later() -> list[Result]:
+            while not proven.is_set():
+                await asyncio.sleep(0.01)
+            return await submit(operations, caller)
+
+        return asyncio.ensure_future(later())
+
+    turn.submit = slowly  # type: ignore[method-assign]
+    one.server.app._forwarded_writes.answer = answering  # type: ignore[method-assign, assignment]
+    assert put(two, "t2").status == 201
+    assert proven.is_set(), "nobody asked whether the owner is alive"
+    assert not writer.owns
+
+
+@pytest.mark.usefixtures("impatient")
+def test_of_a_write_whose_owner_went_the_outcome_is_unknown() -> None:
+    gone = threading.Event()
+
+    def going(program: Program, asked: Asked) -> Answer:
+        if asked.method == "GET" and not gone.is_set():
+            return owner(program, asked)
+        gone.set()
+        threading.Event().wait(2)
+        return 500, {}, b""
+
+    with listening(going) as program, pytest.raises(OwnerSilent) as silent:
+        sent(program.url)
+    assert not isinstance(silent.value, OwnerUnreached)
+
+
+def test_what_is_not_the_owner_gets_no_write() -> None:
+    def another(program: Program, asked: Asked) -> Answer:
+        return signed(asked, program.url, (503, {}, b'{"type": "urn:compactory:problem:not-owner"}'))
+
+    with listening(another) as program, pytest.raises(OwnerUnreached, match="another server writes"):
+        sent(program.url)
+    assert [asked.method for asked in program.asked] == ["GET"]
