@@ -10,6 +10,7 @@ import orjson
 
 from compactory.codec.decoding import key_text, path
 from compactory.codec.encoding import Encoding, json_bytes
+from compactory.codec.whole_numbers import beyond_64_bits
 from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
 from compactory_mastered.current_state import CurrentState, Held, Write
@@ -93,10 +94,13 @@ class Checker:
         if operation.kind == "patch":
             assert held is not None
             _check_depth(document)
+            _check_exact(held)
             return _object(merged(held.document, document))
         if held is not None and self._rules.internal:  # who can't see them can't send them back
             kept = held.document
             missing = [name for name in self._rules.internal if name in kept and name not in document]
+            if missing:
+                _check_exact(held)
             document = document | {name: kept[name] for name in missing}
         return document
 
@@ -146,6 +150,15 @@ def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:
         raise PreconditionFailed(f"entry {key!r} exists already: this write may only create it (If-None-Match: *)")
     if unwanted is not None and tag is not None and tag in unwanted:
         raise PreconditionFailed(f"entry {key!r} has an ETag that this write may not replace (If-None-Match)")
+
+
+def _check_exact(held: Held) -> None:
+    """Raise WriteRefused where what is kept of an entry would be rounded."""
+    if (number := beyond_64_bits(held.data or b"")) is not None:
+        raise WriteRefused(
+            f"the entry has the number {number}, which has more than 64 bits and would be rounded: replace the whole"
+            " entry, and send this number as text"
+        )
 
 
 def _schema_errors(schema: Mapping[str, Any]) -> Callable[[Any], list[str]]:

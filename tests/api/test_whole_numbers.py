@@ -6,8 +6,11 @@ import json
 
 import pytest
 
+from compactory import Directory
 from compactory_api.http.errors import BadRequest
+from compactory_api.http.values import shower
 from compactory_api.mastered.write_request import line_operation, value_of
+from compactory_mastered import WriteRules
 
 
 @pytest.mark.parametrize(
@@ -30,3 +33,12 @@ def test_a_number_beyond_64_bits_is_refused_by_name(number: str) -> None:
     ):
         with pytest.raises(BadRequest, match=f"the number {number[:20]}.* has more than 64 bits.*send it as text"):
             asked()
+
+
+def test_a_number_beyond_64_bits_is_shown_exactly_without_the_internal_fields() -> None:
+    show = shower(Directory("tenants", rules=WriteRules(internal=("token",))))
+    assert show is not None
+    assert (
+        show('{"n": 18446744073709551617, "token": "s", "t": "é"}'.encode())
+        == '{"n":18446744073709551617,"t":"é"}'.encode()
+    )

@@ -228,3 +228,13 @@ def test_a_refused_condition_says_what_the_write_may_do(topic: str, start: Start
         writer.put("t1", {"email": "a@x"}, if_match=(first.etag,))
     with pytest.raises(PreconditionFailed, match="no entry 't2': this write may only change an entry"):
         writer.put("t2", {"email": "a@x"}, if_match=("*",))
+
+
+def test_no_write_rounds_a_number_that_another_program_wrote(topics: Topics, topic: str, start: Start) -> None:
+    big = '{"email": "a@x", "secret": 18446744073709551617}'
+    topics.produce(topic, ("t1", big), ("t2", big.replace("a@x", "b@x")))
+    writer = start(tenants(topic))
+    for refused in (lambda: writer.patch("t1", {"n": 1}), lambda: writer.put("t1", {"email": "a@x"})):
+        with pytest.raises(WriteRefused, match="the number 18446744073709551617, which has more than 64 bits"):
+            refused()
+    assert writer.put("t1", {"email": "a@x", "secret": "18446744073709551617"}).status == "replaced"

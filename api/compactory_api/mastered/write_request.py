@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from compactory.codec.whole_numbers import beyond_64_bits
 from compactory_mastered.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation
 
 from ..http.body import check_media
@@ -19,9 +20,6 @@ MERGE_PATCH = "application/merge-patch+json"
 NDJSON = "application/x-ndjson"
 _JSON = "application/json"
 _TAG = re.compile(r'(?:W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
-_DIGITS = bytes.maketrans(b"123456789", b"0" * 9)
-_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
-_WHOLE = re.compile(rb"(?<![0-9.eE+])(?<![eE]-)-?[0-9]{19,}(?![0-9.eE])")
 _KINDS = ("put", "patch", "delete", "post")
 _CONDITIONS = ("if_match", "if_none_match", "idempotency_key")
 _LINE = {"op", "key", "value", *_CONDITIONS}
@@ -41,17 +39,9 @@ def value_of(body: bytes) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequest(f"the body is not JSON: {error.msg}") from None
-    if b"0" * 19 in body.translate(_DIGITS) and (beyond := _beyond(body)) is not None:  # 64 bits have 19 digits
+    if (beyond := beyond_64_bits(body)) is not None:
         raise BadRequest(f"the number {beyond} has more than 64 bits, and would be rounded: send it as text")
     return value
-
-
-def _beyond(body: bytes) -> str | None:
-    """Return the first whole number outside of texts that does not fit into 64 bits, shortened."""
-    for number in _WHOLE.findall(_TEXT.sub(b"", body)):
-        if len(number) > 20 or not -(1 << 63) <= int(number) < 1 << 64:
-            return number.decode() if len(number) <= 40 else f"{number[:37].decode()}..."
-    return None
 
 
 def operation_of(kind: Kind, key: str | None, value: Any, headers: Mapping[str, str]) -> Operation:
