@@ -397,6 +397,13 @@ def test_a_store_on_disk(folder: Path) -> None:
         ),
         (Flags(), {"COMPACTORY_URL": "h:8080"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
         (Flags(), {"COMPACTORY_URL": "http://h:8o80"}, "COMPACTORY_URL: must be http://HOST[:PORT]"),
+        (Flags(), {"COMPACTORY_HTTP_SERVERS": "10.0.0.0/8"}, "[http] servers_secret: is missing"),
+        (Flags(), {"COMPACTORY_HTTP_SERVERS_SECRET": "s" * 32}, "[http] servers: is missing"),
+        (
+            Flags(),
+            {"COMPACTORY_HTTP_SERVERS_SECRET": "s" * 32, "COMPACTORY_HTTP_SERVERS": "10.0.0.1/8"},
+            "[http] servers: '10.0.0.1/8'",
+        ),
         (Flags(), {"COMPACTORY_HTTP_PROXIES": "10.0.0.1, *"}, "COMPACTORY_HTTP_PROXIES: '*' is not an IP address"),
         (Flags(), {"COMPACTORY_HTTP_PROXIES": "10.0.0.1/8"}, "COMPACTORY_HTTP_PROXIES: '10.0.0.1/8' is not an IP"),
         (Flags(), {"COMPACTORY_HTTP_ADVERTISED": "h:8080"}, "COMPACTORY_HTTP_ADVERTISED: must be http://HOST[:PORT]"),
