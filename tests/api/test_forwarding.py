@@ -278,6 +278,7 @@ def test_servers_without_a_secret_write_in_turns_and_say_so(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwarding, "_PROVE_SECONDS", 0.3)
+    monkeypatch.setattr(forwarding, "_ASK_AGAIN_SECONDS", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")

@@ -25,7 +25,8 @@ StreamedAnswer = tuple[int, dict[str, str], bytes | AsyncIterator[bytes]]
 """Status, headers and body, which may come in parts."""
 
 _IS_OWNER = 204
-_PROVE_SECONDS = 3.0  # in which an owner proves itself, else it counts as gone; its fence makes that safe
+_PROVE_SECONDS = 2.0  # in which an owner proves itself, else it counts as gone; its fence makes that safe
+_ASK_AGAIN_SECONDS = 1.0  # after which an owner that has a write is asked whether it is alive
 _PROVEN_SECONDS = 1.0  # for which a proof holds
 _WRITE_SECONDS = 60.0  # that a write may take while its owner proves that it is alive
 _BYTES_A_SECOND = 200_000  # of a body: so much longer may its answer take
@@ -86,7 +87,7 @@ class Forwarding:
             raise OwnerUnreached("another server writes this directory")
         answering = asyncio.ensure_future(self._ask(url, request))
         try:
-            while not (await asyncio.wait({answering}, timeout=_PROVE_SECONDS))[0]:
+            while not (await asyncio.wait({answering}, timeout=_ASK_AGAIN_SECONDS))[0]:
                 await self._prove_again(url, request, answering)
             status, headers, content = answering.result()
         finally:
