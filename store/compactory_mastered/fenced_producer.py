@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from compactory.errors import CompactoryError
-from compactory.kafka.client import Kafka, KafkaError, KafkaException, hand_over
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, enqueue
 from compactory.kafka.transactional_producer import TransactionalProducer
 from compactory.write.delivery import Record, Shipment
 
@@ -90,7 +90,7 @@ class FencedProducer(TransactionalProducer):
                 shipments.append(shipment)
                 for number, (key, value) in enumerate(records):
                     on_delivery = partial(shipment.settle, number)
-                    hand_over(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
+                    enqueue(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
                 records = ()
                 while not (records or any(each.heard for each in shipments) or time.monotonic() > deadline):
                     self._producer.poll(_LOOK)

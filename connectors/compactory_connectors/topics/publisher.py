@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
-from compactory.kafka.client import Kafka, hand_over
+from compactory.kafka.client import Kafka, enqueue
 from compactory.kafka.errors import code_of
 from compactory.kafka.transactional_producer import TransactionalProducer
 from compactory_connectors.topics.producer_record import Copy, Headers, ProducerRecord
@@ -209,7 +209,7 @@ class Publisher(TransactionalProducer):
     ) -> None:
         placed: dict[str, Any] = {"headers": headers, "partition": partition, "timestamp": timestamp}
         deadline = time.monotonic() + self._timeout
-        hand_over(self._producer, deadline, topic, value, key, on_delivery=self._delivered, **placed)
+        enqueue(self._producer, deadline, topic, value, key, on_delivery=self._delivered, **placed)
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None and self._failure is None:

@@ -1,8 +1,8 @@
 # pyright: reportPrivateImportUsage=false
-"""A cluster through its client: what is asked of it, consumers, producers.
+"""A cluster through its client: requests to it, consumers, producers.
 
-Everything above it deals in `Partition`, offsets and `Message`. `admin` sends what is asked and `kafka_errors` maps
-what goes wrong; nothing else imports the client. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16) against
+The modules above deal in `Partition`, offsets and `Message`. `admin` sends requests and `errors` maps errors; nothing
+else imports the client library. Facts were checked on confluent-kafka 2.16 (librdkafka 2.16) against
 Apache Kafka 4.1.
 """
 
@@ -25,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its re-exports are implicit
+    AdminClient,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -51,8 +52,8 @@ __all__ = [
     "Message",
     "Producer",
     "TopicPartition",
+    "enqueue",
     "event_kind",
-    "hand_over",
     "kafka_errors",
 ]
 
@@ -129,7 +130,7 @@ class Kafka:
                 topic_id=_topic_id(answer.topic_id),
                 partitions=tuple(sorted(part.id for part in answer.partitions)),
             )
-            for name, answer in self._described(names, timeout).items()
+            for name, answer in self._describe_topics(names, timeout).items()
         }
 
     def lacking_rights(self, names: Iterable[str], operations: Iterable[str], timeout: float = 10.0) -> list[str]:
@@ -138,44 +139,43 @@ class Kafka:
         No problem is reported for topics that do not exist, and for brokers that do not report rights.
         """
         problems = []
-        for name, answer in self._described(names, timeout, rights=True).items():
-            held = {item.name.replace("_", "").lower() for item in answer.authorized_operations or ()}
-            missing = [operation for operation in operations if held and operation.lower() not in held]
+        for name, answer in self._describe_topics(names, timeout, with_rights=True).items():
+            granted = {item.name.replace("_", "").lower() for item in answer.authorized_operations or ()}
+            missing = [operation for operation in operations if granted and operation.lower() not in granted]
             problems += [
-                self._admin.forbidden(f"{operation.lower()} a topic", operation, name) for operation in missing
+                self._admin.missing_right(f"{operation.lower()} a topic", operation, name) for operation in missing
             ]
         return problems
 
     def topic_names(self, timeout: float = 10.0) -> list[str]:
         """Return the names of all topics that are visible to us, internal ones left out."""
-        with self._admin.mapped("list topics"):
-            metadata = self._admin.insist(timeout, lambda limit: self._admin.client().list_topics(timeout=limit))
+        metadata = self._admin.request("list topics", timeout, lambda client, limit: client.list_topics(timeout=limit))
         return sorted(name for name in metadata.topics if not name.startswith("__"))
 
     def absence(self, name: str, remedy: str, timeout: float = 10.0) -> str:
         """Return the error of a topic that does not exist: the nearest name, and the remedy. Raises Unreachable."""
-        near = get_close_matches(name, self.topic_names(timeout), n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]!r}? Else " if near else ""
+        similar = get_close_matches(name, self.topic_names(timeout), n=1, cutoff=0.75)
+        hint = f"did you mean {similar[0]!r}? Else " if similar else ""
         return f"topic {name!r} does not exist on {self.bootstrap}: {hint}{remedy}"
 
     def cluster_id(self, timeout: float = 10.0) -> str:
         """Return the cluster's id. Raises Unreachable."""
-        return str(self._cluster(timeout).cluster_id)
+        return str(self._describe_cluster(timeout).cluster_id)
 
     def brokers(self, timeout: float = 10.0) -> list[str]:
         """Return host:port of every broker, as the cluster names them. Raises Unreachable."""
-        return [_address(node) for node in self._cluster(timeout).nodes]
+        return [_address(node) for node in self._describe_cluster(timeout).nodes]
 
     def leaders(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, str]:
         """Return host:port of each partition's leader; without partitions that have none. Raises Unreachable."""
-        wanted = set(partitions)
-        found = {
+        requested = set(partitions)
+        leaders = {
             Partition(topic, part.id): _address(part.leader)
-            for topic, answer in self._described({part.topic for part in wanted}, timeout).items()
+            for topic, answer in self._describe_topics({part.topic for part in requested}, timeout).items()
             for part in answer.partitions
             if part.leader is not None
         }
-        return {part: found[part] for part in wanted & found.keys()}
+        return {part: leaders[part] for part in requested & leaders.keys()}
 
     def high_watermarks(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the end of each partition, open transactions included (READ_UNCOMMITTED).
@@ -183,36 +183,36 @@ class Kafka:
         A read_committed consumer would get the last stable offset instead, which an open transaction holds back.
         Partitions that do not exist are absent.
         """
-        return self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED, timeout)
+        return self._list_offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED, timeout)
 
     def stable_offsets(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the last stable offset of each partition: where a read_committed reader has to stop."""
-        return self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED, timeout)
+        return self._list_offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED, timeout)
 
     def log_starts(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the first offset that is still in the log of each partition."""
-        return self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
+        return self._list_offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED, timeout)
 
     def offsets_at(
         self, partitions: Iterable[Partition], timestamp_ms: int, timeout: float = 10.0
     ) -> dict[Partition, int]:
         """Return the first offset of each partition whose record is as new as this (ms since 1970), else its end."""
-        asked = tuple(partitions)
-        found = self._offsets(asked, OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED, timeout)
-        ends = self.high_watermarks([part for part, offset in found.items() if offset < 0], timeout)
-        return {**found, **ends}
+        at_time: OffsetSpec = OffsetSpec.for_timestamp(timestamp_ms)
+        offsets = self._list_offsets(partitions, at_time, IsolationLevel.READ_UNCOMMITTED, timeout)
+        ends = self.high_watermarks([part for part, offset in offsets.items() if offset < 0], timeout)
+        return {**offsets, **ends}
 
     def topic_configs(self, names: Iterable[str], timeout: float = 10.0) -> dict[str, dict[str, str]]:
         """Return the effective configuration of each topic that exists."""
-        asked = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
-        answers = self._admin.ask(
+        resources = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
+        answers = self._admin.request_parts(
             "describe topic configurations",
             "DescribeConfigs",
             timeout,
-            lambda a, t: a.describe_configs(list(asked), request_timeout=t),
+            lambda client, limit: client.describe_configs(list(resources), request_timeout=limit),
         )
         return {
-            asked[resource]: {entry.name: entry.value for entry in answer.values()}
+            resources[resource]: {entry.name: entry.value for entry in answer.values()}
             for resource, answer in answers.items()
         }
 
@@ -229,20 +229,22 @@ class Kafka:
 
         Raises Unreachable also while fewer brokers are up than the default number of replicas.
         """
-        new = NewTopic(name, partitions, replication, config=dict(config or {}))
-        with self._admin.mapped(f"create topic {name!r}"):
+        topic = NewTopic(name, partitions, replication, config=dict(config or {}))
+
+        def create(client: AdminClient, _limit: float) -> bool:
             try:
-                client = self._admin.client()
-                client.create_topics([new], operation_timeout=timeout)[name].result()
+                client.create_topics([topic], operation_timeout=timeout)[name].result()
             except KafkaException as error:
                 if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
                 if code_of(error) in FORBIDDEN:
-                    raise ConfigError(self._admin.forbidden("create topics", "Create", name)) from error
+                    raise ConfigError(self._admin.missing_right("create topics", "Create", name)) from error
                 if code_of(error) == KafkaError.INVALID_REPLICATION_FACTOR and replication < 0:  # brokers are away
                     raise Unreachable("Kafka", f"could not create topic {name!r}: {error.args[0].str()}") from error
                 raise
-        return True
+            return True
+
+        return self._admin.request(f"create topic {name!r}", 0.0, create)
 
     def consumer(
         self,
@@ -256,10 +258,10 @@ class Kafka:
 
         Without ``committed`` it also reads records of transactions that are open or were aborted.
         ``load`` fetches far ahead, ``follow`` keeps small buffers; properties of the user win over both. It belongs to
-        the thread that uses it. ``on_error`` hears client-wide errors during ``consume``, before the user's
-        ``error_cb``; ``group`` is whose committed offsets are asked for.
+        the thread that uses it. ``on_error`` is called with errors of the client as a whole during ``consume``, before
+        the user's ``error_cb``. ``group`` is the consumer group whose committed offsets are read.
         """
-        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.given(on_error), **_OWN}
+        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.client_properties(on_error), **_OWN}
         if not committed:
             settings["isolation.level"] = "read_uncommitted"
         if group is not None:
@@ -267,13 +269,13 @@ class Kafka:
         return Consumer(settings, logger=self._admin.log)
 
     def member(self, settings: Mapping[str, Any]) -> Consumer:
-        """Return a consumer for ``subscribe``: the group assigns its partitions, its user says from where on.
+        """Return a consumer for ``subscribe``: the group assigns its partitions, the caller sets their offsets.
 
         The user's properties win over ``settings`` but for the group's id. Raises ConfigError for what the client
         library refuses.
         """
-        chosen = {**settings, **self._admin.given(None), "group.id": settings["group.id"], **_OWN}
-        with _refused("consumer", chosen):
+        chosen = {**settings, **self._admin.client_properties(None), "group.id": settings["group.id"], **_OWN}
+        with _refused_properties("consumer", chosen):
             return Consumer(chosen, logger=self._admin.log)
 
     def producer(
@@ -281,61 +283,67 @@ class Kafka:
     ) -> Producer:
         """Return a producer: the user's properties win over ``defaults``, ``overrides`` over both.
 
-        ``on_error`` hears client-wide errors during ``poll``, before the user's ``error_cb``.
+        ``on_error`` is called with errors of the client as a whole during ``poll``, before the user's ``error_cb``.
         Raises ConfigError for a property that the client library refuses.
         """
-        settings = {**defaults, **self._admin.given(on_error), **overrides}
-        with _refused("producer", settings):
+        settings = {**defaults, **self._admin.client_properties(on_error), **overrides}
+        with _refused_properties("producer", settings):
             return Producer(settings, logger=self._admin.log)
 
-    def explained(self, doing: str, why: Callable[[], KafkaError | None]) -> AbstractContextManager[None]:
-        """Map the errors of a client that was made here to ours; ``why`` gives its last client-wide error."""
-        return self._admin.explained(doing, why)
+    def mapped_errors(self, action: str, client_error: Callable[[], KafkaError | None]) -> AbstractContextManager[None]:
+        """Map errors of a consumer or producer made here to ours.
+
+        ``action`` completes "could not …" in the error; ``client_error`` returns the client's last error as a whole.
+        """
+        return self._admin.mapped_errors(action, client_error)
 
     def interrupt(self) -> None:
-        """End what is asked of the cluster, and all that will be, with StoreClosed. For any thread."""
+        """End the running requests, and all later ones, with StoreClosed. For any thread."""
         self._admin.interrupt()
 
     def close(self) -> None:
         """Drop the admin client. Safe to call twice; the next use makes a new one."""
         self._admin.close()
 
-    def _cluster(self, timeout: float) -> Any:
-        asked = "the cluster"
-        answers = self._admin.ask(
-            "describe the cluster", "Describe", timeout, lambda a, t: {asked: a.describe_cluster(request_timeout=t)}
-        )
-        return answers[asked]
+    def _describe_cluster(self, timeout: float) -> Any:
+        return self._admin.request_parts(
+            "describe the cluster",
+            "Describe",
+            timeout,
+            lambda client, limit: {"cluster": client.describe_cluster(request_timeout=limit)},
+        )["cluster"]
 
-    def _described(self, names: Iterable[str], timeout: float, *, rights: bool = False) -> dict[str, Any]:
-        """Return the client's descriptions of the topics that exist, with our ``rights`` where those are asked for."""
-        wanted = TopicCollection(list(names))
-        if not wanted.topic_names:
+    def _describe_topics(self, names: Iterable[str], timeout: float, *, with_rights: bool = False) -> dict[str, Any]:
+        """Return the client's descriptions of the topics that exist, with our rights if those are requested."""
+        topics = TopicCollection(list(names))
+        if not topics.topic_names:
             return {}
-        return self._admin.ask(
+        return self._admin.request_parts(
             "describe topics",
             "Describe",
             timeout,
-            lambda a, t: a.describe_topics(wanted, include_authorized_operations=rights, request_timeout=t),
+            lambda client, limit: client.describe_topics(
+                topics, include_authorized_operations=with_rights, request_timeout=limit
+            ),
         )
 
-    def _offsets(
+    def _list_offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
     ) -> dict[Partition, int]:
-        asked = {TopicPartition(part.topic, part.partition): spec for part in partitions}
-        if not asked:
+        specs = {TopicPartition(part.topic, part.partition): spec for part in partitions}
+        if not specs:
             return {}
-        answers = self._admin.ask(
+        answers = self._admin.request_parts(
             "list offsets",
             "Describe",
             timeout,
-            lambda a, t: a.list_offsets(asked, isolation_level=isolation, request_timeout=t),
+            lambda client, limit: client.list_offsets(specs, isolation_level=isolation, request_timeout=limit),
         )
         return {Partition(part.topic, part.partition): answer.offset for part, answer in answers.items()}
 
 
-def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | None, key: Any, **options: Any) -> None:
-    """Have a record sent; wait while the queue is full, as Kafka is slow or the user made the queue small.
+def enqueue(producer: Producer, deadline: float, topic: str, value: bytes | None, key: Any, **options: Any) -> None:
+    """Put a record into the producer's queue; wait while that is full, as Kafka is slow or the queue small.
 
     ``deadline`` is of the monotonic clock. Raises KafkaException once it has passed.
     """
@@ -351,8 +359,8 @@ def hand_over(producer: Producer, deadline: float, topic: str, value: bytes | No
 
 
 @contextmanager
-def _refused(kind: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Say that the client library refuses properties, without quoting secrets."""
+def _refused_properties(kind: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Raise ConfigError where the client library refuses properties, without quoting secrets."""
     try:
         yield
     except KafkaException as error:

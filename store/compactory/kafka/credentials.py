@@ -1,4 +1,4 @@
-"""Whether what a user gave for TLS and login fits together, before any client is made.
+"""Checks that what a user gave for TLS and login fits together, before any client is made.
 
 The client library says of a key that it can't read "PEM lib"; here the files and texts are looked at, so that an error
 names the property and the remedy. Contents are never quoted.
@@ -28,7 +28,7 @@ def mechanism(properties: Mapping[str, Any]) -> str:
 
 
 def credential_problems(properties: Mapping[str, Any]) -> Iterator[str]:
-    """Yield everything that does not fit; reads the files that ``ssl.*`` names."""
+    """Yield each problem of TLS and login properties. Reads the files that ``ssl.*`` names."""
     protocol = str(properties.get("security.protocol", "plaintext")).upper()
     yield from _unused(properties, protocol)
     if protocol.startswith("SASL"):
@@ -41,7 +41,7 @@ def credential_problems(properties: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unused(properties: Mapping[str, Any], protocol: str) -> Iterator[str]:
-    """Credentials that the protocol would silently leave aside."""
+    """Yield a problem for credentials that the protocol would silently ignore."""
     sasl = next((name for name in properties if name.startswith("sasl.")), None)
     tls = next((name for name in properties if name.startswith("ssl.")), None)
     if sasl and not protocol.startswith("SASL"):
@@ -88,16 +88,16 @@ def _file(name: str, path: str) -> Iterator[str]:
     elif name == _KEYSTORE:
         if b"-----BEGIN" in content:
             yield f"{name}: {path} is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"
-    elif lacking := _lacking(name, content.decode(errors="replace")):
-        yield f"{name}: {path} holds no {lacking}"
+    elif missing := _missing_part(name, content.decode(errors="replace")):
+        yield f"{name}: {path} holds no {missing}"
 
 
 def _text(name: str, text: str) -> Iterator[str]:
     lines = text.strip().splitlines()
     if "\\n" in text:
         yield f"{name} has \\n written out where its lines end: give real line ends ({_three_quotes(name)})"
-    elif lacking := _lacking(name, text):
-        yield f"{name} holds no {lacking}"
+    elif missing := _missing_part(name, text):
+        yield f"{name} holds no {missing}"
     elif len(lines) < 3:
         yield f"{name} has lost its line ends: give the lines as they are in the file ({_three_quotes(name)})"
     elif any(line != line.strip() for line in lines):
@@ -105,9 +105,9 @@ def _text(name: str, text: str) -> Iterator[str]:
 
 
 def _pair(properties: Mapping[str, Any]) -> Iterator[str]:
-    """A certificate needs its key, a key its certificate, an encrypted key its password."""
-    certificate = _given(properties, "ssl.certificate.location", "ssl.certificate.pem")
-    key = _given(properties, "ssl.key.location", "ssl.key.pem")
+    """Yield what is missing: a certificate needs its key, a key its certificate, an encrypted key its password."""
+    certificate = _first_set(properties, "ssl.certificate.location", "ssl.certificate.pem")
+    key = _first_set(properties, "ssl.key.location", "ssl.key.pem")
     if certificate and not key:
         yield f"{certificate} is given without its key: set ssl.key.location"
     elif key and not certificate:
@@ -123,7 +123,7 @@ def _is_encrypted(value: str, name: str) -> bool:
 
 
 def _read(path: str) -> bytes | str:
-    """The content, or why there is none."""
+    """Return the content, or as text why it can't be read."""
     try:
         with Path(path).open("rb") as file:
             return file.read(_LARGEST)
@@ -131,12 +131,12 @@ def _read(path: str) -> bytes | str:
         return error.strerror or type(error).__name__
 
 
-def _given(properties: Mapping[str, Any], *names: str) -> str | None:
+def _first_set(properties: Mapping[str, Any], *names: str) -> str | None:
     return next((name for name in names if properties.get(name)), None)
 
 
-def _lacking(name: str, text: str) -> str | None:
-    """Return what a text in PEM ought to hold and does not."""
+def _missing_part(name: str, text: str) -> str | None:
+    """Return the part of PEM that the text lacks."""
     if ".key." in name:
         return None if "PRIVATE KEY-----" in text else "private key in PEM (a line -----BEGIN … PRIVATE KEY-----)"
     return None if any(mark in text for mark in _CERTIFICATES) else f"certificate in PEM (a line {_CERTIFICATES[0]})"

@@ -93,7 +93,7 @@ _REMEDIES = {
     "listener?": _LISTENER,
     "Transactional Id authorization": "grant the ACL operation Write on the transactional id",
 }
-_KEPT = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")  # without them a client connects to nothing
+_UNCHECKED = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")  # without them a client connects to nothing
 _CREATION = {
     "key values mismatch": "ssl.key.location: the key does not belong to the certificate",
     "ssl.key.location failed": "ssl.key.password does not decrypt the key of ssl.key.location, or it is damaged",
@@ -131,33 +131,32 @@ class ClientLog:
 
 @contextmanager
 def kafka_errors(
-    doing: str,
+    action: str,
     bootstrap: str,
-    why: Callable[[], KafkaError | None] = lambda: None,
-    passed: Callable[[], bool] = lambda: False,
+    client_error: Callable[[], KafkaError | None] = lambda: None,
+    has_answered: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
-    """Map the client's errors to ours with the cause kept: Unreachable, ConfigError, else CompactoryError.
+    """Raise Unreachable, ConfigError or CompactoryError in place of the client's error, which stays the cause.
 
-    ``why`` gives the client-wide error behind a time-out (a refused connection, a failed login), if there is one;
-    ``passed`` returns True if the cluster has taken these properties before. A login or certificate that it refuses
-    then is an outage, of one broker perhaps: Unreachable.
+    ``action`` completes "could not …". ``client_error`` returns the client's last error as a whole (a refused
+    connection, a failed login), which says why a request timed out. ``has_answered`` returns True if the cluster has
+    taken these properties before: a login or certificate that is refused then is an outage, perhaps of one broker.
     """
     try:
         yield
     except KafkaException as error:
-        behind = why()
+        code, cause = code_of(error), client_error()
         reason = error.args[0].str() if error.args else str(error)
-        detail = f"{behind.str()}" if behind is not None else reason
-        code = code_of(error)
-        refused = code in _REFUSED or (behind is not None and is_refusal(behind))
-        if not refused and code not in PASSING:
-            raise CompactoryError(f"could not {doing} on Kafka at {bootstrap}: {reason}") from error
-        if refused:
-            message = f"Kafka at {bootstrap} refused to {doing}: {detail}; {_remedy(detail)}"
+        detail = reason if cause is None else cause.str()
+        is_refused = code in _REFUSED or (cause is not None and is_refusal(cause))
+        if not is_refused and code not in PASSING:
+            raise CompactoryError(f"could not {action} on Kafka at {bootstrap}: {reason}") from error
+        if is_refused:
+            message = f"Kafka at {bootstrap} refused to {action}: {detail}; {_remedy(detail)}"
         else:
             remedy = _remedy(detail, "check bootstrap.servers, security.protocol and the network")
-            message = f"Kafka at {bootstrap} was not reached to {doing}: {detail}; {remedy}"
-        if code in _RIGHTS or (refused and not passed()):
+            message = f"Kafka at {bootstrap} was not reached to {action}: {detail}; {remedy}"
+        if code in _RIGHTS or (is_refused and not has_answered()):
             raise ConfigError(message) from error
         raise Unreachable("Kafka", message) from error
 
@@ -182,7 +181,7 @@ def event_kind(error: KafkaError) -> Literal["end", "lost", "cut", "refused", "p
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Return whether the broker turned us away, so that trying again as we are is no use."""
+    """Return True if the broker refused the client, so that trying again with these properties is no use."""
     text = error.str()
     if "certificate verify failed" in text or any(alert in text for alert in _ALERTS):
         return True
@@ -200,15 +199,15 @@ def check(properties: Mapping[str, Any], known_problems: Iterable[str] = ()) -> 
     Raises ConfigError with ``known_problems`` and all others. Opens no connection, calls no callable of the user.
     """
     problems = [*known_problems, *java_property_problems(properties)]
-    java = {problem.partition(" ")[0] for problem in problems}
-    left = {name: value for name, value in properties.items() if name not in java}
-    plain = {name: value for name, value in left.items() if not callable(value) and name not in _KEPT}
-    found = _refusal(plain)
-    wrong = dict(property_problems(plain)) if found is not None else {}
+    refused_names = {problem.partition(" ")[0] for problem in problems}
+    remaining = {name: value for name, value in properties.items() if name not in refused_names}
+    plain = {name: value for name, value in remaining.items() if not callable(value) and name not in _UNCHECKED}
+    refusal = _library_refusal(plain)
+    wrong = dict(property_problems(plain)) if refusal is not None else {}
     problems += wrong.values()
-    problems += credential_problems({name: value for name, value in left.items() if name not in wrong})
-    if found is not None and not problems:
-        problems.append(_creation_problem(found, properties))
+    problems += credential_problems({name: value for name, value in remaining.items() if name not in wrong})
+    if refusal is not None and not problems:
+        problems.append(_creation_problem(refusal, properties))
     if problems:
         raise ConfigError(problems)
 
@@ -216,26 +215,26 @@ def check(properties: Mapping[str, Any], known_problems: Iterable[str] = ()) -> 
 def property_problems(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the library's complaint about each property by itself, with the property's name."""
     for name, value in properties.items():
-        problem = _refusal({name: value}, unknown=name.startswith(("sasl.", "ssl.", "security.")))
+        problem = _library_refusal({name: value}, alone=name.startswith(("sasl.", "ssl.", "security.")))
         if problem is not None:
-            near = nearest_property(name) if "No such configuration" in problem else None
-            hint = f"; did you mean {near!r}?" if near else ""
+            similar = nearest_property(name) if "No such configuration" in problem else None
+            hint = f"; did you mean {similar!r}?" if similar else ""
             yield name, f"Kafka property {name!r}: {without_secrets(problem, properties)}{hint}"
 
 
 def _creation_problem(text: str, properties: Mapping[str, Any]) -> str:
-    said = without_secrets(text, properties).removeprefix("Failed to create admin client: ")
+    reason = without_secrets(text, properties).removeprefix("Failed to create admin client: ")
     problem = next((problem for mark, problem in _CREATION.items() if mark in text), None)
-    return f"{problem} ({said})" if problem else f"Kafka properties: {said}"
+    return f"{problem} ({reason})" if problem else f"Kafka properties: {reason}"
 
 
-def _refusal(properties: Mapping[str, Any], *, unknown: bool = False) -> str | None:
-    """Return why the library refuses the properties; with ``unknown`` only what does not depend on others."""
+def _library_refusal(properties: Mapping[str, Any], *, alone: bool = False) -> str | None:
+    """Return why the library refuses the properties; with ``alone`` leave out what depends on other properties."""
     try:
         AdminClient(dict(properties), logger=_SILENT)
     except KafkaException as error:
         text = error.args[0].str().strip() if error.args else str(error)
-        return None if unknown and text.startswith("Failed to create") else text
+        return None if alone and text.startswith("Failed to create") else text
     except (TypeError, ValueError) as error:
         return str(error)
     return None

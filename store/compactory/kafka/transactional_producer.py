@@ -63,7 +63,7 @@ class TransactionalProducer:
     def _mapped(self, doing: str) -> Iterator[None]:
         """Raise our errors in place of the client's: LeaseLost where another producer of the id was opened."""
         try:
-            with self._kafka.explained(doing, lambda: self._trouble):
+            with self._kafka.mapped_errors(doing, lambda: self._trouble):
                 yield
         except CompactoryError as failed:
             behind = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause

@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any
 
 from compactory.cleanup import in_forked_children, keep_forever
-from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, hand_over
+from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, enqueue
 from compactory.stoppable_thread import StoppableThread
 
 __all__ = ["Delivery", "Record", "Shipment"]
@@ -142,7 +142,7 @@ class Delivery:
                 continue
             deadline = time.monotonic() + self._timeout
             try:
-                hand_over(producer, deadline, topic, value, key, on_delivery=partial(settle, number))
+                enqueue(producer, deadline, topic, value, key, on_delivery=partial(settle, number))
             except KafkaException as error:
                 settle(number, error.args[0])
 
