@@ -92,7 +92,9 @@ class FencedProducer(TransactionalProducer):
                     on_delivery = partial(shipment.settle, number)
                     enqueue(self._producer, deadline, topic, value, key, on_delivery=on_delivery)
                 records = ()
-                while not (records or any(each.heard for each in shipments) or time.monotonic() > deadline):
+                while not (
+                    records or any(shipment.has_reports for shipment in shipments) or time.monotonic() > deadline
+                ):
                     self._producer.poll(_LOOK)
                     records = more()
             self._producer.flush(max(0.0, deadline - time.monotonic()))

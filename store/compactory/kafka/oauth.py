@@ -21,7 +21,7 @@ _FRESH = 0.7  # part of a token's life during which new clients share it; the li
 
 
 class TokenSource:
-    """Hands the user's tokens to all clients of one `Kafka`; a fresh one is asked for once, not once a client.
+    """Hands the user's tokens to all clients of one `Kafka`; a new one is requested once, not once a client.
 
     Thread-safe: the user's callable is never called twice at a time. Our message names only the type of its error,
     because the text may quote a secret. Raises Unreachable for an error of the callable, ConfigError if its answer is
@@ -30,7 +30,7 @@ class TokenSource:
 
     def __init__(self, callback: Callable[[str], Any]) -> None:
         self._callback = callback
-        self._asking = Lock()  # guards the fields below and keeps calls of the callback apart
+        self._lock = Lock()  # guards the fields below and keeps calls of the callback apart
         self._answer: tuple[Any, ...] = ()
         self._fresh_until = 0.0
 
@@ -39,11 +39,11 @@ class TokenSource:
 
     def __call__(self, config: str | None) -> tuple[Any, ...]:
         """Return a token as the client library wants it; called by the library and before a client is made."""
-        with self._asking:
+        with self._lock:
             if time.time() >= self._fresh_until:
                 self._answer = _checked(self._ask(config))
-                now = time.time()
-                self._fresh_until = now + _FRESH * (float(self._answer[1]) - now)
+                received_at = time.time()
+                self._fresh_until = received_at + _FRESH * (float(self._answer[1]) - received_at)
             return self._answer
 
     def hidden(self, text: str) -> str:
@@ -67,6 +67,6 @@ def _checked(answer: Any) -> tuple[Any, ...]:
         raise ConfigError(f"oauth_cb returned {type(answer).__name__} that is no token: {_SHAPE}")
     if isinstance(answer[1], bool) or not isinstance(answer[1], int | float):
         raise ConfigError(f"oauth_cb returned {type(answer[1]).__name__}, no number, as a token's expiry: {_SHAPE}")
-    if (left := answer[1] - time.time()) <= 0:
-        raise ConfigError(f"oauth_cb returned a token that ended {-left:.0f} s ago: {_SHAPE}")
+    if (age := time.time() - answer[1]) >= 0:
+        raise ConfigError(f"oauth_cb returned a token that ended {age:.0f} s ago: {_SHAPE}")
     return answer

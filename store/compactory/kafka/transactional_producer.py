@@ -15,7 +15,7 @@ _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRO
 
 
 class TransactionalProducer:
-    """What all producers with a transactional id have in common; a subclass sends records. Owned by one thread."""
+    """A producer with a transactional id; a subclass sends records. Owned by one thread."""
 
     def __init__(
         self, kafka: Kafka, transactional_id: str, settings: Mapping[str, Any], own: Mapping[str, Any]
@@ -26,7 +26,7 @@ class TransactionalProducer:
         self._producer = kafka.producer(settings, own, self._remember)
 
     def close(self) -> None:
-        """Let go of unsent records without waiting; an open transaction is left to its time-out or the next holder.
+        """Discard unsent records without waiting. An open transaction ends by its time-out or by the next producer.
 
         To be called once. The client ends its threads here: its callbacks refer back to this object, so that otherwise
         they would live until the cyclic garbage collector comes by.
@@ -66,7 +66,7 @@ class TransactionalProducer:
             with self._kafka.mapped_errors(doing, lambda: self._trouble):
                 yield
         except CompactoryError as failed:
-            behind = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause
-            if any(isinstance(error, KafkaError) and error.code() in _FENCED for error in behind):
+            causes = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause
+            if any(isinstance(error, KafkaError) and error.code() in _FENCED for error in causes):
                 raise LeaseLost(f"another process took over the transactional id {self._id!r}") from failed
             raise

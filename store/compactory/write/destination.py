@@ -1,4 +1,4 @@
-"""The topic that a writer writes to: does it exist, may we, what does it take, is it still the same one."""
+"""The topic of a writer: its existence, our rights, its limits and its identity."""
 
 from __future__ import annotations
 
@@ -15,87 +15,89 @@ __all__ = ["Destination"]
 
 log = logging.getLogger("compactory.writer")
 
-_ASK = 1.0  # seconds for questions beside the writing
-_IDENTITY_AGE = 2.0  # seconds for which the answer to "which topic goes by the name" is trusted
-_OVERHEAD = 96  # bytes that a record may take beside key and value
-_CLIENTS_OWN = 1_000_000  # librdkafka's default of message.max.bytes
-_LEAST = 1000  # and the least that it can be set to
+_REQUEST_TIMEOUT = 1.0  # seconds for requests beside the writing
+_IDENTITY_AGE = 2.0  # seconds for which the topic's id is trusted
+_RECORD_OVERHEAD = 96  # bytes that a record may take beside key and value
+_DEFAULT_LIMIT = 1_000_000  # bytes: librdkafka's default of message.max.bytes
+_SMALLEST_LIMIT = 1000  # bytes: the smallest value of it that librdkafka takes
 
 
 class Destination:
-    """The facts about one topic. Thread-safe: they are replaced, never changed."""
+    """A topic with its rights, limits and identity. Thread-safe: attributes are replaced, never changed."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.topic = topic
         self._limit = 0  # bytes of the largest record that topic and client take
         self._kafka = kafka
         self.topic_id: str | None = None
-        self._looked_at = 0.0  # by the monotonic clock
-        self._ends: dict[int, int] = {}  # partition → the last offset that is known to be taken there
+        self._checked_at = 0.0  # by the monotonic clock
+        self._last_offsets: dict[int, int] = {}  # partition → the last offset that is known to be used
 
-    def look(self, timeout: float, *, create: bool) -> dict[str, Any]:
-        """Look at the topic, made first where asked for; return the producer's properties that follow.
+    def prepare(self, timeout: float, *, create: bool) -> dict[str, Any]:
+        """Check the topic, which ``create`` creates first; return the producer's properties that follow from it.
 
         Raises ConfigError where it does not exist or may not be written, Unreachable.
         """
         deadline = time.monotonic() + timeout
-        found = self._kafka.topics([self.topic], timeout).get(self.topic)
-        if found is None and create:
+        topic = self._kafka.topics([self.topic], timeout).get(self.topic)
+        if topic is None and create:
             self._kafka.create_topic(self.topic, config={"cleanup.policy": "compact"}, timeout=timeout)
-            while found is None and time.monotonic() < deadline:  # the broker may take a moment to know it
-                found = self._kafka.topics([self.topic], _ASK).get(self.topic)
-        if found is None:
+            while topic is None and time.monotonic() < deadline:  # the broker may take a moment to know it
+                topic = self._kafka.topics([self.topic], _REQUEST_TIMEOUT).get(self.topic)
+        if topic is None:
             remedy = "create it with cleanup.policy=compact, or give create=True"
-            raise ConfigError(self._kafka.absence(self.topic, remedy, _ASK))
-        lacking = self._kafka.lacking_rights([self.topic], ["Write"], max(_ASK, deadline - time.monotonic()))
-        if lacking:
-            raise ConfigError(lacking)
-        ends = self._kafka.high_watermarks(found.all(), max(_ASK, deadline - time.monotonic()))
-        self._ends = {place.partition: end - 1 for place, end in ends.items()}
-        self.topic_id, self._looked_at = found.topic_id, time.monotonic()
-        return self._properties(max(_ASK, deadline - time.monotonic()))
+            raise ConfigError(self._kafka.absence(self.topic, remedy, _REQUEST_TIMEOUT))
+        missing_rights = self._kafka.lacking_rights(
+            [self.topic], ["Write"], max(_REQUEST_TIMEOUT, deadline - time.monotonic())
+        )
+        if missing_rights:
+            raise ConfigError(missing_rights)
+        ends = self._kafka.high_watermarks(topic.all(), max(_REQUEST_TIMEOUT, deadline - time.monotonic()))
+        self._last_offsets = {part.partition: end - 1 for part, end in ends.items()}
+        self.topic_id, self._checked_at = topic.topic_id, time.monotonic()
+        return self._properties(max(_REQUEST_TIMEOUT, deadline - time.monotonic()))
 
-    def tokens(self, places: Sequence[tuple[int, int]], before: Mapping[int, int]) -> list[Token]:
-        """Return the tokens of acknowledged records; ``before`` is what `ends` said before they were sent.
+    def tokens(self, places: Sequence[tuple[int, int]], earlier: Mapping[int, int]) -> list[Token]:
+        """Return the tokens of acknowledged records; ``earlier`` is what `last_offsets` returned before the send.
 
-        Whether the name still stands for the same topic is asked every two seconds at most, and at once where offsets
-        went back. Raises CompactoryError where it does not: a token of the one would mislead in the other.
+        The topic's id is checked every two seconds at most, and at once where offsets went back. Raises CompactoryError
+        if the topic was created again: a token of the former topic would be wrong in the new one.
         """
-        went_back = any(offset <= before.get(partition, -1) for partition, offset in places)
-        ends = dict(self._ends)
+        went_back = any(offset <= earlier.get(partition, -1) for partition, offset in places)
+        last_offsets = dict(self._last_offsets)
         for partition, offset in places:
-            ends[partition] = max(offset, ends.get(partition, -1))
-        self._ends = ends
-        if went_back or time.monotonic() - self._looked_at > _IDENTITY_AGE:
+            last_offsets[partition] = max(offset, last_offsets.get(partition, -1))
+        self._last_offsets = last_offsets
+        if went_back or time.monotonic() - self._checked_at > _IDENTITY_AGE:
             self._check_identity()
         return [Token(self.topic, partition, offset, self.topic_id) for partition, offset in places]
 
-    def ends(self) -> dict[int, int]:
-        """Return the last offset of each partition that is known to be taken."""
-        return self._ends
+    def last_offsets(self) -> dict[int, int]:
+        """Return the last offset of each partition that is known to be used."""
+        return self._last_offsets
 
     def exists(self) -> bool:
-        """Ask whether the topic is there. Raises Unreachable, ConfigError."""
-        return bool(self._kafka.topics([self.topic], _ASK))
+        """Return True if the topic exists. Raises Unreachable, ConfigError."""
+        return bool(self._kafka.topics([self.topic], _REQUEST_TIMEOUT))
 
     def too_large(self, records: Sequence[tuple[bytes, bytes | None]]) -> list[str]:
         """Return the problem of each record that topic or client would not take."""
-        room = self._limit - _OVERHEAD
+        sizes = [(key, len(key) + len(value or b"") + _RECORD_OVERHEAD) for key, value in records]
         return [
-            f"{key.decode()!r}: the record takes {len(key) + len(value or b'') + _OVERHEAD} bytes, {self._limit} are"
-            " the most (max.message.bytes of the topic, message.max.bytes of the client)"
-            for key, value in records
-            if len(key) + len(value or b"") > room
+            f"{key.decode()!r}: the record takes {size} bytes, {self._limit} are the most (max.message.bytes of the"
+            " topic, message.max.bytes of the client)"
+            for key, size in sizes
+            if size > self._limit
         ]
 
     def _check_identity(self) -> None:
-        self._looked_at = time.monotonic()  # also without an answer: the next writes do not wait for it again
+        self._checked_at = time.monotonic()  # also without an answer: the next writes do not wait for it again
         try:
-            found = self._kafka.topics([self.topic], _ASK).get(self.topic)
+            topic = self._kafka.topics([self.topic], _REQUEST_TIMEOUT).get(self.topic)
         except CompactoryError as error:
             log.debug("topic %r can't be looked at: %s", self.topic, error)
             return
-        if found is not None and found.topic_id != self.topic_id:
+        if topic is not None and topic.topic_id != self.topic_id:
             changed = CompactoryError(f"topic {self.topic!r} was deleted and created again: its records are gone")
             changed.retryable = True
             raise changed
@@ -103,7 +105,7 @@ class Destination:
     def _properties(self, timeout: float) -> dict[str, Any]:
         try:
             config = self._kafka.topic_configs([self.topic], timeout).get(self.topic, {})
-        except ConfigError:  # no right to ask: the broker will say
+        except ConfigError:  # no right to read it: the broker will refuse what is too large
             config = {}
         policies = config.get("cleanup.policy", "compact").split(",")
         if policies != ["compact"]:
@@ -112,7 +114,7 @@ class Destination:
                 " kafka-configs.sh --alter --topic %s --add-config cleanup.policy=compact",
                 *(self.topic, ",".join(policies), self.topic),
             )
-        given = int(self._kafka.properties().get("message.max.bytes", _CLIENTS_OWN))
-        self._limit = max(_LEAST, min(given, int(config.get("max.message.bytes", given))))
+        client_limit = int(self._kafka.properties().get("message.max.bytes", _DEFAULT_LIMIT))
+        self._limit = max(_SMALLEST_LIMIT, min(client_limit, int(config.get("max.message.bytes", client_limit))))
         # The client never splits a batch, and one that is larger than the topic takes is refused whole.
         return {"message.max.bytes": self._limit}

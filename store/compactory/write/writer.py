@@ -32,14 +32,14 @@ _DEFAULTS: dict[str, Any] = {
     "batch.num.messages": 100_000,
     "queue.buffering.max.messages": 1_000_000,
 }
-_NEEDED = {  # property → values that mean what a writer needs
+_REQUIRED = {  # property → values with the meaning that a writer needs
     "acks": ("all", "-1"),
     "request.required.acks": ("all", "-1"),
     "enable.idempotence": ("true",),
     "delivery.report.only.error": ("false",),
 }
-_LISTED = 20  # problems that a refused put_many lists; the others are counted
-_LONGEST = 86_400  # seconds
+_MOST_LISTED = 20  # problems that a refused put_many lists; the others are counted
+_LONGEST_TIMEOUT = 86_400  # seconds
 
 
 class DirectoryWriter(Generic[T]):
@@ -107,7 +107,7 @@ class DirectoryWriter(Generic[T]):
         except WriteFailed as failure:
             if error is None:
                 raise
-            log.error("%s", failure)  # and the error under way goes on
+            log.error("%s", failure)  # the error of the block is raised
 
     def start(self) -> None:
         """Check the topic and make the producer, once. The first write calls it as well.
@@ -115,7 +115,7 @@ class DirectoryWriter(Generic[T]):
         Raises ConfigError (the topic does not exist, no right to write it), Unreachable, CompactoryError after a fork
         or `close`.
         """
-        self._started()
+        self._start_once()
 
     @spanned("put")
     def put(self, key: str, value: T) -> Token:
@@ -167,23 +167,23 @@ class DirectoryWriter(Generic[T]):
             self._forget()
         if delivery is None:
             return
-        left = delivery.close(self._timeout if timeout is None else timeout)
+        unfinished = delivery.close(self._timeout if timeout is None else timeout)
         self._kafka.close()
-        if left:
-            raise self._failure(left, delivery)
+        if unfinished:
+            raise self._failure(unfinished, delivery)
 
     def _send(self, records: Sequence[Record]) -> list[Token]:
         annotate(topic=self.directory.topic, records=len(records))
-        delivery = self._started()
+        delivery = self._start_once()
         problems = self._destination.too_large(records)
         if problems:
             raise WriteRefused(_shortened(problems))
-        before = self._destination.ends()
+        last_offsets = self._destination.last_offsets()
         shipment = delivery.send(records)
         if not shipment.complete:
             raise self._failure([shipment], delivery)
         try:
-            return self._destination.tokens([place for place in shipment.places if place is not None], before)
+            return self._destination.tokens([place for place in shipment.places if place is not None], last_offsets)
         except CompactoryError as error:
             self._discard(delivery)
             unknown = dict.fromkeys(key.decode() for key, _ in records)
@@ -191,7 +191,7 @@ class DirectoryWriter(Generic[T]):
                 f"{error}; write again", topic=self.directory.topic, unknown=unknown, cause=error
             ) from error
 
-    def _started(self) -> Delivery:
+    def _start_once(self) -> Delivery:
         if os.getpid() != self._pid:
             raise CompactoryError(
                 f"the writer was made in process {self._pid} and this is process {os.getpid()}: threads and connections"
@@ -208,7 +208,7 @@ class DirectoryWriter(Generic[T]):
             return self._delivery
 
     def _open(self) -> Delivery:
-        own = self._destination.look(self._timeout, create=self._create)
+        own = self._destination.prepare(self._timeout, create=self._create)
         own |= {"acks": "all", "enable.idempotence": True, "message.timeout.ms": max(1, int(self._timeout * 1000))}
         delivery = Delivery(self._kafka, self.directory.topic, _DEFAULTS, own, self._timeout)
         # A writer that is dropped without close() must not leave its thread behind; nothing here refers to the writer.
@@ -216,7 +216,7 @@ class DirectoryWriter(Generic[T]):
         return delivery
 
     def _discard(self, delivery: Delivery) -> None:
-        """Have the next write look at the topic again and make a new producer."""
+        """Close the delivery, so that the next write checks the topic again and makes a new producer."""
         with self._opening:
             if self._delivery is delivery:
                 self._forget()
@@ -228,7 +228,7 @@ class DirectoryWriter(Generic[T]):
             self._finalizer.detach()
 
     def _failure(self, shipments: Sequence[Shipment], delivery: Delivery) -> WriteFailed:
-        """Return what became of each key, and why."""
+        """Return the error with the outcome of each key."""
         topic, written = self.directory.topic, dict[str, Token]()
         not_written, unknown = dict[str, None](), dict[str, None]()
         places = [place for shipment in shipments for place in shipment.places]
@@ -240,7 +240,7 @@ class DirectoryWriter(Generic[T]):
                     (not_written if shipment.is_unsent(number) else unknown)[key.decode()] = None
         errors = [error for shipment in shipments for error in shipment.errors.values()]
         cause = self._cause(errors[0] if errors else None, delivery)
-        if delivery.is_broken or isinstance(cause, ConfigError):  # the next write looks afresh
+        if delivery.is_broken or isinstance(cause, ConfigError):  # the next write begins anew
             self._discard(delivery)
         parts = [f"{places.count(None)} of {len(places)} records for topic {topic!r} were not acknowledged: {cause}"]
         if unknown:
@@ -252,22 +252,23 @@ class DirectoryWriter(Generic[T]):
         return error
 
     def _cause(self, error: KafkaError | None, delivery: Delivery) -> CompactoryError:
-        """Say why the first record failed; a time-out alone says nothing, so look what is behind it."""
-        doing = f"write to topic {self.directory.topic!r}"
+        """Return why the first record failed. A time-out alone says nothing, so look for its reason."""
+        action = f"write to topic {self.directory.topic!r}"
         if error is not None and not _is_timeout(error):
             try:
-                with kafka_errors(doing, self._kafka.bootstrap):
+                with kafka_errors(action, self._kafka.bootstrap):
                     raise KafkaException(error)
             except CompactoryError as mapped:
                 return mapped
-        trouble = delivery.trouble
-        late = f"no acknowledgement in {self._timeout:g} s" + (f" ({trouble.str()})" if trouble is not None else "")
+        client_error = delivery.client_error
+        detail = f"no acknowledgement in {self._timeout:g} s"
+        detail += f" ({client_error.str()})" if client_error is not None else ""
         try:
             if not self._destination.exists():
                 return ConfigError(f"topic {self.directory.topic!r} does not exist any more: it was deleted")
         except CompactoryError as unreachable:
             return unreachable
-        return Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} did not {doing}: {late}")
+        return Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} did not {action}: {detail}")
 
 
 def _is_timeout(error: KafkaError) -> bool:
@@ -282,8 +283,8 @@ def _pairs(entries: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _shortened(problems: list[str]) -> list[str]:
-    more = len(problems) - _LISTED
-    return problems if more <= 0 else [*problems[:_LISTED], f"and {more} more"]
+    unlisted = len(problems) - _MOST_LISTED
+    return problems if unlisted <= 0 else [*problems[:_MOST_LISTED], f"and {unlisted} more"]
 
 
 def _directory_problems(directory: Any) -> Iterator[str]:
@@ -299,12 +300,12 @@ def _directory_problems(directory: Any) -> Iterator[str]:
 
 
 def _timeout_problems(timeout: Any) -> Iterator[str]:
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST:
-        yield f"timeout must be a number of seconds above 0 and at most {_LONGEST}, not {timeout!r}"
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= _LONGEST_TIMEOUT:
+        yield f"timeout must be a number of seconds above 0 and at most {_LONGEST_TIMEOUT}, not {timeout!r}"
 
 
 def _property_problems(properties: Mapping[str, Any]) -> Iterator[str]:
-    for name, allowed in _NEEDED.items():
+    for name, allowed in _REQUIRED.items():
         value = str(properties.get(name, allowed[0])).lower()
         if value not in allowed:
             yield f"{name}={value} is not for you to set: a writer needs {allowed[0]}; remove the property"

@@ -204,7 +204,7 @@ def test_closing_while_others_write(own_kafka: ApacheKafka, topics: Topics, make
             thread.start()
         delivery = writer._delivery
         assert delivery is not None
-        eventually(lambda: len(delivery._under_way) == 4)
+        eventually(lambda: len(delivery._unfinished) == 4)
         began = time.monotonic()
         with pytest.raises(WriteFailed, match="not acknowledged"):
             writer.close(timeout=0.3)
@@ -230,7 +230,7 @@ def test_an_unclosed_writer_does_not_keep_the_program(topics: Topics) -> None:
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, f"{name}:0:0", "")
 
 
-def test_an_error_under_way_is_not_hidden_by_the_end(
+def test_an_error_unfinished_is_not_hidden_by_the_end(
     own_kafka: ApacheKafka, topics: Topics, kafka: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = topics.create()
@@ -245,7 +245,7 @@ def test_an_error_under_way_is_not_hidden_by_the_end(
 
     def fail() -> None:
         with writer:
-            eventually(lambda: delivery._under_way)
+            eventually(lambda: delivery._unfinished)
             raise ZeroDivisionError
 
     thread = threading.Thread(target=write)

@@ -176,7 +176,7 @@ class KafkaTarget:
             rules = self._connector.topics
             for warning in ensure(self._kafka, {topic: rules.of(topic)}, create=rules.create):
                 log.warning(warning)
-        largest = Destination(self._kafka, topic).look(10.0, create=False)
+        largest = Destination(self._kafka, topic).prepare(10.0, create=False)
         self._properties = {"queue.buffering.max.kbytes": _QUEUE, **largest}
 
     def _extent(self) -> Extent:
