@@ -1,12 +1,13 @@
-"""A thread with a stop that is safe at any moment."""
+"""A thread with a stop that is safe at any moment, and what stands in the way of threads."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event, Lock, Thread, current_thread
 
-__all__ = ["StoppableThread"]
+__all__ = ["StoppableThread", "thread_problems"]
 
 _BEGINNING = 1.0  # seconds that a thread takes at most to begin
 
@@ -39,6 +40,18 @@ class StoppableThread:
             thread = self._thread
         if thread is not None and thread is not current_thread():
             _join(thread)
+
+
+def thread_problems() -> Iterator[str]:
+    """Yield a problem where threads are greenlets: one call of the Kafka client would stop all of them for ever.
+
+    gevent and eventlet put a class of their own in the place of ``threading.Lock``.
+    """
+    library = type(threading.Lock()).__module__.partition(".")[0]
+    if library != "_thread":
+        remedy = {"gevent": "gevent.monkey.patch_all(thread=False)", "eventlet": "eventlet.monkey_patch(thread=False)"}
+        call = remedy.get(library, f"{library} without threads")
+        yield f"threads are patched by {library}, which the Kafka client's calls would stop for ever: patch by {call}"
 
 
 def _join(thread: Thread) -> None:

@@ -43,6 +43,7 @@ from compactory.kafka.errors import (
 )
 from compactory.kafka.properties import OWNED, normalise, printable, without_secrets
 from compactory.records import Partition, Topic
+from compactory.stoppable_thread import thread_problems
 
 __all__ = [
     "Consumer",
@@ -88,13 +89,13 @@ class Kafka:
 
     Thread-safe. Constructing it opens no connection and leaves no thread behind (it may happen before a fork); the
     admin client is made on first use and belongs to that process. ``repr`` hides secrets. Raises ConfigError with all
-    problems for properties that the client library refuses. A login that the cluster refuses raises ConfigError, and
-    Unreachable if it has taken it before.
+    problems for properties that the client library refuses, and where threads are greenlets. A login that the cluster
+    refuses raises ConfigError, and Unreachable if it has taken it before.
     """
 
     def __init__(self, kafka: str | Mapping[str, Any]) -> None:
         self._properties, problems = normalise(kafka)
-        check(self._properties, problems)
+        check(self._properties, [*thread_problems(), *problems])
         self._admin = Admin(self._properties)
 
     def __repr__(self) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from compactory import CompactoryError, ConfigError, Partition, Unreachable
+from compactory import CompactoryError, ConfigError, GlobalStore, Partition, Unreachable
 from compactory.kafka.client import Kafka, event_kind, kafka_errors
 from tests.store.topics import Topics
 
@@ -38,6 +40,20 @@ def test_all_problems_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         Kafka({"bootstrap.servers": "h:1", "foo": 1, "bar": 2, "session.timeout.ms": "x"})
     assert len(caught.value.problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("library", "remedy"),
+    [("gevent", "gevent.monkey.patch_all(thread=False)"), ("eventlet", "eventlet.monkey_patch(thread=False)")],
+)
+def test_threads_that_are_greenlets_are_refused(library: str, remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start would hang for ever: no time-out fires, as the client's calls let no other greenlet run."""
+    monkeypatch.setattr(threading, "Lock", type("Lock", (), {"__module__": f"{library}.thread"}))
+    with pytest.raises(ConfigError) as caught:
+        GlobalStore({"bootstrap.servers": "h:1", "foo": 1}, ["d"], stall_timeout=0)
+    assert len(caught.value.problems) == 3
+    assert f"patched by {library}" in str(caught.value)
+    assert remedy in str(caught.value)
 
 
 def test_secrets_are_hidden_from_repr_and_errors() -> None:
