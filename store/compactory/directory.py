@@ -112,8 +112,8 @@ class Directory(Generic[T]):
                   stale data; None: no limit. The store asks Kafka every two seconds, so use three or more
     ``on_stale``  effect on a read whose ``max_age`` is exceeded: ``serve`` the old data (and count it), or
                   ``raise`` StaleData
-    ``keep_changes``  whether changes are kept from the start on, for a `View.watch` from a cursor of an earlier
-                  process; else they are kept from the first watch on
+    ``keep_changes``  whether changes are kept from the start on, for a `View.watch` from a cursor older than the first
+                  watch; else they are kept from the first watch on
     ``rules``     `compactory_mastered.WriteRules` where the directory is mastered in Kafka; None: elsewhere
     ``projection``  a class of yours (or a callable without parameters) whose object is fed every change from the first
                   record on: see `Projection` and `View.projection`

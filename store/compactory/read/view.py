@@ -149,7 +149,8 @@ class View(Mapping[str, T], Generic[T]):
 
         To miss nothing, begin the watch, then read the directory. A cursor (of a change, a watch or WatchExpired) works
         in any process that keeps the changes since: from its first watch on, or from its start on with the directory's
-        ``keep_changes``. In memory, changes before the store was ready are not kept; on disk those of a restart are.
+        ``keep_changes``. A restart forgets the changes that the former process applied. On disk it keeps those that it
+        reads itself; in memory none from before the store was ready.
         A cursor is good for as long as the topic keeps tombstones (``delete.retention.ms``, a day by default).
 
         Raises WatchExpired, whose cursor is of now; WaitTimeout where the reader is at something else for ``timeout``

@@ -370,6 +370,24 @@ def test_on_disk_a_watch_goes_on_after_a_restart(
     assert {change.key: change.old for change in changes}["a"] == {"id": "a"}
 
 
+def test_on_disk_a_restart_forgets_what_the_former_process_applied(
+    topics: Topics, open_store: Opener, tmp_path: Path
+) -> None:
+    name = topics.create()
+    kept = Directory(name, keep_changes=True)
+    store = open_store(kept, backend=RocksDB(tmp_path))
+    watch = store[name].watch()
+    topics.produce(name, ("a", "{}"), ("b", "{}"))
+    older, newest = next(watch).cursor, next(watch).cursor
+    store.close()
+    topics.produce(name, ("c", "{}"))
+    view = open_store(kept, backend=RocksDB(tmp_path))[name]
+    assert [change.key for change in view.watch(newest).take()] == ["c"]
+    with pytest.raises(WatchExpired) as expired:
+        view.watch(older)
+    assert view.watch(expired.value.cursor).take() == []
+
+
 def test_in_memory_changes_from_before_a_restart_are_expired(topics: Topics, open_store: Opener) -> None:
     name = topics.create()
     topics.produce(name, ("a", "{}"))
