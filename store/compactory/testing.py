@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition, Event
-from typing import Any, Self, TypeVar
+from typing import Any, Self, overload
 
 from compactory.codec.encoding import encoded
 from compactory.directory import Directory
@@ -25,11 +25,17 @@ from compactory.token import Token
 
 __all__ = ["InProcessStore", "store"]
 
-D = TypeVar("D", bound=str | Directory[Any])
+Entries = Mapping[str, Any]  # of one directory, by key
 _PATIENCE = 5.0  # seconds that a change may take to become visible
 
 
-def store(entries: Mapping[D, Mapping[str, Any]], *, start: bool = True, **options: Any) -> InProcessStore:
+@overload
+def store(entries: Mapping[Directory[Any], Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
+@overload
+def store(entries: Mapping[str, Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
+@overload
+def store(entries: Mapping[str | Directory[Any], Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
+def store(entries: Mapping[Any, Entries], *, start: bool = True, **options: Any) -> InProcessStore:
     """Return a store with these entries, by directory and record key; it is started unless ``start`` is False.
 
     A directory is a `Directory`, or a name for one without options. ``put`` says what a value may be. ``options``

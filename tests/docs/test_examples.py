@@ -121,6 +121,7 @@ def test_a_service_with_probes(folder: Folder, here: Callable[[str], str]) -> No
 )
 def test_a_service_and_its_tests(folder: Folder, page: list[Block]) -> None:
     (folder.path / "test_service.py").write_text("\n".join(block.text for block in page))
+    folder.run([sys.executable, "-m", "mypy", "--strict", f"--cache-dir={ROOT / '.mypy_cache'}", "test_service.py"])
     folder.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     assert " passed" in folder.run([sys.executable, "-m", "pytest", "-q", "-p", "compactory_cli.pytest_plugin"])
 

@@ -16,7 +16,7 @@ import orjson
 import pydantic
 import pytest
 
-from compactory import Cursor, Directory, Entry, Token, UnknownDirectory, View, WriteRefused, testing
+from compactory import ConfigError, Cursor, Directory, Entry, Token, UnknownDirectory, View, WriteRefused, testing
 from compactory_client import AsyncClient, Client, Stored
 
 
@@ -55,6 +55,15 @@ MODELS = Directory("models", decode=Model)
 STRUCTS = Directory("structs", decode=Struct, key="acquirer")
 NUMBERS = Directory("numbers", decode=numbered)
 NAMED = Directory("named", decode=named)
+
+
+def test_a_store_takes_directories_of_several_types() -> None:
+    with testing.store({CLASSES: {"T1": Terminal("1")}, MODELS: {"T1": Model(acquirer="1")}}) as store:
+        assert_type(store[MODELS]["T1"], Model)
+    with testing.store({"classes": {"T1": {}}, MODELS: {"T1": Model(acquirer="1")}}) as store:
+        assert_type(store["classes"], View[Any])
+    with pytest.raises(ConfigError):
+        testing.store({1: {}})  # type: ignore[dict-item]
 
 
 def test_a_directory_object_gives_a_view_of_its_type() -> None:
