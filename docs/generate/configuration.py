@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB
+from compactory import Directory, DirectoryWriter, GlobalStore, Index, RocksDB, StoreOptions
 from compactory_cli.context import configuration, environment, settings_file
 from compactory_mastered import WriteRules
 
@@ -128,7 +128,7 @@ def page_text() -> str:
         "With the suffix `_FILE` each variable names a file with the value. An empty variable counts as not set.",
         table(["variable", "meaning"], _variable_rows()),
         "## GlobalStore",
-        _options(GlobalStore),
+        _options(GlobalStore, StoreOptions),
         "`AsyncGlobalStore` takes the same.",
         "## RocksDB",
         _options(RocksDB),
@@ -167,7 +167,7 @@ def _file_rows() -> list[list[str]]:
 
 
 def _store_meanings() -> dict[str, str]:
-    return dict(described(GlobalStore.__doc__)) | dict(described(RocksDB.__doc__)) | _SECTION_MEANINGS["store"]
+    return dict(described(StoreOptions.__doc__)) | dict(described(RocksDB.__doc__)) | _SECTION_MEANINGS["store"]
 
 
 def _variable_rows() -> list[list[str]]:
@@ -175,12 +175,15 @@ def _variable_rows() -> list[list[str]]:
     return [*rows, [code(f"{environment._KAFKA}<PROPERTY>"), "a client property; dots become `_`"]]
 
 
-def _options(kind: type) -> str:
-    signature = inspect.signature(kind)
-    meanings = dict(described(kind.__doc__))
+def _options(*kinds: type) -> str:
     rows = []
-    for name, parameter in signature.parameters.items():
-        default = parameter.default
-        shown = "required" if default is inspect.Parameter.empty else code(getattr(default, "__name__", repr(default)))
-        rows.append([code(name), cell(meanings[name]), shown])
+    for kind in kinds:
+        meanings = dict(described(kind.__doc__))
+        for name, parameter in inspect.signature(kind).parameters.items():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                continue
+            default = parameter.default
+            is_required = default is inspect.Parameter.empty
+            shown = "required" if is_required else code(getattr(default, "__name__", repr(default)))
+            rows.append([code(name), cell(meanings[name]), shown])
     return table(["parameter", "meaning", "default"], rows)

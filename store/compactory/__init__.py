@@ -35,6 +35,7 @@ from compactory.errors import (
     WriteRefused,
 )
 from compactory.loading import Loading
+from compactory.options import StoreOptions
 from compactory.read.digest import DirectoryDigest, RangeDigest
 from compactory.read.iteration import IndexView
 from compactory.read.snapshot import DirectorySnapshot, SnapshotRecord
@@ -92,6 +93,7 @@ __all__ = [
     "StartTimeout",
     "StoreClosed",
     "StoreFailed",
+    "StoreOptions",
     "StoreSnapshot",
     "StoreState",
     "Token",

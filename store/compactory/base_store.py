@@ -10,6 +10,7 @@ from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.ingest.engine import Engine
 from compactory.loading import Loading
+from compactory.options import StoreOptions
 from compactory.read.store_snapshot import Views
 from compactory.read.view import View
 from compactory.records import Contested, Partition, QuarantinedRecord, StoreState, Topic
@@ -37,6 +38,11 @@ class BaseStore(Views):
         return tuple(view.directory for view in self._views.values())
 
     @property
+    def options(self) -> StoreOptions:
+        """The options that the store was made with."""
+        return self._engine.options
+
+    @property
     def state(self) -> StoreState:
         """The state right now."""
         return self._progress.state
@@ -59,8 +65,8 @@ class BaseStore(Views):
             return True
         since = self._reader.applying_since
         if since is not None:
-            return clock() - since <= self._engine.options.applying_timeout
-        return clock() - self._reader.polled_at <= self._engine.options.polling_timeout
+            return clock() - since <= self.options.applying_timeout
+        return clock() - self._reader.polled_at <= self.options.polling_timeout
 
     @property
     def failure(self) -> BaseException | None:

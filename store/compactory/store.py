@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from compactory.base_store import BaseStore
 from compactory.cleanup import apart, in_forked_children, keep_forever
@@ -17,15 +17,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTim
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
 from compactory.kafka.client import Kafka
-from compactory.loading import Loading
-from compactory.options import (
-    MissingTopic,
-    OnBadRecord,
-    Options,
-    UnusableDirectory,
-    Validate,
-    directory_problems,
-)
+from compactory.options import StoreArguments, StoreOptions, directory_problems
 from compactory.read.snapshot import DirectorySnapshot
 from compactory.read.store_snapshot import StoreSnapshot
 from compactory.read.view import View
@@ -53,23 +45,7 @@ class GlobalStore(BaseStore):
     ``kafka``            bootstrap servers, or librdkafka properties (TLS and SASL included)
     ``directories``      `Directory` objects, or names of topics that are looked up by record key
     ``backend``          where entries are kept; default: memory. ``RocksDB(path)`` keeps them on disk
-    ``stall_timeout``    seconds without any progress after which ``start`` gives up
-    ``start_timeout``    seconds after which ``start`` gives up in any case; None: only the stall counts
-    ``on_bad_record``    ``quarantine`` keeps bad records aside and goes on; ``fail`` stops the store at the first
-    ``validate``         ``apply`` decodes each value once when it is applied; ``read`` trusts the topic, which is
-                         faster and gives up the guarantee about bad records
-    ``tune_gc``          whether ``start`` pauses the cyclic garbage collector (and restores it as found), and
-                         makes glibc return freed memory early
-    ``missing_topic``    ``fail`` raises from ``start``; ``wait`` waits for topics that do not exist yet, as long as
-                         ``start_timeout`` allows
-    ``unusable_directory``  ``hold`` is not ready while a directory has only unusable records (a wrong ``key``, model
-                         or format; tombstones don't count); ``serve`` serves it without entries
-    ``start_stale``      if the backend holds all directories complete, ``start`` returns at once with those (STALE),
-                         even without Kafka, and catches up meanwhile
-    ``on_progress``      called with a `Loading` some times a second while ``start`` waits, by the thread that called it
-    ``polling_timeout``  seconds without asking Kafka for records after which the store counts as not `live`
-    ``applying_timeout`` seconds of work on one batch after which it counts as not `live`
-    ``max_bytes``        memory that the directories may take while ``start`` loads them; above it raises ConfigError
+    ``options``          see `StoreOptions`: names, meanings and defaults
 
     ``start`` returns when every partition is applied up to the high watermark captured when it was first seen. From
     then on the store serves, whatever happens to Kafka. Sometimes it can't continue from its position: the topic was
@@ -86,27 +62,12 @@ class GlobalStore(BaseStore):
         directories: Iterable[str | Directory[Any]],
         *,
         backend: Backend | None = None,
-        stall_timeout: float = 30.0,
-        start_timeout: float | None = None,
-        on_bad_record: OnBadRecord = "quarantine",
-        validate: Validate = "apply",
-        tune_gc: bool = True,
-        missing_topic: MissingTopic = "fail",
-        unusable_directory: UnusableDirectory = "hold",
-        start_stale: bool = False,
-        on_progress: Callable[[Loading], None] | None = None,
-        polling_timeout: float = 300.0,
-        applying_timeout: float = 300.0,
-        max_bytes: int | None = None,
+        **options: Unpack[StoreArguments],
     ) -> None:
-        given = [Directory(item) if isinstance(item, str) else item for item in _listed(directories)]
-        options = Options(
-            stall_timeout=stall_timeout, start_timeout=start_timeout, on_bad_record=on_bad_record, validate=validate,
-            tune_gc=tune_gc, missing_topic=missing_topic, unusable_directory=unusable_directory,
-            start_stale=start_stale, on_progress=on_progress,
-            polling_timeout=polling_timeout, applying_timeout=applying_timeout, max_bytes=max_bytes,
-        )  # fmt: skip
-        problems = [*directory_problems(given), *options.problems(), *_backend_problems(backend)]
+        listed = [Directory(item) if isinstance(item, str) else item for item in _listed(directories)]
+        checked_options = StoreOptions(**options)
+        problems = [*directory_problems(listed), *_backend_problems(backend)]
+        problems += [f"{name} {problem}" for name, problem in checked_options.problems()]
         try:
             cluster = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         except ConfigError as error:
@@ -114,9 +75,12 @@ class GlobalStore(BaseStore):
         if problems:
             raise ConfigError(problems)
         self._pid = os.getpid()
-        engine = Engine(cluster, given, Memory() if backend is None else backend, options)
-        checked = validate == "apply"
-        super().__init__(engine, {each.name: View(each, engine.served[each.name], checked=checked) for each in given})
+        engine = Engine(cluster, listed, Memory() if backend is None else backend, checked_options)
+        checked = checked_options.validate == "apply"
+        views = {
+            directory.name: View(directory, engine.served[directory.name], checked=checked) for directory in listed
+        }
+        super().__init__(engine, views)
         # A store that is dropped without close() must not leave its threads behind; the engine doesn't refer to it.
         self._finalizer = weakref.finalize(self, apart, "close", engine.close)
 

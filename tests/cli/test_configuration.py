@@ -285,7 +285,7 @@ def test_a_misspelt_address_of_kafka_is_told_beside_the_other_problems(folder: P
         ),
         (
             '[store]\nmissing_topic="wiat"',
-            "compactory.toml: [store] missing_topic: 'wiat' is not a choice; did you mean w",
+            "compactory.toml: [store] missing_topic: must be one of fail, wait, not 'wiat'",
         ),
         ("[store]\nstart_timeout=0", "compactory.toml: [store] start_timeout: must be a number of seconds above 0"),
         ("[store]\nstall_timeout='1'", "compactory.toml: [store] stall_timeout: must be a number"),

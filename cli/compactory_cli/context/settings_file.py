@@ -7,13 +7,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from compactory.directory import Directory, Index
 from compactory.errors import ConfigError
 from compactory.kafka.properties import flatten
 from compactory.nearest import nearest_or_all
-from compactory.options import MissingTopic, UnusableDirectory
+from compactory.options import StoreOptions
 from compactory_mastered.fitness import rule_problems
 from compactory_mastered.rules import WriteRules
 
@@ -68,16 +68,16 @@ _BACKENDS: dict[str, dict[str, Any]] = {
 }
 _STORE: dict[str, Any] = {"backend": str, "path": str}
 _STORE |= {key: kind for keys in _BACKENDS.values() for key, kind in keys.items()}
-_STORE_OPTIONS: dict[str, Any] = {
-    "missing_topic": str,
-    "unusable_directory": str,
-    "start_stale": bool,
-    "stall_timeout": _NUMBER,
-    "start_timeout": _NUMBER,
-    "polling_timeout": _NUMBER,
-    "applying_timeout": _NUMBER,
-    "max_bytes": int,
-}
+_STORE_OPTIONS = (
+    "missing_topic",
+    "unusable_directory",
+    "start_stale",
+    "stall_timeout",
+    "start_timeout",
+    "polling_timeout",
+    "applying_timeout",
+    "max_bytes",
+)
 _KINDS: dict[Any, str] = {
     str: "text",
     bool: "true or false",
@@ -146,7 +146,7 @@ class _Reader:
         known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
         postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
         http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str) | {"clients": dict})
-        store = self._checked("store", known.get("store", {}), _STORE | _STORE_OPTIONS)
+        store = self._checked("store", known.get("store", {}), _STORE | dict.fromkeys(_STORE_OPTIONS, object))
         options = {key: store.pop(key) for key in _STORE_OPTIONS if key in store}
         return SettingsFile(
             path=self._path,
@@ -206,7 +206,8 @@ class _Reader:
         self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]
     ) -> StoreSettings | None:
         """Where entries are kept; ``given`` and ``options`` are the parts of ``written`` that have the right kind."""
-        self._options(options)
+        for key, problem in StoreOptions(**options).problems():
+            self._problem("store", key, problem)
         backend = given.pop("backend", "memory")
         if backend not in _BACKENDS:
             self._problem("store", "backend", f"{backend!r} is not a backend{nearest_or_all(backend, _BACKENDS)}")
@@ -223,15 +224,6 @@ class _Reader:
             return None
         path = self._path.parent / folder if folder else None
         return StoreSettings(backend=backend, path=path, settings=given)
-
-    def _options(self, options: Mapping[str, Any]) -> None:
-        for key, kind in (("missing_topic", MissingTopic), ("unusable_directory", UnusableDirectory)):
-            choices = get_args(kind)
-            if options.get(key, choices[0]) not in choices:
-                self._problem("store", key, f"{options[key]!r} is not a choice{nearest_or_all(options[key], choices)}")
-        for key in _STORE_OPTIONS:
-            if key.endswith("_timeout") and not options.get(key, 1) > 0:
-                self._problem("store", key, "must be a number of seconds above 0")
 
     def _directories(self, section: Mapping[str, Any]) -> dict[str, DirectorySettings]:
         found: dict[str, DirectorySettings] = {}

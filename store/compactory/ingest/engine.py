@@ -19,7 +19,7 @@ from compactory.ingest.reader import Reader
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
 from compactory.loading import Loading
-from compactory.options import Options
+from compactory.options import StoreOptions
 from compactory.read.served import Served
 from compactory.read.snapshot import DirectorySnapshot
 from compactory.read.store_snapshot import StoreSnapshot, frozen_view
@@ -44,7 +44,9 @@ class Engine:
     ``served`` is what views read, by directory; ``serving`` the topic tables that are behind it, by topic.
     """
 
-    def __init__(self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: Options) -> None:
+    def __init__(
+        self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: StoreOptions
+    ) -> None:
         given = tuple(directories)
         self.kafka = kafka
         self.backend = backend

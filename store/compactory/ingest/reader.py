@@ -21,7 +21,7 @@ from compactory.ingest.progress import Progress
 from compactory.ingest.topic_progress import Phase
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
-from compactory.options import Options
+from compactory.options import StoreOptions
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.stoppable_thread import StoppableThread
 from compactory.storage.backend import Backend, TopicStorage
@@ -59,7 +59,7 @@ class Reader:
         kafka: Kafka,
         backend: Backend,
         directories: Mapping[str, Sequence[Directory[Any]]],
-        options: Options,
+        options: StoreOptions,
         tables_by_topic: dict[str, TopicTables],
         progress: Progress,
         discovery: Discovery,

@@ -11,7 +11,7 @@ from compactory.clock import boot, clock
 from compactory.codec.decoding import json_schema
 from compactory.directory import Directory, Index
 from compactory.ingest.resumption import dated
-from compactory.options import Options
+from compactory.options import StoreOptions
 from compactory.records import Partition
 from compactory.storage.backend import Cut, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
@@ -25,7 +25,7 @@ class TopicTables:
     """One generation of a topic's tables. Written by the reader's thread."""
 
     def __init__(
-        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, options: Options
+        self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, options: StoreOptions
     ) -> None:
         validate, strict = options.validate == "apply", options.on_bad_record == "fail"
         self.topic = topic
