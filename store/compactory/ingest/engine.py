@@ -248,7 +248,8 @@ class Engine:
         for topic_tables in tables_by_topic:
             checkpoint = topic_tables.kept()
             assert checkpoint is not None
-            topic_tables.serve(checkpoint.topic_id, checkpoint.positions)
+            damaged = partial(self.reader.demand_rebuild, topic_tables.topic)
+            topic_tables.serve(checkpoint.topic_id, checkpoint.positions, damaged)
             self.progress.keep(topic_tables.topic, checkpoint)
             self._swap(topic_tables)
         self._serve()

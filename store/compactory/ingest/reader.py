@@ -7,7 +7,8 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -95,8 +96,10 @@ class Reader:
 
     def _opened(self, topic: str) -> TopicTables:
         storage = self._backend.open(topic)
-        with suppress(BackendCorrupt):
+        try:
             return self._make_tables(topic, storage)
+        except BackendCorrupt as damage:
+            log.warning("topic %s: what was kept of it is not used: %s", topic, damage)
         storage.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
         return self._make_tables(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
 
@@ -224,7 +227,8 @@ class Reader:
             return
         for warning in [text for table in tables.tables for text in absent_fields(table)]:
             log.warning("topic %s: %s", topic, warning)
-        tables.serve(reading.identity, self._progress.checkpointed(topic)[0])
+        positions = self._progress.checkpointed(topic)[0]
+        tables.serve(reading.identity, positions, partial(self.demand_rebuild, topic))
         self._backend.promote(topic, tables.storage)
         with self.between_batches:
             self._on_served(tables)
@@ -329,8 +333,12 @@ class Reader:
         """Demand a rebuild of a topic whose topic storage turns out to be damaged."""
         try:
             yield
-        except BackendCorrupt as error:
-            self._progress.demand(topic, Rebuild(RebuildCause.CORRUPT, str(error)))
+        except BackendCorrupt as damage:
+            self.demand_rebuild(topic, damage)
+
+    def demand_rebuild(self, topic: str, damage: BackendCorrupt) -> None:
+        """Have a topic read anew whose storage is damaged. For any thread."""
+        self._progress.demand(topic, Rebuild(RebuildCause.CORRUPT, str(damage)))
 
     def _run_commands(self) -> None:
         for command in self._commands.taken():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compactory.clock import boot, clock
 from compactory.codec.decoding import json_schema
 from compactory.directory import Directory, Index
+from compactory.errors import BackendCorrupt
 from compactory.ingest.resumption import dated
 from compactory.options import StoreOptions
 from compactory.records import Partition
@@ -51,13 +52,19 @@ class TopicTables:
         self.last_record_epochs = dict(kept.last_record_epochs) if kept else {}  # see Checkpoint
         self.committed = storage.checkpoint  # the newest that was
 
-    def serve(self, topic_id: str | None, positions: Mapping[int, int]) -> None:
-        """Views are answered from it now; ``topic_id`` is that of the topic that was read, to these positions."""
+    def serve(
+        self, topic_id: str | None, positions: Mapping[int, int], damaged: Callable[[BackendCorrupt], object]
+    ) -> None:
+        """Answer views from it from now on.
+
+        ``topic_id`` is that of the topic that was read, to these positions. ``damaged`` is called, by any thread, where
+        it turns out that a saved file can't be read.
+        """
         self.topic_id, self.served = topic_id, True
         self.publish_changes(positions)
         for table in self.tables:
             table.topic_id = topic_id
-            table.fill_apart()
+            table.fill_apart(damaged)
             if table.directory.keep_changes:
                 table.changes.open()
 

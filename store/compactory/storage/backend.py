@@ -130,10 +130,19 @@ class DirectoryStorage(ABC):
     def postings(self, index: str) -> Postings:
         """Return the writing side of an index."""
 
-    def fill(self, _take: Callable[[Bucket], None], _done: Callable[[], None], /) -> Filling | None:
+    def fill(
+        self,
+        _take: Callable[[Bucket], None],
+        _done: Callable[[], None],
+        /,
+        *,
+        keyed: bool,  # noqa: ARG002
+        indexes: int,  # noqa: ARG002
+    ) -> Filling | None:
         """Have what was saved in a file taken over bucket by bucket, while it is read; None where there is none.
 
-        ``_take`` gets each bucket, ``_done`` is called after the last.
+        ``_take`` gets each bucket, ``_done`` is called after the last. ``keyed`` and the number of ``indexes`` are what
+        the file has to have. Raises BackendCorrupt.
         """
         return None
 

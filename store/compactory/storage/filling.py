@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from struct import error
 from threading import RLock
 from typing import Any
 
@@ -64,7 +63,7 @@ class Filling:
         """Return the packed record of a lookup key that no filled bucket has. Waits for no lock."""
         for number in self._saved.buckets_of(name, named=True):
             if not self._filled[number]:
-                bucket = self._bucket(number)
+                bucket = self._saved.bucket(number)
                 if name in bucket.names:
                     return bucket.packed_records[bucket.names.index(name)]
         return None
@@ -89,16 +88,13 @@ class Filling:
         with self.lock:
             if self._filled[number] or self._ended:
                 return
-            bucket = self._bucket(number)
-            self._take(bucket)
+            bucket = self._saved.bucket(number)
+            try:
+                self._take(bucket)
+            except (TypeError, ValueError) as damage:
+                raise BackendCorrupt(f"a saved file makes no sense: {type(damage).__name__}") from damage
             self.left -= len(bucket.keys) if number else 0
             self._filled[number] = 1
-
-    def _bucket(self, number: int) -> Bucket:
-        try:
-            return self._saved.bucket(number)
-        except (error, ValueError, TypeError) as damage:
-            raise BackendCorrupt(f"a saved file makes no sense: {type(damage).__name__}") from damage
 
 
 class FillingEntries(ByGet):

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_partitions
-from compactory.errors import StoreClosed
+from compactory.errors import BackendCorrupt, StoreClosed
 from compactory.storage.backend import DirectoryStorage, Postings
 from compactory.storage.filling import Filling, FillingEntries
 from compactory.storage.frozen import FrozenReading, Live, WrittenDict
@@ -58,10 +58,13 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         """Return the index, which is both of its sides."""
         return self._postings.setdefault(index, MemoryPostings())
 
-    def fill(self, take: Callable[[Bucket], None], done: Callable[[], None]) -> Filling | None:
+    def fill(
+        self, take: Callable[[Bucket], None], done: Callable[[], None], /, *, keyed: bool, indexes: int
+    ) -> Filling | None:
         saved, self._saved = self._saved, None
         if saved is None:
-            return None
+            raise BackendCorrupt("a saved file makes no sense: it lacks a directory that it was saved with")
+        saved.check(keyed=keyed, indexes=indexes)
 
         def filled() -> None:
             self._filling, self.entries = None, self._found

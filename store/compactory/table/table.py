@@ -6,7 +6,7 @@ One thread applies runs; any thread reads the directory storage meanwhile. Every
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, cast
@@ -15,6 +15,7 @@ from compactory.cleanup import apart
 from compactory.codec.decoding import Document, Term, key_texts
 from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base, unpack
 from compactory.directory import Directory
+from compactory.errors import BackendCorrupt
 from compactory.records import Contested, QuarantinedRecord
 from compactory.storage.backend import Cut, DirectoryStorage, Frozen
 from compactory.storage.filling import Filling
@@ -147,12 +148,22 @@ class Table:
 
     def resume(self) -> None:
         """Go on with what was saved in a file, if there is one: lookups find it at once."""
-        self._filling = self.directory_storage.fill(self._take, self._filled)
+        self._filling = self.directory_storage.fill(
+            self._take, self._filled, keyed=self._keyed, indexes=len(self.indexes)
+        )
 
-    def fill_apart(self) -> None:
-        """Take over what a file has, by a thread of its own."""
-        if (filling := self._filling) is not None:
-            apart("fill", filling.fill_all)
+    def fill_apart(self, damaged: Callable[[BackendCorrupt], object]) -> None:
+        """Take over what a file has, by a thread of its own, which calls ``damaged`` where the file can't be read."""
+        if (filling := self._filling) is None:
+            return
+
+        def fill() -> None:
+            try:
+                filling.fill_all()
+            except BackendCorrupt as damage:
+                damaged(damage)
+
+        apart("fill", fill)
 
     def frozen(self) -> Table:
         """Return the table as it is now, for readers alone; called while nothing is applied."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
+import stat
 import subprocess
 import sys
 import threading
@@ -16,10 +18,10 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index, StoreState
+from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index, StoreState, testing
 from compactory.storage import saving
 from compactory.storage.memory_backend import Memory
-from compactory.storage.saved_file import SavedFile, packed, written
+from compactory.storage.saved_file import _END, Layout, SavedFile, packed, written
 from tests.store.ingest.test_rebuild import values
 from tests.store.model import Model, Row
 from tests.store.storage.test_rocksdb_crash import SHAPES as CRASH_SHAPES
@@ -82,7 +84,7 @@ def test_random_histories_that_go_on_from_a_file(
                 assert (packed_record and packed_record[:-16]) == entries.get(key)
             assert len(log.view) == len(entries)
         if seeded.random() < 0.5:
-            log.table.fill_apart()
+            log.table.fill_apart(pytest.fail)
             put(log, then)
         compare(log.view, then)
         eventually(lambda log=log: not log.table.filling and type(log.table.directory_storage.entries) is dict)
@@ -130,6 +132,67 @@ def test_a_file_that_makes_no_sense_is_not_used(topics: Topics, open_store: Open
         store = open_store(name, backend=Memory(tmp_path))
         store[name]
         eventually(lambda store=store: store.state is StoreState.READY and set(store[name]) == {"a", "b"})
+
+
+NONSENSE: dict[str, Callable[[Layout], Layout | None]] = {
+    "fewer records": lambda layout: replace(layout, count=layout.count - 1),
+    "no buckets": lambda layout: replace(layout, buckets=0),
+    "fewer buckets": lambda layout: replace(layout, buckets=layout.buckets - 1),
+    "buckets beyond the file": lambda layout: replace(layout, buckets=2**40),
+    "a bucket that is none": lambda layout: replace(layout, places=layout.places + 1),
+    "places before the file": lambda layout: replace(layout, places=-8),
+    "no index": lambda layout: replace(layout, indexes=0),
+    "an index more": lambda layout: replace(layout, indexes=2),
+    "fewer rows of hashes": lambda layout: replace(layout, rows=layout.rows - 1),
+    "hashes elsewhere": lambda layout: replace(layout, keys=layout.places),
+    "no lookup keys": lambda layout: replace(layout, names=None),
+    "no small parts": lambda layout: replace(layout, parts={}),
+    "a small part elsewhere": lambda layout: replace(layout, parts={"graves": 5, "quarantine": layout.places}),
+    "no directory": lambda layout: None,
+}
+
+
+def test_a_layout_that_makes_no_sense_is_not_used(tmp_path: Path) -> None:
+    """Guarantee 2: no lookup of a store that is ready misses a record; the topic is read anew."""
+    directory = Directory("d", key="k", indexes=[Index("g")])
+    rows = {f"r{number}": {"k": f"K{number}", "g": number % 3} for number in range(300)}
+    with testing.store({directory: rows}, backend=Memory(tmp_path)) as store:
+        store.save("d", str(tmp_path / saving.file_name("d")))
+    path = file_of(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    saved, whole = SavedFile(path, "d"), path.read_bytes()
+    layout = saved.directories["d"]._layout
+    for what, broken in {"nothing": lambda layout: layout, **NONSENSE}.items():
+        with written(path) as file:
+            assert file is not None
+            writer = saving.SavedFileWriter(file)
+            writer._add(whole[writer._at : _END.unpack(whole[-_END.size :])[0]])
+            changed = broken(layout)
+            writer.finish("d", saved.checkpoint, {} if changed is None else {"d": changed})
+        store = testing.store({directory: rows}, start=False, backend=Memory(tmp_path))
+        with store:
+            view = store["d"]
+            assert len([key for key in rows if view.get("K" + key[1:]) is not None]) == 300, what
+            assert (len(view), len(set(view)), len(view.find(g=1))) == (300, 300, 100), what
+            assert store.loading().read == (0 if what == "nothing" else 300), what
+
+
+def test_a_file_that_cannot_be_filled_in_is_read_anew(tmp_path: Path) -> None:
+    """Guarantee 2: what only shows when a bucket is taken over, of which no layout tells."""
+    directory = Directory("d", indexes=[Index("g")])
+    rows = {f"r{number}": {"g": number % 3} for number in range(300)}
+    with testing.store({directory: rows}, backend=Memory(tmp_path)) as store:
+        store.save("d", str(tmp_path / saving.file_name("d")))
+    whole = file_of(tmp_path).read_bytes()
+    with written(file_of(tmp_path)) as file:
+        assert file is not None
+        digested = whole[: -_END.size].replace(b"[0,1,2,", b"[0,1,x,")
+        at, length, _ = _END.unpack(whole[-_END.size :])
+        file.write(digested + _END.pack(at, length, hashlib.sha256(digested).digest()))
+    with testing.store({directory: rows}, start=False, backend=Memory(tmp_path)) as store:
+        eventually(lambda: store.rebuilds() and not store.stale())
+        assert store.rebuilds() == {("d", "corrupt"): 1}
+        assert len(store["d"].find(g=1)) == 100
 
 
 def test_two_writers_of_one_file(tmp_path: Path) -> None:
@@ -303,13 +366,13 @@ def test_readers_while_it_is_filled(tmp_path: Path) -> None:
     threads = [threading.Thread(target=look, args=[start]) for start in range(4)]
     for thread in threads:
         thread.start()
-    log.table.fill_apart()
+    log.table.fill_apart(pytest.fail)
     for n in range(0, 20_000, 50):
         log.put(str(n), b'{"n":%d}' % n)
     for thread in threads:
         thread.join()
     assert not wrong
     log = resumed(Directory("d"), tmp_path, 20_000)
-    log.table.fill_apart()
+    log.table.fill_apart(pytest.fail)
     log.storage.close()
     assert not log.table.directory_storage.entries.get(b"1") or True
