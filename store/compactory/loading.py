@@ -1,4 +1,4 @@
-"""How far a load is, and how long it may still take. Pure."""
+"""How far a load is, how long it may still take, and the errors of waits. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from compactory.errors import StartTimeout, WaitTimeout
 from compactory.records import Partition
 
-__all__ = ["Loading", "blocking", "lacking", "measure", "patience", "too_late"]
+__all__ = ["Loading", "blocking_partitions", "missing_offsets", "progress_of", "remaining_seconds", "wait_timeout"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loading:
     """Progress of reading towards the high watermarks.
 
-    ``read`` and ``total`` count offsets (control records and compacted holes included) over all partitions known by
-    now; ``seconds`` have passed since the reading began.
+    ``read`` and ``total`` count offsets (control records and compacted holes included) over all partitions that are
+    known by now. ``seconds`` have passed since the reading began.
     """
 
     read: int
@@ -26,7 +26,7 @@ class Loading:
 
     @property
     def share(self) -> float:
-        """The part that is done, from 0 to 1."""
+        """The part that is read, from 0 to 1."""
         return self.read / self.total if self.total else 0.0
 
     @property
@@ -36,7 +36,7 @@ class Loading:
 
     @property
     def eta_seconds(self) -> float | None:
-        """The seconds that the rest takes at this rate; None before anything was read."""
+        """The seconds that the remaining offsets take at this rate; None before anything was read."""
         return (self.total - self.read) / self.rate if self.rate else None
 
     def __str__(self) -> str:
@@ -44,32 +44,32 @@ class Loading:
         return f"{self.read:,} of {self.total:,} offsets ({self.share:.0%}), {self.rate:,.0f} a second{eta}"
 
 
-def measure(places: Iterable[tuple[int, int, int]], seconds: float) -> Loading:
-    """Return how far a load is; ``places`` are start, position and target of each partition.
+def progress_of(partitions: Iterable[tuple[int, int, int]], seconds: float) -> Loading:
+    """Return how far a load is; ``partitions`` are start, position and target of each partition.
 
-    What one partition was read beyond its target makes up for nothing in another.
+    Records that were read after the target of one partition make up for nothing in another.
     """
     read = total = 0
-    for start, position, target in places:
+    for start, position, target in partitions:
         read += max(0, min(position, target) - start)
         total += max(0, target - start)
     return Loading(read=read, total=total, seconds=seconds)
 
 
-def patience(idle: float, stall_timeout: float, elapsed: float, start_timeout: float | None) -> float:
-    """Return the seconds that may still pass without progress; raise StartTimeout where there are none.
+def remaining_seconds(idle: float, stall_timeout: float, elapsed: float, start_timeout: float | None) -> float:
+    """Return the seconds that may still pass without progress. Raise StartTimeout if none remain.
 
     ``idle`` seconds have passed since the last progress, ``elapsed`` since the start.
     """
-    still = stall_timeout - idle
-    left = still if start_timeout is None else min(still, start_timeout - elapsed)
-    if left <= 0:
-        late = f"no progress for {stall_timeout:g} s" if still <= 0 else f"not ready in {start_timeout:g} s"
-        raise StartTimeout(late)
-    return left
+    until_stall = stall_timeout - idle
+    remaining = until_stall if start_timeout is None else min(until_stall, start_timeout - elapsed)
+    if remaining <= 0:
+        stalled = f"no progress for {stall_timeout:g} s"
+        raise StartTimeout(stalled if until_stall <= 0 else f"not ready in {start_timeout:g} s")
+    return remaining
 
 
-def lacking(positions: Mapping[Partition, int], targets: Mapping[Partition, int]) -> dict[Partition, int]:
+def missing_offsets(positions: Mapping[Partition, int], targets: Mapping[Partition, int]) -> dict[Partition, int]:
     """Return how many offsets are missing in each partition that is not at its target yet."""
     return {
         part: target - max(0, positions.get(part, 0))
@@ -78,20 +78,20 @@ def lacking(positions: Mapping[Partition, int], targets: Mapping[Partition, int]
     }
 
 
-def too_late(what: str, timeout: float, missing: dict[Partition, int]) -> WaitTimeout:
-    """Return the error of a wait for ``what`` that ended with a gap."""
-    places = ", ".join(f"{part.topic}:{part.partition} by {short}" for part, short in missing.items())
-    return WaitTimeout(f"{what} was not reached in {round(timeout, 3):g} s: behind in {places}", missing)
+def wait_timeout(awaited: str, timeout: float, missing: dict[Partition, int]) -> WaitTimeout:
+    """Return the error of a wait for ``awaited`` (such as "the barrier") that ended with missing offsets."""
+    gaps = ", ".join(f"{part.topic}:{part.partition} by {count}" for part, count in missing.items())
+    return WaitTimeout(f"{awaited} was not reached in {round(timeout, 3):g} s: behind in {gaps}", missing)
 
 
-def blocking(
-    missing: Iterable[str], positions: Mapping[Partition, int], targets: Mapping[Partition, int]
+def blocking_partitions(
+    missing_topics: Iterable[str], positions: Mapping[Partition, int], targets: Mapping[Partition, int]
 ) -> list[dict[str, Any]]:
     """Return what is short of its target; topics that do not exist come first, without partition."""
-    short: list[dict[str, Any]] = [
-        {"topic": topic, "partition": None, "position": None, "target": None} for topic in sorted(missing)
+    missing: list[dict[str, Any]] = [
+        {"topic": topic, "partition": None, "position": None, "target": None} for topic in sorted(missing_topics)
     ]
-    return short + [
+    return missing + [
         {"topic": part.topic, "partition": part.partition, "position": positions[part], "target": target}
         for part, target in targets.items()
         if positions[part] < target

@@ -16,7 +16,7 @@ from itertools import count
 from operator import attrgetter
 from threading import Lock
 
-from compactory.loading import lacking, too_late
+from compactory.loading import missing_offsets, wait_timeout
 from compactory.records import Partition, StoreState
 from compactory.store import GlobalStore
 
@@ -73,7 +73,7 @@ class Waiting:
             async with asyncio.timeout(timeout):
                 await waiter.future
         except TimeoutError:
-            raise too_late(what, timeout, self.gap(targets)) from None
+            raise wait_timeout(what, timeout, self.gap(targets)) from None
         finally:
             with self._changing:
                 self._remove([waiter])
@@ -88,7 +88,7 @@ class Waiting:
 
     def gap(self, targets: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return how many offsets are missing in each partition that is not there yet."""
-        return lacking(self._store.positions(), targets)
+        return missing_offsets(self._store.positions(), targets)
 
     def _enter(self, waiter: _Waiter) -> None:
         with self._changing:

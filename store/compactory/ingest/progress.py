@@ -17,7 +17,14 @@ from compactory.callbacks import Contained
 from compactory.clock import clock
 from compactory.errors import CompactoryError, NotReady, StoreClosed, StoreFailed
 from compactory.ingest.topic_progress import Mark, Phase, TopicProgress
-from compactory.loading import Loading, blocking, lacking, measure, patience, too_late
+from compactory.loading import (
+    Loading,
+    blocking_partitions,
+    missing_offsets,
+    progress_of,
+    remaining_seconds,
+    wait_timeout,
+)
 from compactory.records import Partition, Rebuild, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
@@ -84,7 +91,7 @@ class Progress:
         """Return what is short of its target (missing topics first), as StartTimeout and ``/readyz`` list it."""
         with self._changed:
             targets = self._joined(topic.targets for topic in self.topics.values())
-            return blocking(self.missing, self.reached(), targets)
+            return blocking_partitions(self.missing, self.reached(), targets)
 
     def loading(self) -> Loading:
         """Return how far the reading towards the targets is."""
@@ -95,7 +102,7 @@ class Progress:
                 for topic in behind or self.topics.values()
                 for part, target in topic.targets.items()
             ]
-            return measure(places, max(clock() - self._began, 0.0))
+            return progress_of(places, max(clock() - self._began, 0.0))
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` after each change of positions or state, in the thread that made it.
@@ -291,7 +298,7 @@ class Progress:
                 while self.state is StoreState.LOADING and (now := clock()) < tick_at:
                     held = [topic.held_since for topic in self.topics.values() if topic.held_since is not None]
                     idle = 0.0 if self.missing else now - min(self._moved_at, *held, now)
-                    self._changed.wait(min(every, patience(idle, stall_timeout, now - began, start_timeout)))
+                    self._changed.wait(min(every, remaining_seconds(idle, stall_timeout, now - began, start_timeout)))
                 if self.state is not StoreState.LOADING:
                     self.raise_end()
                     return
@@ -305,11 +312,11 @@ class Progress:
         """
         deadline = clock() + timeout
         with self._changed:
-            while missing := lacking(self.positions(), targets):
+            while missing := missing_offsets(self.positions(), targets):
                 self.raise_end()
                 left = deadline - clock()
                 if left <= 0:
-                    raise too_late(what, timeout, missing)
+                    raise wait_timeout(what, timeout, missing)
                 self._changed.wait(left)
 
     def raise_end(self) -> None:
