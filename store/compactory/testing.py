@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition, Event
 from typing import Any, Self, overload
 
-from compactory.codec.encoding import encoded
+from compactory.codec.encoding import encode_value
 from compactory.directory import Directory
 from compactory.errors import WaitTimeout
 from compactory.kafka.client import Kafka, Message
@@ -79,7 +79,7 @@ class InProcessStore(GlobalStore):
         ``start``, the record waits in the topic. Raises UnknownDirectory, StoreFailed, StoreClosed.
         """
         its = self[directory].directory
-        token = self._cluster.append(its.topic, key, encoded(value, its.envelope), timestamp_ms)
+        token = self._cluster.append(its.topic, key, encode_value(value, its.envelope), timestamp_ms)
         if self.ready and its.topic not in self.stale():
             self.wait_for(token, timeout=_PATIENCE)
         return token

@@ -16,7 +16,7 @@ import httpx2
 import orjson
 
 from compactory.codec.decoding import decoder
-from compactory.codec.encoding import Encoding, json_bytes
+from compactory.codec.encoding import RecordEncoder, json_bytes
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed
 from compactory.token import Token
@@ -163,7 +163,7 @@ class Exchange(Generic[T]):
         self._text = directory.decode is str
         self._path = f"/v1/directories/{quote(directory.name, safe='')}/entries"
         self._decode: Callable[[bytes], T] = decoder(directory)
-        self._encoding = Encoding(directory)
+        self._encoding = RecordEncoder(directory)
         self._timeout = timeout
         self._wait = wait
         self._seen = seen

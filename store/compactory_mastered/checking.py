@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from compactory.codec.decoding import key_text, path
-from compactory.codec.encoding import Encoding, json_bytes
+from compactory.codec.decoding import field_reader, lookup_key_from
+from compactory.codec.encoding import RecordEncoder, json_bytes
 from compactory.codec.whole_numbers import beyond_64_bits
 from compactory.directory import Directory
 from compactory.errors import Conflict, DecodeError, EntryMissing, PreconditionFailed, WriteRefused
@@ -35,10 +35,10 @@ class Checker:
         self._name = directory.name
         self._rules = rules
         self._known = known
-        self._encoding: Encoding[Any] = Encoding(directory, json_bytes)
+        self._encoding: RecordEncoder[Any] = RecordEncoder(directory, json_bytes)
         self._key_matches = key_matcher(rules.key_pattern) if rules.key_pattern is not None else None
-        self._derived = [(name, path(name)) for name in rules.key_from]
-        self._references = [(name, path(name), target) for name, target in rules.references.items()]
+        self._derived = [(name, field_reader(name)) for name in rules.key_from]
+        self._references = [(name, field_reader(name), target) for name, target in rules.references.items()]
         self._schema_errors = _schema_errors(rules.schema) if rules.schema is not None else None
         self._plain = directory.decode is dict  # any JSON object reads back as it is
 
@@ -132,7 +132,7 @@ class Checker:
             if value is None:
                 continue
             try:
-                wanted = key_text(field, value)
+                wanted = lookup_key_from(field, value)
             except DecodeError as error:
                 raise WriteRefused(f"{field}: {error}") from error
             own = target == self._name

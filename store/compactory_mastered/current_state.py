@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import orjson
 
-from compactory.codec.decoding import path, term
-from compactory.codec.packed_record import METADATA_SIZE, unpack
+from compactory.codec.decoding import field_reader, make_term
+from compactory.codec.packed_record import ORIGIN_SIZE, unpack_origin
 from compactory.errors import DecodeError, WriteRefused
 from compactory.read.view import View
 from compactory.records import Partition
@@ -62,7 +62,9 @@ class CurrentState:
     def __init__(self, view: View[Any], unique: tuple[tuple[str, ...], ...], topic_id: str | None) -> None:
         self.topic_id = topic_id
         self._view = view
-        self._indexes = {index.name: (index.fields, [*map(path, index.fields)]) for index in view.directory.indexes}
+        self._indexes = {
+            index.name: (index.fields, [*map(field_reader, index.fields)]) for index in view.directory.indexes
+        }
         self._unique = {index.name for fields in unique if (index := view.directory.index_over(fields)) is not None}
         self._recent: dict[bytes, Held] = {}  # written, and not certainly read by the store
         self._keys: dict[tuple[str, Any], bytes] = {}  # index and unique value → key of _recent that has it
@@ -75,8 +77,8 @@ class CurrentState:
         packed = self._view.packed(key)
         if packed is None:
             return None
-        partition, offset, _ = unpack(packed)
-        return Held(packed[:-METADATA_SIZE], partition, offset)
+        partition, offset, _ = unpack_origin(packed)
+        return Held(packed[:-ORIGIN_SIZE], partition, offset)
 
     def tag(self, held: Held) -> str:
         """Return the entity tag of an entry."""
@@ -88,7 +90,7 @@ class CurrentState:
         for index, (fields, readers) in self._indexes.items():
             values = [read(document) for read in readers]
             try:
-                filed = values[0] if len(values) == 1 and type(values[0]) is str else term(fields, values)
+                filed = values[0] if len(values) == 1 and type(values[0]) is str else make_term(fields, values)
             except DecodeError as error:
                 raise WriteRefused(str(error)) from error
             if filed is not None and index in self._unique:

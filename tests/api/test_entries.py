@@ -13,7 +13,7 @@ import pytest
 from fastapi.responses import StreamingResponse
 
 from compactory import Directory, Entry, Index
-from compactory.table.secondary_index import Secondary
+from compactory.table.secondary_index import SecondaryIndex
 from compactory_api.app import _CutOff
 from compactory_api.routes import entries, listing
 from tests.api.serving import Serving, ask_raw
@@ -190,8 +190,8 @@ def test_a_page_of_a_popular_value_reads_no_more_entries_than_it_shows(
     topics.produce(topic, *((f"k{n:04}", '{"a":"popular"}') for n in range(3000)))
     serving = serve(Directory("d", topic=topic, indexes=[Index("a")]))
     read: list[object] = []
-    before = Secondary.term_of
-    monkeypatch.setattr(Secondary, "term_of", lambda self, doc: (read.append(doc), before(self, doc))[1])
+    before = SecondaryIndex.term_of
+    monkeypatch.setattr(SecondaryIndex, "term_of", lambda self, doc: (read.append(doc), before(self, doc))[1])
     listed = pages(serving, "d", index="a", value="popular", limit=1000)
     assert keys(listed) == [f"k{n:04}" for n in range(3000)]
     assert len(read) <= 3000 + len(listed)

@@ -12,7 +12,7 @@ from compactory.records import Partition
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.memory_backend import Memory
-from compactory.table.batch import Run
+from compactory.table.batch import RecordRun
 from compactory.table.table import Table
 
 
@@ -39,7 +39,7 @@ class Log:
         """Apply one record with timestamp ``at``; return its offset."""
         offset, self._next = self._next, self._next + 1
         place = Partition(self.table.directory.topic, partition)
-        self.table.apply(Run(place, [_bytes(key)], [_bytes(value)], [offset], [at]))
+        self.table.apply(RecordRun(place, [_bytes(key)], [_bytes(value)], [offset], [at]))
         self.storage.commit(read_to(self._next))
         return offset
 
@@ -51,7 +51,7 @@ class Log:
         self._next += len(rows)
         keys, values, stamps = ([row[column] for row in rows] for column in range(3))
         place = Partition(self.table.directory.topic, partition)
-        self.table.apply(Run(place, keys, values, offsets, stamps), loading=loading)  # type: ignore[arg-type]
+        self.table.apply(RecordRun(place, keys, values, offsets, stamps), loading=loading)  # type: ignore[arg-type]
         self.storage.commit(read_to(self._next))
         return offsets
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from compactory import Directory, GlobalStore, Index, RocksDB, StartTimeout, StoreState
 from compactory.store_worker import StoreWorker
-from compactory.table.unusable import absent_fields, why_unusable
+from compactory.table.unusable import missing_field_warnings, unusable_reason
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.tables import Log
 from tests.store.topics import Topics, eventually
@@ -62,9 +62,9 @@ def test_why_none_is_usable(options: dict[str, Any], value: str, said: str) -> N
     """Names of fields are told, values never are."""
     log = Log(Directory("d", **options))
     log.load([(b"%d" % number, value.encode(), 1) for number in range(2003)])
-    assert why_unusable(log.table) == f"0 of 2,003 records usable: {said}"
+    assert unusable_reason(log.table) == f"0 of 2,003 records usable: {said}"
     log.delete("0")
-    assert str(why_unusable(log.table)).startswith("0 of 2,002")
+    assert str(unusable_reason(log.table)).startswith("0 of 2,002")
 
 
 def test_what_is_usable() -> None:
@@ -74,18 +74,18 @@ def test_what_is_usable() -> None:
         log = Log(directory)
         for key, value in records:
             log.put(key, value)
-        assert why_unusable(log.table) is None
+        assert unusable_reason(log.table) is None
     log = Log(directory)
     log.load([(b"a", b"bad", 1), (b"b", b'{"id":1}', 1)])
-    assert why_unusable(log.table) is None
+    assert unusable_reason(log.table) is None
     log = Log(directory)
     log.put("a", "bad")
     log.delete("a")
-    assert why_unusable(log.table) is None, "nothing living is bad"
+    assert unusable_reason(log.table) is None, "nothing living is bad"
     log = Log(Directory("d", key="ID", active="isActive"))
     log.put("a", '{"id":"a","isActive":true}')
     log.put("b", '{"id":"b","isActive":false}')
-    assert "'ID' is missing" in str(why_unusable(log.table)), "an inactive row without the key proves nothing"
+    assert "'ID' is missing" in str(unusable_reason(log.table)), "an inactive row without the key proves nothing"
 
 
 def test_fields_that_no_entry_has() -> None:
@@ -93,10 +93,10 @@ def test_fields_that_no_entry_has() -> None:
     log = Log(
         Directory("d", indexes=[Index("terminalId"), Index("acquirerID"), Index("terminalId", "day")], active="active")
     )
-    assert absent_fields(log.table) == []
+    assert missing_field_warnings(log.table) == []
     log.put("a", ROW)
     seen = SEEN
-    assert absent_fields(log.table) == [
+    assert missing_field_warnings(log.table) == [
         f"index 'acquirerID' finds nothing: no entry has a value in 'acquirerID'{seen}",
         f"index 'terminalId_day' finds nothing: no entry has a value in 'day'{seen}",
         f"no entry counts as deleted: none has a value in 'active'{seen}; did you mean 'isActive'?",

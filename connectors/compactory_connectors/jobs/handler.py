@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from compactory.codec.encoding import difference, reason
+from compactory.codec.encoding import error_summary, first_difference
 from compactory.errors import WriteRefused
 from compactory_connectors.retry import Retry
 
@@ -68,11 +68,11 @@ class PayloadType:
 
     def _difference(self, checked: Any, text: str) -> str | None:
         """Return the problem of a text that does not read back as the payload. Raises ValidationError."""
-        path = difference(checked, self._read(text))
+        path = first_difference(checked, self._read(text))
         return None if path is None else f"would be read as something else: {path or 'all of it'} ({_LOSSES})"
 
     def _refused(self, error: ValidationError) -> WriteRefused:
-        return WriteRefused(f"payload of job {self._type!r} does not fit: {reason(error)}")
+        return WriteRefused(f"payload of job {self._type!r} does not fit: {error_summary(error)}")
 
 
 def _loss(payload: Any, text: str) -> str | None:

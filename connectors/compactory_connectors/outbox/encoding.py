@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 
-from compactory.codec.encoding import difference, reason
+from compactory.codec.encoding import error_summary, first_difference
 from compactory.errors import CompactoryError, ConfigError, WriteRefused
 
 __all__ = ["Encoder", "encoder_of"]
@@ -53,7 +53,7 @@ def _refusing(encode: Encoder) -> Encoder:
 def _reason(error: Exception) -> str:
     """Return where a payload does not fit, and why. The libraries' own texts show the value."""
     path, rule = getattr(error, "json_path", None), getattr(error, "validator", None)  # jsonschema
-    return f"{path}: {rule}" if path is not None else reason(error)
+    return f"{path}: {rule}" if path is not None else error_summary(error)
 
 
 def _model(model: Any) -> Encoder:
@@ -62,7 +62,7 @@ def _model(model: Any) -> Encoder:
     def encode(topic: str, value: Any) -> bytes:
         checked = model.model_validate(value)
         data: bytes = checked.model_dump_json(by_alias=True).encode()
-        path = difference(checked, model.model_validate_json(data))
+        path = first_difference(checked, model.model_validate_json(data))
         if path is not None:
             raise WriteRefused(
                 f"payload for topic {topic!r} would be read as something else: {path or 'all of it'} (left out by"

@@ -1,1 +1,1 @@
-"""Bytes become values, keys and index terms; values become bytes."""
+"""Conversion between bytes and values, lookup keys, index terms and origins. Pure functions."""

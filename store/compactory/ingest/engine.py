@@ -29,7 +29,7 @@ from compactory.storage.backend import Backend, Cut
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.saving import stored
 from compactory.table.table import Table
-from compactory.table.unusable import why_unusable
+from compactory.table.unusable import unusable_reason
 
 __all__ = ["Engine"]
 
@@ -148,7 +148,7 @@ class Engine:
 
     def unusable(self) -> dict[str, str]:
         """Return why none of a directory's records is usable, by directory."""
-        return {table.directory.name: why for table in self.tables() if (why := why_unusable(table)) is not None}
+        return {table.directory.name: why for table in self.tables() if (why := unusable_reason(table)) is not None}
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return what readiness waits for: topics, partitions, and directories none of whose records is usable."""

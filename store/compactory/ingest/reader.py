@@ -27,8 +27,8 @@ from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.stoppable_thread import StoppableThread
 from compactory.storage.backend import Backend, TopicStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.table.batch import Run, split
-from compactory.table.unusable import absent_fields, why_unusable
+from compactory.table.batch import RecordRun, split_batch
+from compactory.table.unusable import missing_field_warnings, unusable_reason
 from compactory.tracing import passed
 
 __all__ = ["Reader"]
@@ -198,7 +198,7 @@ class Reader:
         tables = self.tables_by_topic[topic]
         unusable = [table for table in tables.tables if table.unusable]
         for table in unusable if not tables.logged_unusable else ():
-            why = why_unusable(table) or "it was not, just now"
+            why = unusable_reason(table) or "it was not, just now"
             then = "it is served all the same" if self._serves_unusable else "not served until one is"
             log.error("directory %s: %s; %s", table.directory.name, why, then)
             if not self._serves_unusable:
@@ -225,7 +225,7 @@ class Reader:
             tables.storage.flush()
         if reading.demand is not None:
             return
-        for warning in [text for table in tables.tables for text in absent_fields(table)]:
+        for warning in [text for table in tables.tables for text in missing_field_warnings(table)]:
             log.warning("topic %s: %s", topic, warning)
         positions = self._progress.checkpointed(topic)[0]
         tables.serve(reading.identity, positions, partial(self.demand_rebuild, topic))
@@ -269,7 +269,7 @@ class Reader:
         self.applying_since = None
 
     def _take(self, messages: list[Message]) -> None:
-        runs, events = split(messages, self._assigned)
+        runs, events = split_batch(messages, self._assigned)
         if runs:
             self._noted.clear()
         for run in runs:
@@ -283,7 +283,7 @@ class Reader:
             positions = {partition.partition: end for partition, end in moved if partition.topic == topic}
             self.tables_by_topic[topic].publish_changes(positions)
 
-    def _apply(self, run: Run) -> None:
+    def _apply(self, run: RecordRun) -> None:
         """Apply a run to the tables of its topic."""
         topic = run.partition.topic
         loading = self._progress.topics[topic].phase is not Phase.FOLLOWING

@@ -16,7 +16,7 @@ from compactory.options import StoreOptions
 from compactory.records import Partition
 from compactory.storage.backend import Cut, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
-from compactory.table.batch import Run
+from compactory.table.batch import RecordRun
 from compactory.table.table import Table
 
 __all__ = ["TopicTables"]
@@ -84,7 +84,7 @@ class TopicTables:
         found = self.storage.checkpoint
         return found and dated(found, wall=time.time(), clock=clock(), boot=boot())
 
-    def apply(self, run: Run, *, loading: bool) -> None:
+    def apply(self, run: RecordRun, *, loading: bool) -> None:
         """Apply a run to every directory of the topic."""
         for table in self.tables:
             table.apply(run, loading=loading)

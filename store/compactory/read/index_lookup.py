@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from compactory.codec.decoding import Term
-from compactory.codec.packed_record import newer
+from compactory.codec.packed_record import recency
 from compactory.errors import DecodeError, UnknownIndex
 from compactory.storage.backend import Reading
-from compactory.table.secondary_index import Secondary
+from compactory.table.secondary_index import SecondaryIndex
 from compactory.table.table import Table
 
 __all__ = ["Pair", "index_named", "index_over", "matching", "matching_between"]
@@ -21,7 +21,7 @@ Pair = tuple[bytes, bytes]
 """A lookup key and its packed record."""
 
 
-def index_named(table: Table, name: str) -> Secondary:
+def index_named(table: Table, name: str) -> SecondaryIndex:
     """Return the index of this name. Raises UnknownIndex."""
     found = table.indexes.get(name)
     if found is None:
@@ -29,7 +29,7 @@ def index_named(table: Table, name: str) -> Secondary:
     return found
 
 
-def index_over(table: Table, fields: Mapping[str, Any]) -> Secondary:
+def index_over(table: Table, fields: Mapping[str, Any]) -> SecondaryIndex:
     """Return the index over exactly these fields. Raises UnknownIndex."""
     index = table.directory.index_over(fields)
     if index is None:
@@ -45,19 +45,19 @@ def _unknown(table: Table, asked: str, known: Iterable[str]) -> UnknownIndex:
     )
 
 
-def matching(table: Table, secondary: Secondary, fields: Mapping[str, Any]) -> list[Pair]:
+def matching(table: Table, secondary: SecondaryIndex, fields: Mapping[str, Any]) -> list[Pair]:
     """Return the entries that have these values right now; a unique index gives at most one."""
     wanted = _term(secondary, fields)
     if wanted is None:
         return []
     found = _having(table, secondary, wanted)
     if secondary.index.unique and len(found) > 1:
-        return [max(found, key=lambda pair: newer(pair[1]))]
+        return [max(found, key=lambda pair: recency(pair[1]))]
     return found
 
 
 def matching_between(
-    table: Table, secondary: Secondary, fields: Mapping[str, Any], start: bytes, stop: bytes | None
+    table: Table, secondary: SecondaryIndex, fields: Mapping[str, Any], start: bytes, stop: bytes | None
 ) -> Iterator[Pair]:
     """Yield the entries that have these values, from ``start`` to before ``stop``, in order, each as it is by then."""
     if secondary.index.unique:
@@ -72,7 +72,7 @@ def matching_between(
     yield from _still_filed(table, secondary, wanted, reading, names)
 
 
-def _term(secondary: Secondary, fields: Mapping[str, Any]) -> Term | None:
+def _term(secondary: SecondaryIndex, fields: Mapping[str, Any]) -> Term | None:
     """Return the term of looked-up values; None for values that no index ever files."""
     try:
         return secondary.term_for(fields)
@@ -80,7 +80,7 @@ def _term(secondary: Secondary, fields: Mapping[str, Any]) -> Term | None:
         return None
 
 
-def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
+def _having(table: Table, secondary: SecondaryIndex, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
     reading = table.directory_storage.reading()
@@ -95,7 +95,7 @@ def _having(table: Table, secondary: Secondary, term: Term) -> list[Pair]:
 
 
 def _still_filed(
-    table: Table, secondary: Secondary, term: Term, reading: Reading, names: Iterable[bytes]
+    table: Table, secondary: SecondaryIndex, term: Term, reading: Reading, names: Iterable[bytes]
 ) -> Iterator[Pair]:
     """Yield the entries of these keys that have the term."""
     entries = reading.entries

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Self
 
-from compactory.codec.packed_record import METADATA_SIZE, unpack
+from compactory.codec.packed_record import ORIGIN_SIZE, unpack_origin
 from compactory.directory import Directory
 from compactory.read.digest import Digester, DirectoryDigest, range_of, record_digest
 from compactory.storage.backend import Frozen
@@ -21,7 +21,7 @@ from compactory.storage.backend import Frozen
 __all__ = ["DirectorySnapshot", "SnapshotRecord"]
 
 _SLICE = 256  # records between two pauses: half a millisecond
-_VALUE = slice(None, -METADATA_SIZE)
+_VALUE = slice(None, -ORIGIN_SIZE)
 
 
 class SnapshotRecord(NamedTuple):
@@ -79,7 +79,7 @@ class DirectorySnapshot:
         for part in self._slices(pause):
             for key, packed in part:
                 if range_of(key) in ranges:
-                    yield SnapshotRecord(key, packed[_VALUE], *unpack(packed))
+                    yield SnapshotRecord(key, packed[_VALUE], *unpack_origin(packed))
 
     def _slices(self, pause: Callable[[], object]) -> Iterator[list[tuple[bytes, bytes]]]:
         pairs = self.entries.pairs()

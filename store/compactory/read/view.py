@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from typing import Any, Generic, TypeVar, cast, overload
 
-from compactory.codec.decoding import decoder, frozen, key_bytes
-from compactory.codec.packed_record import METADATA_SIZE, entry_of, origin, unpack
+from compactory.codec.decoding import decoder, encode_lookup_key, read_only_decoder
+from compactory.codec.packed_record import ORIGIN_SIZE, entry_of, origin_of, unpack_origin
 from compactory.directory import Directory
 from compactory.errors import BadRecord, ConfigError, DecodeError, StaleData, UnknownIndex
 from compactory.read.index_lookup import Pair, index_named, index_over, matching, matching_between
@@ -22,7 +22,7 @@ __all__ = ["View"]
 
 T = TypeVar("T")
 D = TypeVar("D")
-_VALUE = slice(None, -METADATA_SIZE)
+_VALUE = slice(None, -ORIGIN_SIZE)
 _SPARE = 1000  # decoded values of deleted entries that may be kept
 _ABSENT: Any = object()
 
@@ -56,7 +56,7 @@ class View(Mapping[str, T], Generic[T]):
         self._plain = self._max_age is None and not directory.cache_decoded and not self._entries
         self._shares = self._max_age is None and directory.cache_decoded
         if directory.cache_decoded and directory.decode is dict:
-            self._decode = frozen(self._decode)
+            self._decode = read_only_decoder(self._decode)
 
     def __repr__(self) -> str:
         return f"<View {self.directory.name!r}>"
@@ -106,7 +106,7 @@ class View(Mapping[str, T], Generic[T]):
         return default if value is _ABSENT else value
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key_bytes(key) in self._table.directory_storage.entries
+        return isinstance(key, str) and encode_lookup_key(key) in self._table.directory_storage.entries
 
     def __len__(self) -> int:
         return len(self._table.directory_storage.entries)
@@ -211,7 +211,7 @@ class View(Mapping[str, T], Generic[T]):
         BadRecord.
         """
         table, packed = self._present(name)
-        partition, offset, _ = unpack(packed)
+        partition, offset, _ = unpack_origin(packed)
         return packed[_VALUE], partition, offset, table.topic_id
 
     def prefix(self, prefix: str) -> Iterator[tuple[str, T]]:
@@ -226,7 +226,7 @@ class View(Mapping[str, T], Generic[T]):
         added meanwhile may be left out. In memory the first range sorts the keys, half a second a million, and keeps
         them in order from then on.
         """
-        return self._pairs(key_bytes(lo), None if hi is None else key_bytes(hi))
+        return self._pairs(encode_lookup_key(lo), None if hi is None else encode_lookup_key(hi))
 
     def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
         """Yield the keys that begin with ``prefix`` and come after ``after``, in order; pages are made of them."""
@@ -352,14 +352,14 @@ class View(Mapping[str, T], Generic[T]):
         try:
             return self._decode(self._entry(key, packed) if self._entries else packed[_VALUE])
         except Exception as error:
-            where = origin(packed)
+            where = origin_of(packed)
             place = f"{self.directory.topic} partition {where.partition} offset {where.offset}"
             raise DecodeError(f"the value at {place} can't be decoded: {type(error).__name__}") from error
 
     def _name(self, key: str) -> bytes:
         if not isinstance(key, str):
             raise TypeError(f"keys of {self.directory.name!r} are text, not {type(key).__name__}")
-        return key_bytes(key)
+        return encode_lookup_key(key)
 
     def _present(self, name: bytes, max_age: float | None = None) -> tuple[Table, bytes]:
         """Return the packed record of a key, and the table that has it. Raises KeyError, BadRecord, StaleData."""
@@ -388,4 +388,4 @@ class View(Mapping[str, T], Generic[T]):
 def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:
     """Return from where to before where the keys lie that begin with ``prefix`` and come after ``after``."""
     lo, hi = bounds(prefix)
-    return (lo if after is None else max(lo, key_bytes(after) + b"\0")), hi
+    return (lo if after is None else max(lo, encode_lookup_key(after) + b"\0")), hi

@@ -14,7 +14,7 @@ from typing import Any
 from weakref import ref
 
 from compactory.codec.decoding import Term
-from compactory.codec.packed_record import count_partitions
+from compactory.codec.packed_record import count_by_partition
 from compactory.errors import StoreClosed
 from compactory.storage.backend import Frozen, Reading
 from compactory.storage.by_get import ByGet
@@ -217,7 +217,7 @@ class FrozenReading(Frozen):
         return ((name, self.entries[name]) for name in names)
 
     def sizes(self) -> dict[int, int]:
-        return count_partitions(packed for _, packed in self.pairs())
+        return count_by_partition(packed for _, packed in self.pairs())
 
     def names(self, index: str, term: Term) -> list[bytes]:
         """Return the keys that were filed under a term, and others that have changed since: readers compare values."""

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, cast
 
 from compactory.codec.decoding import Term
-from compactory.codec.packed_record import count_partitions
+from compactory.codec.packed_record import count_by_partition
 from compactory.errors import BackendCorrupt, StoreClosed
 from compactory.storage.backend import DirectoryStorage, Postings
 from compactory.storage.filling import Filling, FillingEntries
@@ -121,7 +121,7 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
 
     def sizes(self) -> dict[int, int]:
         """Count the entries by partition: 0.1 s a million."""
-        return count_partitions(list(self.reading().entries.values()))
+        return count_by_partition(list(self.reading().entries.values()))
 
     def names(self, index: str, term: Term) -> list[bytes]:
         return self._postings[index].names(term)

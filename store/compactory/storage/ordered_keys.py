@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from threading import Lock
 
-from compactory.codec.decoding import key_bytes
+from compactory.codec.decoding import encode_lookup_key
 
 __all__ = ["Ordered", "bounds"]
 
@@ -87,5 +87,5 @@ def _range(blocks_by_key: Blocks, start: bytes, stop: bytes | None) -> Iterator[
 
 def bounds(prefix: str) -> tuple[bytes, bytes | None]:
     """Return from where to before where keys with this prefix lie. UTF-8 has no byte 0xff, so the last one can grow."""
-    start = key_bytes(prefix)
+    start = encode_lookup_key(prefix)
     return start, start[:-1] + bytes([start[-1] + 1]) if start else None

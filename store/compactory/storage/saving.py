@@ -13,7 +13,7 @@ from typing import Any
 from zlib import crc32
 
 from compactory.cleanup import apart
-from compactory.codec.packed_record import METADATA_SIZE
+from compactory.codec.packed_record import ORIGIN_SIZE
 from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
 from compactory.storage.backend import Cut
 from compactory.storage.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ SMALL_PARTS = ("graves", "quarantine")  # mappings that are saved whole
 _BUCKET = 64  # records: a lookup reads one, 20 µs, until the dict has it
 _QUIET = 12  # times as long a file holds of a topic in which nothing happens
 _PATIENCE = 10.0  # seconds that closing waits for the file that is being written
-_METADATA = slice(-METADATA_SIZE, None)
+_METADATA = slice(-ORIGIN_SIZE, None)
 
 
 class Saving:

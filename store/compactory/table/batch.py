@@ -10,7 +10,7 @@ from operator import itemgetter
 from compactory.kafka.client import Message
 from compactory.records import Partition
 
-__all__ = ["Run", "split"]
+__all__ = ["RecordRun", "split_batch"]
 
 _key = Message.key
 _value = Message.value
@@ -22,7 +22,7 @@ _milliseconds = itemgetter(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordRun:
     """Consecutive records of one partition, in log order. A value of None is a tombstone.
 
     ``epoch`` is the leader epoch of the last one, None where the broker reports none (Kafka below 0.11).
@@ -35,10 +35,10 @@ class Run:
     stamps: list[int]
     epoch: int | None = None
 
-    def where(self, mask: Sequence[bool]) -> Run:
+    def where(self, mask: Sequence[bool]) -> RecordRun:
         """Return the records for which the mask is true, without an epoch: their last one may be another."""
         columns = (list(compress(column, mask)) for column in (self.keys, self.values, self.offsets, self.stamps))
-        return Run(self.partition, *columns)  # type: ignore[arg-type]  # each column keeps its type
+        return RecordRun(self.partition, *columns)  # type: ignore[arg-type]  # each column keeps its type
 
     @property
     def next_offset(self) -> int:
@@ -46,7 +46,7 @@ class Run:
         return self.offsets[-1] + 1
 
 
-def split(messages: Sequence[Message], read: Collection[Partition]) -> tuple[list[Run], list[Message]]:
+def split_batch(messages: Sequence[Message], read: Collection[Partition]) -> tuple[list[RecordRun], list[Message]]:
     """Return the runs of a consumed batch, and its events (errors and ends of partitions).
 
     ``read`` are the partitions that it may hold: where there is one, or one topic, looking for others is spared.
@@ -60,7 +60,7 @@ def split(messages: Sequence[Message], read: Collection[Partition]) -> tuple[lis
     return (list(_runs(messages, keys, read)) if messages else []), events
 
 
-def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collection[Partition]) -> Iterator[Run]:
+def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collection[Partition]) -> Iterator[RecordRun]:
     if len(read) == 1:
         yield _run(next(iter(read)), messages, keys)
         return
@@ -75,8 +75,8 @@ def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collectio
         start = end
 
 
-def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> Run:
-    return Run(
+def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> RecordRun:
+    return RecordRun(
         partition,
         keys,
         list(map(_value, messages)),

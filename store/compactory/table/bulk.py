@@ -14,15 +14,24 @@ from typing import Any, cast
 
 import orjson
 
-from compactory.codec.decoding import Document, Term, check_objects, check_texts, column, decoder, document, key_texts
-from compactory.codec.packed_record import METADATA_SIZE, count_partitions, pack, partition_base
+from compactory.codec.decoding import (
+    Document,
+    Term,
+    check_objects,
+    check_utf8,
+    decoder,
+    document_reader,
+    field_values,
+    lookup_keys_from,
+)
+from compactory.codec.packed_record import ORIGIN_SIZE, count_by_partition, first_address, pack_origin
 from compactory.directory import Directory
 from compactory.errors import DecodeError
-from compactory.table.batch import Run
-from compactory.table.secondary_index import Secondary
+from compactory.table.batch import RecordRun
+from compactory.table.secondary_index import SecondaryIndex
 from compactory.watch.change_log import ChangeLog
 
-__all__ = ["Bulk"]
+__all__ = ["ColumnApplier"]
 
 Mask = list[bool]
 ALL: Mask = [True]  # the mask that keeps every record, known by identity
@@ -31,7 +40,7 @@ _FEW = 4  # records of a run
 _NOTHING: Document = {}
 
 
-class Bulk:
+class ColumnApplier:
     """The column-wise way into one table's mappings. Belongs to the table's thread."""
 
     def __init__(
@@ -39,7 +48,7 @@ class Bulk:
         directory: Directory[Any],
         entries: MutableMapping[bytes, bytes],
         owners: MutableMapping[bytes, bytes],
-        indexes: Mapping[str, Secondary],
+        indexes: Mapping[str, SecondaryIndex],
         changes: ChangeLog,
         *,
         decodes: bool,
@@ -50,12 +59,12 @@ class Bulk:
         self._changes = changes
         self._key = directory.key
         self._active = directory.active
-        self._document = None if directory.envelope == "none" else document(directory.envelope)
+        self._document = None if directory.envelope == "none" else document_reader(directory.envelope)
         self._decode = decoder(directory) if decodes else None
         self._decodes_objects = decodes and directory.decode is dict and self._document is None
         self._reads_documents = bool(directory.active or directory.indexes or self._document)
 
-    def apply_in_order(self, run: Run, *, multi_partition: bool) -> bool:
+    def apply_in_order(self, run: RecordRun, *, multi_partition: bool) -> bool:
         """Apply a run to a table without key field, in its order; False: nothing was done.
 
         It takes updates. It takes no deletion, and in a topic that is ``multi_partition`` no key that another partition
@@ -70,12 +79,12 @@ class Bulk:
         if self._reads_documents and (len(keys) < _FEW or len(set(keys)) < len(keys)):
             return False
         try:
-            check_texts(keys)
+            check_utf8(keys)
             docs = self._read(values, documents=self._reads_documents)
             terms = [index.terms_of(docs) for index in self._indexes]
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
             return False
-        if self._active is not None and False in column(self._active, docs):
+        if self._active is not None and False in field_values(self._active, docs):
             return False
         packed_records: Iterable[bytes] = _packed_records(run, values)
         olds = list(map(self._entries.get, keys)) if self._indexes or self._changes.recording else []
@@ -90,7 +99,7 @@ class Bulk:
             index.leave_all(keys, old, new)
         return True
 
-    def apply_fresh(self, run: Run) -> Run:
+    def apply_fresh(self, run: RecordRun) -> RecordRun:
         """Apply the records that stand alone; return the rest in their order.
 
         A record stands alone when its key is new to the table and comes once in the run, and so is its lookup key. The
@@ -99,7 +108,7 @@ class Bulk:
         taken = self._alone(run)
         part = run if taken is ALL else run.where(taken)
         try:
-            check_texts(cast("list[bytes]", part.keys))
+            check_utf8(cast("list[bytes]", part.keys))
             docs = self._read(cast("list[bytes]", part.values), documents=True)
             names, terms = self._columns(part, docs)
         except Exception:  # noqa: BLE001 (the slow way finds which record it is)
@@ -115,7 +124,7 @@ class Bulk:
         """Say whether another partition has written one of the keys: the place's upper two bytes tell."""
         if self._entries.keys().isdisjoint(keys):
             return False
-        return not count_partitions(filter(None, map(self._entries.get, keys))).keys() <= {partition}
+        return not count_by_partition(filter(None, map(self._entries.get, keys))).keys() <= {partition}
 
     def _read(self, values: list[bytes], *, documents: bool) -> list[Document]:
         """Check the values, and return their documents if these are needed. To read an object is to check it."""
@@ -125,7 +134,7 @@ class Bulk:
             deque(map(self._decode, values), maxlen=0)
         return self._documents(values) if documents else []
 
-    def _alone(self, run: Run) -> Mask:
+    def _alone(self, run: RecordRun) -> Mask:
         """Return which records have a value and a key that is new and comes once."""
         keys, values = run.keys, run.values
         owners = self._owners.keys()
@@ -152,21 +161,21 @@ class Bulk:
         """Return the terms of each index that packed records have, which were read well once."""
         if not self._indexes:
             return []
-        values = [packed[:-METADATA_SIZE] for packed in olds if packed is not None]
+        values = [packed[:-ORIGIN_SIZE] for packed in olds if packed is not None]
         read = iter(self._documents(values))
         docs = [_NOTHING if packed is None else next(read) for packed in olds]
         return [index.terms_of(docs) for index in self._indexes]
 
-    def _columns(self, part: Run, docs: list[Document]) -> tuple[list[bytes], list[list[Term | None]]]:
+    def _columns(self, part: RecordRun, docs: list[Document]) -> tuple[list[bytes], list[list[Term | None]]]:
         """Return the lookup keys, and the terms of each index."""
-        names = cast("list[bytes]", part.keys) if self._key is None else key_texts(self._key, docs)
+        names = cast("list[bytes]", part.keys) if self._key is None else lookup_keys_from(self._key, docs)
         return names, [index.terms_of(docs) for index in self._indexes]
 
     def _free(self, docs: list[Document], names: list[bytes]) -> Mask:
         """Return which records are live and collide with nothing."""
         masks: list[Mask] = []
         if self._active is not None:
-            flags = column(self._active, docs)
+            flags = field_values(self._active, docs)
             if flags.count(True) != len(flags):
                 masks.append([flag is not False for flag in flags])
         if self._key is not None:
@@ -174,7 +183,7 @@ class Bulk:
         masks = [mask for mask in masks if mask is not ALL]
         return [all(row) for row in zip(*masks, strict=True)] if masks else ALL
 
-    def _write(self, run: Run, names: list[bytes], terms: list[list[Term | None]]) -> None:
+    def _write(self, run: RecordRun, names: list[bytes], terms: list[list[Term | None]]) -> None:
         packed_records = list(_packed_records(run, cast("list[bytes]", run.values)))
         if self._key is not None:
             self._owners.update(zip(cast("list[bytes]", run.keys), packed_records, strict=True))
@@ -183,14 +192,14 @@ class Bulk:
             index.extend(values, names)
 
 
-def _packed_records(run: Run, values: list[bytes]) -> map[bytes]:
-    base = partition_base(run.partition.partition)
+def _packed_records(run: RecordRun, values: list[bytes]) -> map[bytes]:
+    base = first_address(run.partition.partition)
     offsets = run.offsets
     if isinstance(offsets, range):
         places: Iterable[int] = range(offsets.start + base, offsets.stop + base)
     else:
         places = map(add, offsets, repeat(base)) if base else offsets
-    return map(add, values, map(pack, places, run.stamps))
+    return map(add, values, map(pack_origin, places, run.stamps))
 
 
 def _new(names: list[bytes], taken: Collection[bytes]) -> Mask:
@@ -202,7 +211,7 @@ def _new(names: list[bytes], taken: Collection[bytes]) -> Mask:
     return [times[name] == 1 and name not in taken for name in names]
 
 
-def _neither(run: Run, taken: Mask, free: Mask) -> Mask:
+def _neither(run: RecordRun, taken: Mask, free: Mask) -> Mask:
     """Return which records of the run were not taken or, of those that were, are not free."""
     if free is ALL:
         return NONE if taken is ALL else [not each for each in taken]

@@ -10,14 +10,14 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, MutableMapping
 from typing import NamedTuple
 
-from compactory.codec.packed_record import METADATA_SIZE, newer, pack
+from compactory.codec.packed_record import ORIGIN_SIZE, pack_origin, recency
 
-__all__ = ["KeyOwners", "Swap"]
+__all__ = ["EntryUpdate", "KeyOwners"]
 
 Rank = tuple[int, int]  # what `newer` gives: the record's timestamp and place, which tell it from all others
 
 
-class Swap(NamedTuple):
+class EntryUpdate(NamedTuple):
     """The change that a record makes to one lookup key: the packed records that answered before, and answer now."""
 
     name: bytes
@@ -51,11 +51,11 @@ class KeyOwners:
         head = self._current.get(name)
         if head is not None and head == gone:
             ranks = self._several().get(name)
-            overtaken = packed is not None and newer(packed) > newer(head)  # then the next one need not be looked for
+            overtaken = packed is not None and recency(packed) > recency(head)
             head = None if ranks is None or overtaken else self._candidate(ranks[-2])
         if head is None or packed is None:
             return packed if head is None else head
-        return max(head, packed, key=newer)
+        return max(head, packed, key=recency)
 
     def settle(self, name: bytes, gone: bytes | None, packed: bytes | None) -> None:
         """Let that be so."""
@@ -72,30 +72,30 @@ class KeyOwners:
             ranks = several[name] = []
             self._add(ranks, head)
         elif gone is not None:
-            del ranks[bisect_left(ranks, newer(gone))]
-            del self._candidates[gone[-METADATA_SIZE:]]
+            del ranks[bisect_left(ranks, recency(gone))]
+            del self._candidates[gone[-ORIGIN_SIZE:]]
         if packed is not None:
             self._add(ranks, packed)
         newest = self._candidate(ranks[-1])
         if len(ranks) == 1:
-            del several[name], self._candidates[newest[-METADATA_SIZE:]]
+            del several[name], self._candidates[newest[-ORIGIN_SIZE:]]
         if newest != head:
             self._current[name] = newest
 
     def _add(self, ranks: list[Rank], packed: bytes) -> None:
-        insort(ranks, newer(packed))
-        self._candidates[packed[-METADATA_SIZE:]] = packed
+        insort(ranks, recency(packed))
+        self._candidates[packed[-ORIGIN_SIZE:]] = packed
 
     def _candidate(self, rank: Rank) -> bytes:
         timestamp, place = rank
-        return self._candidates[pack(place, timestamp)]
+        return self._candidates[pack_origin(place, timestamp)]
 
     def _several(self) -> dict[bytes, list[Rank]]:
         """Return the ranks by name; made of what was kept on disk when the first record comes."""
         if self._ranks is None:
             self._ranks = {}
             for packed in self._candidates.values() if self._candidates else ():
-                self._ranks.setdefault(self._name_of(packed), []).append(newer(packed))
+                self._ranks.setdefault(self._name_of(packed), []).append(recency(packed))
             for ranks in self._ranks.values():
                 ranks.sort()
         return self._ranks

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from compactory.codec.decoding import Document, decoder, document, key_text, path
-from compactory.codec.packed_record import METADATA_SIZE, entry_of
+from compactory.codec.decoding import Document, decoder, document_reader, field_reader, lookup_key_from
+from compactory.codec.packed_record import ORIGIN_SIZE, entry_of
 from compactory.directory import Directory
 from compactory.errors import DecodeError
 
@@ -31,9 +31,9 @@ class RecordReader:
         self.name_in = name_reader(directory)
         self._topic = directory.topic
         self._field = directory.key or ""
-        self._document = document(directory.envelope)
-        self._key_of = path(directory.key) if directory.key else None
-        self._active_of = path(directory.active) if directory.active else None
+        self._document = document_reader(directory.envelope)
+        self._key_of = field_reader(directory.key) if directory.key else None
+        self._active_of = field_reader(directory.active) if directory.active else None
         self._decode: Callable[[Any], Any] = decoder(directory)
 
     def document(self, value: bytes | None) -> Document | None:
@@ -49,25 +49,25 @@ class RecordReader:
 
     def document_of(self, packed: bytes) -> Document:
         """Return the document of a packed record that was read well once."""
-        doc = self._document(packed[:-METADATA_SIZE])
+        doc = self._document(packed[:-ORIGIN_SIZE])
         assert doc is not None
         return doc
 
     def name(self, topic_key: bytes, doc: Document) -> bytes:
         """Return the lookup key of a record."""
-        return topic_key if self._key_of is None else key_text(self._field, self._key_of(doc))
+        return topic_key if self._key_of is None else lookup_key_from(self._field, self._key_of(doc))
 
     def fits(self, value: bytes) -> bool:
         """Return True if a value that stands for a deletion has the key field of a living one."""
         try:
             doc = self._document(value)
-            return doc is not None and (self._key_of is None or bool(key_text("", self._key_of(doc))))
+            return doc is not None and (self._key_of is None or bool(lookup_key_from("", self._key_of(doc))))
         except Exception:  # noqa: BLE001 (what an envelope of the user's returns may hold anything)
             return False
 
     def decoded(self, key: str, packed: bytes) -> Any:
         """Return what the user's decoder makes of a packed record."""
-        return self._decode(entry_of(key, packed, self._topic) if self.decodes_entries else packed[:-METADATA_SIZE])
+        return self._decode(entry_of(key, packed, self._topic) if self.decodes_entries else packed[:-ORIGIN_SIZE])
 
 
 def name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
@@ -75,9 +75,9 @@ def name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
 
     It refers to no table: a storage goes with its last reader, and does not wait for the garbage collector.
     """
-    field, read = directory.key or "", document(directory.envelope)
-    key_of = path(field)
-    return lambda packed: key_text(field, key_of(read(packed[:-METADATA_SIZE]) or {}))
+    field, read = directory.key or "", document_reader(directory.envelope)
+    key_of = field_reader(field)
+    return lambda packed: lookup_key_from(field, key_of(read(packed[:-ORIGIN_SIZE]) or {}))
 
 
 def checked_key(key: bytes | None) -> bytes:

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compactory.codec.decoding import Document, Term, column, path, term
+from compactory.codec.decoding import Document, Term, field_reader, field_values, make_term
 from compactory.directory import Index
 from compactory.storage.backend import Postings
 
-__all__ = ["Secondary"]
+__all__ = ["SecondaryIndex"]
 
 _AS_THEY_ARE = {str, int, float, type(None)}  # values that are their own terms
 
 
-class Secondary:
+class SecondaryIndex:
     """The terms that an `Index` makes of values, and the writing side of its postings.
 
     A unique index keeps every key that has the value: the reader picks the one whose record is newest (timestamp, then
@@ -31,7 +31,7 @@ class Secondary:
     def __init__(self, index: Index, postings: Postings) -> None:
         self.index = index
         self._postings = postings
-        self._readers: tuple[Callable[[Document], Any], ...] = tuple(path(field) for field in index.fields)
+        self._readers: tuple[Callable[[Document], Any], ...] = tuple(field_reader(field) for field in index.fields)
 
     def term_of(self, doc: Document) -> Term | None:
         """Return what the document is filed under; None for nothing. Raises DecodeError for what can't be indexed."""
@@ -39,19 +39,19 @@ class Secondary:
             value = self._readers[0](doc)
             if type(value) in _AS_THEY_ARE:
                 return value
-        return term(self.index.fields, [read(doc) for read in self._readers])
+        return make_term(self.index.fields, [read(doc) for read in self._readers])
 
     def terms_of(self, docs: Sequence[Document]) -> list[Term | None]:
         """Return `term_of` of many documents."""
         if len(self.index.fields) == 1:
-            values = column(self.index.fields[0], docs)
+            values = field_values(self.index.fields[0], docs)
             if set(map(type, values)) <= _AS_THEY_ARE:
                 return values
         return list(map(self.term_of, docs))
 
     def term_for(self, values: Mapping[str, Any]) -> Term | None:
         """Return the term of looked-up values, by field."""
-        return term(self.index.fields, [values[field] for field in self.index.fields])
+        return make_term(self.index.fields, [values[field] for field in self.index.fields])
 
     def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
         """File entries that are new."""

@@ -12,8 +12,8 @@ from itertools import count
 from typing import Any, cast
 
 from compactory.cleanup import apart
-from compactory.codec.decoding import Document, Term, key_texts
-from compactory.codec.packed_record import METADATA_SIZE, newer, origin, pack, partition_base, unpack
+from compactory.codec.decoding import Document, Term, lookup_keys_from
+from compactory.codec.packed_record import ORIGIN_SIZE, first_address, origin_of, pack_origin, recency, unpack_origin
 from compactory.directory import Directory
 from compactory.errors import BackendCorrupt
 from compactory.records import Contested, QuarantinedRecord
@@ -22,18 +22,18 @@ from compactory.storage.filling import Filling
 from compactory.storage.saved_file import Bucket
 from compactory.storage.saving import SMALL_PARTS
 from compactory.table.bad_records import Quarantine
-from compactory.table.batch import Run
-from compactory.table.bulk import Bulk
-from compactory.table.key_owners import KeyOwners, Swap
+from compactory.table.batch import RecordRun
+from compactory.table.bulk import ColumnApplier
+from compactory.table.key_owners import EntryUpdate, KeyOwners
 from compactory.table.record_reader import RecordReader, checked_key
-from compactory.table.secondary_index import Secondary
+from compactory.table.secondary_index import SecondaryIndex
 from compactory.watch.change import changes_of
 from compactory.watch.change_log import ChangeLog
 
 __all__ = ["Table"]
 
 Terms = tuple[Term | None, ...]
-Moves = tuple[tuple[Secondary, Term | None, Term | None], ...]
+Moves = tuple[tuple[SecondaryIndex, Term | None, Term | None], ...]
 _KEEP_CONTESTED = 1000
 _revisions = count()
 
@@ -67,7 +67,7 @@ class Table:
         self.directory = directory
         self.directory_storage = directory_storage
         self.indexes = {
-            index.name: Secondary(index, directory_storage.postings(index.name)) for index in directory.indexes
+            index.name: SecondaryIndex(index, directory_storage.postings(index.name)) for index in directory.indexes
         }
         self.quarantine = Quarantine(
             directory.topic, directory.name, directory_storage.mapping("quarantine"), strict=strict
@@ -90,9 +90,11 @@ class Table:
         self._record_reader = reads = RecordReader(directory, validate=validate)
         self.document_of = reads.document_of
         self._key_owners = KeyOwners(self._entries, directory_storage.mapping("rivals"), reads.name_in)
-        self._bulk = Bulk(directory, self._entries, self._owners, self.indexes, self.changes, decodes=reads.decodes)
+        self._bulk = ColumnApplier(
+            directory, self._entries, self._owners, self.indexes, self.changes, decodes=reads.decodes
+        )
 
-    def apply(self, run: Run, *, loading: bool = False) -> None:
+    def apply(self, run: RecordRun, *, loading: bool = False) -> None:
         """Apply a run. Bad records go to the quarantine; with a strict one BadRecord is raised.
 
         While ``loading``, without readers, records that do not depend on each other may be applied out of order,
@@ -102,7 +104,7 @@ class Table:
             self._apply(run, loading=loading)
         self.version = object()
 
-    def _apply(self, run: Run, *, loading: bool) -> None:
+    def _apply(self, run: RecordRun, *, loading: bool) -> None:
         if (
             self.projection is not None
             or (self._filling is not None and self._keyed)
@@ -118,15 +120,15 @@ class Table:
         else:
             rest = run.where(()) if self._bulk.apply_in_order(run, multi_partition=self.multi_partition) else run
         self.usable = self.usable or len(rest.keys) < len(run.keys)
-        place = partition_base(run.partition.partition)
+        place = first_address(run.partition.partition)
         for key, value, offset, stamp in zip(rest.keys, rest.values, rest.offsets, rest.stamps, strict=True):
-            self._apply_one(key, value, pack(place + offset, stamp))
+            self._apply_one(key, value, pack_origin(place + offset, stamp))
 
     def retry(self, error: QuarantinedRecord) -> bool:
         """Apply a bad record once more; say whether it is good now. False where it is not kept."""
         if error not in self.quarantine:
             return False
-        metadata = pack(partition_base(error.partition) + error.offset, error.timestamp_ms)
+        metadata = pack_origin(first_address(error.partition) + error.offset, error.timestamp_ms)
         with self._alone((error.key,)):
             self._apply_one(error.key, error.value, metadata)
         self.version = object()
@@ -191,7 +193,7 @@ class Table:
 
     def _columns(self, keys: Sequence[bytes], packed_records: Sequence[bytes]) -> Bucket:
         docs = list(map(self.document_of, packed_records)) if self._keyed or self.indexes else []
-        names = key_texts(self.directory.key, docs) if self.directory.key else keys
+        names = lookup_keys_from(self.directory.key, docs) if self.directory.key else keys
         return Bucket(keys, packed_records, names, [index.terms_of(docs) for index in self.indexes.values()])
 
     def _take(self, bucket: Bucket) -> None:
@@ -228,7 +230,7 @@ class Table:
 
     def forget_tombstones(self, before_ms: int) -> None:
         """Forget tombstones older than a record time: no record older than them is still expected."""
-        for key in [key for key, metadata in self._tombstones.items() if origin(metadata).timestamp_ms < before_ms]:
+        for key in [key for key, metadata in self._tombstones.items() if origin_of(metadata).timestamp_ms < before_ms]:
             del self._tombstones[key]
 
     def _apply_one(self, key: bytes | None, value: bytes | None, metadata: bytes) -> None:
@@ -247,17 +249,17 @@ class Table:
                 if self._record_reader.decodes:
                     self._record_reader.decoded(name.decode(), packed)
         except Exception as error:  # noqa: BLE001 (a user's callable may raise anything)
-            self.quarantine.add(origin(metadata), key, value, error, name)
+            self.quarantine.add(origin_of(metadata), key, value, error, name)
             return
         if self.projection is not None and (refused := self._project(topic_key, name, packed, metadata)) is not None:
-            self.quarantine.add(origin(metadata), key, value, refused, name)
+            self.quarantine.add(origin_of(metadata), key, value, refused, name)
             return
         self.usable = self.usable or doc is not None or (value is not None and self._record_reader.fits(value))
         if packed is None or name is None:
             self._remove(topic_key, metadata)
         else:
             self._put(topic_key, name, packed, terms, metadata)
-        if self.quarantine and not self.quarantine.outlives(topic_key, origin(metadata)):
+        if self.quarantine and not self.quarantine.outlives(topic_key, origin_of(metadata)):
             self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present
 
     def project_kept(self) -> None:
@@ -268,21 +270,21 @@ class Table:
             name = self._record_reader.name_in(packed) if self._keyed else topic_key
             if self._entries.get(name) != packed:
                 continue  # another owner answers
-            if (refused := self._feed(packed, Swap(name, None, packed))) is not None:
-                self.quarantine.add(origin(packed), topic_key, packed[:-METADATA_SIZE], refused, name)
+            if (refused := self._feed(packed, EntryUpdate(name, None, packed))) is not None:
+                self.quarantine.add(origin_of(packed), topic_key, packed[:-ORIGIN_SIZE], refused, name)
 
     def _project(self, topic_key: bytes, name: bytes | None, packed: bytes | None, metadata: bytes) -> Exception | None:
         """Feed the projection the changes that a record is about to make; return what it raises."""
         old = self._owners.get(topic_key)
         if not self._keyed:
-            return self._feed(metadata, Swap(topic_key, old, packed))
+            return self._feed(metadata, EntryUpdate(topic_key, old, packed))
         gone = {} if old is None else {self._record_reader.name_in(old): old}
         names = gone if name is None else {name: None, **gone}
         return self._feed(metadata, *(self._swap(n, gone.get(n), packed if n == name else None) for n in names))
 
-    def _feed(self, metadata: bytes, *swaps: Swap) -> Exception | None:
+    def _feed(self, metadata: bytes, *swaps: EntryUpdate) -> Exception | None:
         assert self.projection is not None
-        partition, offset, _ = unpack(metadata)
+        partition, offset, _ = unpack_origin(metadata)
         applied = [(name, old, new, metadata) for name, old, new in swaps if old != new]
         try:
             for change in changes_of(applied, self.topic_id, {partition: offset}, self._record_reader.decoded):
@@ -295,7 +297,7 @@ class Table:
         old = self._owners.get(topic_key)
         self._tombstones.pop(topic_key, None)
         if not self._keyed:
-            moves = self._enter(Swap(name, old, packed), terms)
+            moves = self._enter(EntryUpdate(name, old, packed), terms)
             self._entries[name] = packed
             self._leave(name, moves)
             self.changes.add(name, old, packed, metadata)
@@ -313,7 +315,7 @@ class Table:
         if old is None:
             return
         if not self._keyed:
-            self._leave(topic_key, self._enter(Swap(topic_key, old, None), None))
+            self._leave(topic_key, self._enter(EntryUpdate(topic_key, old, None), None))
             self.changes.add(topic_key, old, None, metadata)
         else:
             self._settle(self._record_reader.name_in(old), old, None, (), metadata)
@@ -335,13 +337,13 @@ class Table:
         if swap.new != swap.old:
             self.changes.add(name, swap.old, swap.new, metadata)
 
-    def _swap(self, name: bytes, gone: bytes | None, packed: bytes | None) -> Swap:
+    def _swap(self, name: bytes, gone: bytes | None, packed: bytes | None) -> EntryUpdate:
         """Return what `_settle` would change."""
         if self._filling is not None:
             self._filling.fill_name(name)
-        return Swap(name, self._entries.get(name), self._key_owners.current_for(name, gone, packed))
+        return EntryUpdate(name, self._entries.get(name), self._key_owners.current_for(name, gone, packed))
 
-    def _enter(self, swap: Swap, terms: Terms | None) -> Moves:
+    def _enter(self, swap: EntryUpdate, terms: Terms | None) -> Moves:
         """Prepare the indexes for a swap; ``terms`` are those of the new packed record where they are known already."""
         if not self.indexes or swap.old == swap.new:
             return ()
@@ -365,10 +367,10 @@ class Table:
 
     def _is_superseded(self, topic_key: bytes, metadata: bytes) -> bool:
         known = self._owners.get(topic_key) or self._tombstones.get(topic_key)
-        if known is None or origin(known).partition == origin(metadata).partition:
+        if known is None or origin_of(known).partition == origin_of(metadata).partition:
             return False
-        self._note_contested(topic_key, origin(metadata).partition, origin(known).partition)
-        return newer(known) > newer(metadata)
+        self._note_contested(topic_key, origin_of(metadata).partition, origin_of(known).partition)
+        return recency(known) > recency(metadata)
 
     def _note_contested(self, topic_key: bytes, partition: int, other: int) -> None:
         self.contested += 1

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from compactory.codec.decoding import Document, decoder, document, path
+from compactory.codec.decoding import Document, decoder, document_reader, field_reader
 from compactory.directory import Directory
 from compactory.records import QuarantinedRecord
 from compactory.table.table import Table
 
-__all__ = ["absent_fields", "why_unusable"]
+__all__ = ["missing_field_warnings", "unusable_reason"]
 
 _LOOKED_AT = 100  # records
 _SHOWN = 10  # fields
@@ -33,7 +33,7 @@ _OURS = (
 _ENVELOPES = {"connect": {"schema", "payload"}, "debezium": {"before", "after", "op"}}
 
 
-def why_unusable(table: Table) -> str | None:
+def unusable_reason(table: Table) -> str | None:
     """Return why none of the records that were read is usable; None where one is, or there are none. For any thread."""
     if not table.unusable:
         return None
@@ -50,7 +50,7 @@ def why_unusable(table: Table) -> str | None:
     return said + _nearest([directory.key] if directory.key else [], seen)
 
 
-def absent_fields(table: Table) -> list[str]:
+def missing_field_warnings(table: Table) -> list[str]:
     """Return a warning for each index, and for an active field, of which the entries have nothing."""
     directory = table.directory
     if table.filling or not (directory.indexes or directory.active) or not len(table.directory_storage.entries):
@@ -98,7 +98,7 @@ def _model_problems(directory: Directory[Any], record: QuarantinedRecord) -> str
 
 
 def _documents(directory: Directory[Any], records: Iterable[QuarantinedRecord]) -> Iterator[Document]:
-    unwrap = document(directory.envelope)
+    unwrap = document_reader(directory.envelope)
     for record in records:
         for read in (unwrap, orjson.loads):
             with suppress(Exception):
@@ -114,7 +114,7 @@ def _fields(documents: Iterable[Document]) -> list[str]:
 
 
 def _absent(fields: Iterable[str], documents: Sequence[Document]) -> list[str]:
-    return [field for field in fields if all(value is None for value in map(path(field), documents))]
+    return [field for field in fields if all(value is None for value in map(field_reader(field), documents))]
 
 
 def _named(fields: Sequence[str], seen: Sequence[str]) -> str:

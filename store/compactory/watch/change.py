@@ -10,7 +10,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from compactory.codec.packed_record import METADATA_SIZE, unpack
+from compactory.codec.packed_record import ORIGIN_SIZE, unpack_origin
 from compactory.watch.change_log import AppliedChange
 from compactory.watch.cursor import Cursor
 
@@ -23,7 +23,7 @@ def changes_of(
     applied: list[AppliedChange], topic_id: str | None, before: Mapping[int, int], decoded: Callable[[str, bytes], T]
 ) -> list[Change[T]]:
     """Return changes that follow each other; ``before`` are the positions that a watch had before the first."""
-    batch = _Batch(topic_id, before, [change[3][-METADATA_SIZE:] for change in applied], decoded)
+    batch = _Batch(topic_id, before, [change[3][-ORIGIN_SIZE:] for change in applied], decoded)
     return list(map(Change, applied, repeat(batch), count()))
 
 
@@ -45,7 +45,7 @@ class _Batch(Generic[T]):
         now, each = self.before, []
         for metadata, following in zip_longest(self.metadata, self.metadata[1:]):
             if following != metadata:  # else the record makes another change
-                partition, offset, _ = unpack(metadata)
+                partition, offset, _ = unpack_origin(metadata)
                 now = {**now, partition: max(offset + 1, now.get(partition, 0))}
             each.append(now)
         return each
@@ -72,17 +72,17 @@ class Change(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):  # no
     @property
     def partition(self) -> int:
         """The partition of the record."""
-        return unpack(self._applied[3])[0]
+        return unpack_origin(self._applied[3])[0]
 
     @property
     def offset(self) -> int:
         """The offset of the record."""
-        return unpack(self._applied[3])[1]
+        return unpack_origin(self._applied[3])[1]
 
     @property
     def timestamp_ms(self) -> int:
         """The time of the record, in milliseconds since 1970 UTC."""
-        return unpack(self._applied[3])[2]
+        return unpack_origin(self._applied[3])[2]
 
     @property
     def cursor(self) -> Cursor:
@@ -110,10 +110,10 @@ class Change(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):  # no
     def raw_old(self) -> bytes | None:
         """The bytes of the value before, exactly as they were in the topic; None where there was none."""
         old = self._applied[1]
-        return None if old is None else old[:-METADATA_SIZE]
+        return None if old is None else old[:-ORIGIN_SIZE]
 
     @property
     def raw(self) -> bytes | None:
         """The bytes of the value now, exactly as they are in the topic; None for a delete."""
         new = self._applied[2]
-        return None if new is None else new[:-METADATA_SIZE]
+        return None if new is None else new[:-ORIGIN_SIZE]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Generic, NoReturn, Self, TypeVar
 
-from compactory.codec.packed_record import unpack
+from compactory.codec.packed_record import unpack_origin
 from compactory.errors import CompactoryError, StoreClosed, StoreFailed, WatchExpired
 from compactory.watch.change import Change, changes_of
 from compactory.watch.change_log import AppliedChange, ChangeLog, size_of
@@ -132,7 +132,7 @@ class Watch(Iterator[Change[T]], Generic[T]):
         return next((at for at, change in kept if not self._was_seen(change, at)), end)
 
     def _was_seen(self, change: AppliedChange, number: int) -> bool:
-        partition, offset, _ = unpack(change[3])
+        partition, offset, _ = unpack_origin(change[3])
         seen = self._seen if number < self._seen_until else self._seen_ahead
         return offset < seen.get(partition, 0) and number not in self._log.late
 

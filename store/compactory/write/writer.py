@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
 from compactory.cleanup import apart
-from compactory.codec.encoding import Encoding
+from compactory.codec.encoding import RecordEncoder
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
@@ -84,7 +84,7 @@ class DirectoryWriter(Generic[T]):
         if problems:
             raise ConfigError(problems)
         self.directory = directory
-        self._encoding = Encoding(directory, encode)
+        self._encoding = RecordEncoder(directory, encode)
         self._timeout = timeout
         self._create = create
         self._pid = os.getpid()

@@ -16,7 +16,7 @@ import pytest
 import typing_extensions
 
 from compactory import BadRecord, ConfigError, Directory, Entry, GlobalStore, Index, Token, WriteRefused
-from compactory.codec.encoding import Encoding
+from compactory.codec.encoding import RecordEncoder
 from compactory.ingest.topic_tables import definition
 from tests.store.tables import Log
 
@@ -225,7 +225,7 @@ NESTED = Nested(City("a", City("b")), City("c"), [], (City("d"),), frozenset("x"
 )
 def test_a_writer_makes_what_decode_reads(decode: Any, value: Any) -> None:
     directory = Directory("d", decode=decode, writable=True)
-    key, data = Encoding(directory).record("k", value)
+    key, data = RecordEncoder(directory).record("k", value)
     log = Log(directory)
     log.put(key, data)
     assert log.view["k"] == value
@@ -269,7 +269,7 @@ def test_a_callable_that_takes_the_record_has_the_payload_of_an_envelope() -> No
 
 
 def test_a_writer_checks_by_a_callable_that_takes_the_record() -> None:
-    encoding = Encoding(Directory("d", decode=of_record, writable=True), lambda n: b'{"n":%d}' % n)
+    encoding = RecordEncoder(Directory("d", decode=of_record, writable=True), lambda n: b'{"n":%d}' % n)
     assert encoding.record("k", 1) == (b"k", b'{"n":1}')  # type: ignore[arg-type]
     with pytest.raises(WriteRefused):
         encoding.record("k", 0)  # type: ignore[arg-type]

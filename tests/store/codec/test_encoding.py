@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SecretStr, compu
 from pydantic.dataclasses import dataclass
 
 from compactory import Directory
-from compactory.codec.encoding import Encoding, difference
+from compactory.codec.encoding import RecordEncoder, first_difference
 from compactory.errors import WriteRefused
 from compactory_connectors.jobs.handler import PayloadType
 from compactory_connectors.outbox.encoding import encoder_of
@@ -64,7 +64,7 @@ LOST = [
 
 
 def record(kind: Any, value: Any) -> bytes:
-    return Encoding(Directory("orders", decode=kind)).record("k", value)[1]
+    return RecordEncoder(Directory("orders", decode=kind)).record("k", value)[1]
 
 
 def test_models_are_written_by_alias() -> None:
@@ -127,4 +127,4 @@ def test_a_schema_holds_for_what_is_written() -> None:
     ],
 )
 def test_the_place_of_a_difference(value: Any, back: Any, path: str | None) -> None:
-    assert difference(value, back) == path
+    assert first_difference(value, back) == path

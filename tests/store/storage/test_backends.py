@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from compactory import Directory, Index, RocksDB
-from compactory.codec.packed_record import pack, partition_base
+from compactory.codec.packed_record import first_address, pack_origin
 from compactory.storage.backend import Backend, DirectoryStorage, TopicStorage
 from compactory.storage.memory_backend import Memory
 from tests.store.model import Model, Row
@@ -38,7 +38,7 @@ def storage(backend: Backend) -> Iterator[TopicStorage]:
 
 
 def cell(value: str, partition: int = 0, offset: int = 0) -> bytes:
-    return value.encode() + pack(partition_base(partition) + offset, 1)
+    return value.encode() + pack_origin(first_address(partition) + offset, 1)
 
 
 def test_readers_see_what_was_committed(storage: TopicStorage) -> None:

@@ -24,7 +24,7 @@ from compactory.records import Partition
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.memory_backend import Memory
 from compactory.storage.memory_directory import MemoryDirectoryStorage
-from compactory.table.batch import Run
+from compactory.table.batch import RecordRun
 from compactory.table.table import Table
 from tests.store.tables import read_to
 
@@ -59,7 +59,7 @@ def history(seed: int) -> Rows:
 
 def apply(table: Table, rows: Rows, start: int, stop: int) -> None:
     keys, values, stamps = ([row[column] for row in rows[start:stop]] for column in range(3))
-    table.apply(Run(Partition("d", 0), keys, values, range(start, stop), stamps))  # type: ignore[arg-type]
+    table.apply(RecordRun(Partition("d", 0), keys, values, range(start, stop), stamps))  # type: ignore[arg-type]
 
 
 def child(path: str, shape: str, seed: int, incomplete: bool) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory.codec.packed_record import newer, pack
+from compactory.codec.packed_record import pack_origin, recency
 from compactory.table.key_owners import KeyOwners
 
 
@@ -46,7 +46,7 @@ class Claimed:
         self.key_owners = KeyOwners(self.current, self.candidates, names.__getitem__)
 
     def put(self, owner: int, name: bytes, at: int) -> None:
-        cell = b"%d" % owner + pack(self.records, at)
+        cell = b"%d" % owner + pack_origin(self.records, at)
         self.records += 1
         before, gone = self.model.get(owner, (b"", b""))
         self._settle(name, gone if before == name else None, cell)
@@ -67,10 +67,10 @@ class Claimed:
         cells: dict[bytes, list[bytes]] = {}
         for name, cell in self.model.values():
             cells.setdefault(name, []).append(cell)
-        assert dict(self.current) == {name: max(its, key=newer) for name, its in cells.items()}
+        assert dict(self.current) == {name: max(its, key=recency) for name, its in cells.items()}
         aside = {cell[-16:]: cell for its in cells.values() if len(its) > 1 for cell in its}
         assert dict(self.candidates) == aside, "kept aside only where there are several"
-        several = {name: sorted(map(newer, its)) for name, its in cells.items() if len(its) > 1}
+        several = {name: sorted(map(recency, its)) for name, its in cells.items() if len(its) > 1}
         assert self.key_owners._several() == several
 
 
@@ -99,7 +99,7 @@ def test_thousands_cost_each_other_next_to_nothing(order: str, seeded: random.Ra
     claimed = Claimed()
     for owner, at in enumerate(reversed(times) if order == "falling" else times):
         claimed.put(owner, b"x", at)
-    owners = sorted(claimed.model, key=lambda owner: newer(claimed.model[owner][1]))
+    owners = sorted(claimed.model, key=lambda owner: recency(claimed.model[owner][1]))
     for owner in reversed(owners[many // 2 :]):  # those who answer, one after the other
         claimed.remove(owner)
     claimed.check()

@@ -206,11 +206,11 @@ def test_records_without_a_key_and_keys_that_are_not_text_are_bad() -> None:
 def test_a_bad_record_in_the_middle_of_a_run_leaves_its_neighbours_alone() -> None:
     """Guarantee 4: the column-wise way falls back to the record-wise one."""
     from compactory.records import Partition
-    from compactory.table.batch import Run
+    from compactory.table.batch import RecordRun
 
     log = Log(Directory("d"))
     keys = [b"a", b"b", b"c"]
-    log.table.apply(Run(Partition("d", 0), list(keys), [b'{"n":1}', b"bad", b'{"n":3}'], [0, 1, 2], [1, 1, 1]))
+    log.table.apply(RecordRun(Partition("d", 0), list(keys), [b'{"n":1}', b"bad", b'{"n":3}'], [0, 1, 2], [1, 1, 1]))
     assert log.view.get("a") == {"n": 1}
     assert log.view.get("c") == {"n": 3}
     with pytest.raises(BadRecord):

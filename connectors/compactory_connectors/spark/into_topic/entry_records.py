@@ -13,7 +13,7 @@ from typing import Any, Self
 import orjson
 import pyarrow as pa
 
-from compactory.codec.encoding import Encoding
+from compactory.codec.encoding import RecordEncoder
 from compactory.directory import Directory
 from compactory.errors import ConfigError, WriteRefused
 from compactory_connectors.connect.record.record import RowError
@@ -64,7 +64,7 @@ class EntryRecords:
             )
         if directory.envelope != "none":
             raise ConfigError(f"{name}: has envelope={directory.envelope!r}: only their producer writes it")
-        Encoding(directory)
+        RecordEncoder(directory)
         return cls(directory=directory, types=dict(types), key_column=column)
 
     @property
@@ -99,7 +99,7 @@ class EntryRecords:
         """See :class:`record_maker.Maker`."""
         fields = [name for name in self.types if name in names]
         key_at, positions = fields.index(self.key_column), [names.index(name) for name in fields]
-        encoding = Encoding(self.directory) if len(fields) == len(self.types) else None
+        encoding = RecordEncoder(self.directory) if len(fields) == len(self.types) else None
 
         def make(batch: pa.RecordBatch) -> Iterator[Made | None]:
             values = [self._values(name, batch.column(at)) for name, at in zip(fields, positions, strict=True)]
@@ -121,7 +121,7 @@ def _key(value: Any) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def _entry(encoding: Encoding[Any] | None, key: Any, entry: dict[str, Any]) -> Made:
+def _entry(encoding: RecordEncoder[Any] | None, key: Any, entry: dict[str, Any]) -> Made:
     if key is None:
         return Made(problem="the key is null")
     for name, value in entry.items():

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from compactory.codec.decoding import document, path
+from compactory.codec.decoding import document_reader, field_reader
 from compactory.directory import Directory
 from compactory_connectors.topics.partitioner import partition_of
 
@@ -113,7 +113,7 @@ def living(directory: Directory[Any]) -> Callable[[bytes | None], bool]:
     """Whether a value is an entry for readers; one that they can't read is not known to be deleted."""
     if directory.active is None:
         return lambda value: value is not None
-    read, active = document(directory.envelope), path(directory.active)
+    read, active = document_reader(directory.envelope), field_reader(directory.active)
 
     def lives(value: bytes | None) -> bool:
         if value is None:

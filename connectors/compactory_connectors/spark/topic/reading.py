@@ -19,7 +19,7 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaException, Message, TopicPartition, event_kind, kafka_errors
 from compactory.records import Partition
-from compactory.table.batch import Run, split
+from compactory.table.batch import RecordRun, split_batch
 
 from ..record_batch import Batches, of_columns
 from .extent import Span
@@ -172,7 +172,7 @@ def read_span(reading: Reading, span: Span) -> Batches:
         consumer.close()
 
 
-def _batch(run: Run) -> pa.RecordBatch:
+def _batch(run: RecordRun) -> pa.RecordBatch:
     offsets = np.arange(run.offsets.start, run.offsets.stop) if isinstance(run.offsets, range) else run.offsets
     columns = (run.keys, run.values, np.full(len(run.keys), run.partition.partition), offsets, run.stamps)
     return of_columns(columns, SCHEMA)
@@ -180,14 +180,14 @@ def _batch(run: Run) -> pa.RecordBatch:
 
 def _runs(
     consumer: Consumer, partition: Partition, span: Span, *, headers: bool
-) -> Iterator[tuple[Run, list[list[tuple[str, Any]]] | None]]:
+) -> Iterator[tuple[RecordRun, list[list[tuple[str, Any]]] | None]]:
     """The runs of a span, with the headers of their records where they are wanted."""
     deadline = time.monotonic() + _STALL
     while True:
         messages = consumer.consume(1, 0.1)  # one, as for more it would wait until it has them all
         if messages:
             messages += consumer.consume(_MESSAGES, 0)
-        runs, events = split(messages, [partition]) if messages else ([], [])
+        runs, events = split_batch(messages, [partition]) if messages else ([], [])
         for run in runs:  # one at most, of one partition
             beyond = run.next_offset > span.end
             kept = run.where([offset < span.end for offset in run.offsets]) if beyond else run

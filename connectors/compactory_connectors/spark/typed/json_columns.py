@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 from pyspark.sql.pandas.types import from_arrow_type
 
-from compactory.codec.decoding import document, path
+from compactory.codec.decoding import document_reader, field_reader
 from compactory.directory import Envelope
 
 from .json_types import as_json, conform, infer, known, merged, nameable, settled, spelt
@@ -38,9 +38,9 @@ class JsonReader:
 
     def __init__(self, envelope: Envelope = "none", active: str | None = None, *, fixed: bool = False) -> None:
         self._fixed = fixed
-        self._unwrap = document(envelope)
+        self._unwrap = document_reader(envelope)
         self._active = active
-        self._active_of = path(active) if active is not None else None
+        self._active_of = field_reader(active) if active is not None else None
         # Arrow's reader sees neither into envelopes nor, for a store finds such names first, names with dots.
         self._by_block = envelope == "none" and "." not in (active or "")
 

@@ -17,7 +17,7 @@ from compactory.directory import Directory
 from compactory.read.digest import DirectoryDigest, range_of, record_digest
 from compactory.records import Partition
 from compactory.storage.memory_directory import MemoryDirectoryStorage
-from compactory.table.batch import Run
+from compactory.table.batch import RecordRun
 from compactory.table.table import Table
 
 from ..digests import digest_of, no_sums, sums_of
@@ -71,7 +71,7 @@ def _states(directory: Directory[Any], keys: list[Any], values: list[Any]) -> li
     """The state of each record in a store, of keys that come once; None: the store holds nothing of it."""
     directory_storage = MemoryDirectoryStorage()
     table = Table(directory, directory_storage)
-    table.apply(Run(Partition(directory.topic, 0), keys, values, range(len(keys)), [0] * len(keys)), loading=True)
+    table.apply(RecordRun(Partition(directory.topic, 0), keys, values, range(len(keys)), [0] * len(keys)), loading=True)
     held = directory_storage.mapping("owners" if directory.key else "entries")
     bad = table.quarantine.bad_keys()
     return [HELD if key in held else BAD if key in bad else None for key in keys]

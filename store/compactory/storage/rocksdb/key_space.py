@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import Any, cast
 
 from compactory.codec.decoding import Term
-from compactory.codec.packed_record import count_partitions
+from compactory.codec.packed_record import count_by_partition
 from compactory.storage.backend import Postings
 from compactory.storage.by_get import ByGet
 from compactory.storage.rocksdb.keys import after, term_prefix
@@ -190,7 +190,7 @@ class KeySpace(ByGet, MutableMapping[bytes, bytes]):
 
     def _counted(self, values: Collection[bytes | None]) -> dict[int, int]:
         there = [value for value in values if value is not None] if None in values else cast("list[bytes]", values)
-        return count_partitions(there) if self._by_partition else {0: len(there)}
+        return count_by_partition(there) if self._by_partition else {0: len(there)}
 
 
 class Names(KeysView[bytes]):
