@@ -1,4 +1,4 @@
-"""All SQL of Compactory: migrations, directory triggers, named queries (package data, a loader and pure rendering)."""
+"""The SQL text of Compactory: migrations, triggers of adopted tables, named queries. It imports no database driver."""
 
 from compactory_sql.adoption import Adoption
 from compactory_sql.loader import query, query_names, read

@@ -1,4 +1,4 @@
-"""A user's wishes for the adoption of a table. Kept in the triggers' argument: the catalogue tells it later."""
+"""Options of an adoption. The triggers keep it as their argument, so the catalogue has it later."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ XID_COLUMN = "updated_xid"
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """How a table is adopted.
+    """The options of `compactory sql adopt` for one table.
 
-    ``table``: its name, optionally with the schema; double quotes as in SQL where a dot is part of a name.
-    ``key``: the columns of the record key. Together with ``id`` they become immutable.
-    ``active``: the boolean column that says whether a row counts; None: any row may be deleted.
+    ``table``: name, optionally with schema. A name that contains a dot is in double quotes, as in SQL.
+    ``key``: columns of the record key. No update may change them, nor ``id``.
+    ``active``: boolean column; a row is active unless it is false. None: all rows are active and may be deleted.
     ``allow_deletes``: active rows may be deleted too.
-    ``timestamp``: stamped in UTC at every update. ``id``: the incrementing column.
-    ``notify``: wake a sleeping source. A transaction that sent NOTIFY can't be prepared.
+    ``timestamp``: column that every update sets to the current time, in UTC. ``id``: the incrementing column.
+    ``notify``: statements wake a sleeping source by NOTIFY. Such a transaction can't be prepared (two-phase commit).
     """
 
     table: str
@@ -34,37 +34,41 @@ class Adoption:
 
     @property
     def immutable(self) -> tuple[str, ...]:
-        """The columns that no update may change."""
+        """Return the columns that no update may change."""
         return tuple(dict.fromkeys((*self.key, self.id)))
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns that are named."""
-        named = (*self.key, self.id, self.timestamp, *([self.active] if self.active is not None else []))
-        return tuple(dict.fromkeys(named))
+        """Return all columns that the options name, each once."""
+        active = () if self.active is None else (self.active,)
+        return tuple(dict.fromkeys((*self.key, self.id, self.timestamp, *active)))
 
     @property
-    def refused(self) -> tuple[str, ...]:
-        """Return the changes of rows that Postgres refuses to the application once the table is adopted, in words."""
-        fixed, key = " or ".join(self.immutable), ", ".join(self.key)
-        counted = f"active row, where {self.active} is not false," if self.active else "row"
+    def refused_changes(self) -> tuple[str, ...]:
+        """Describe, in words, the changes of rows that Postgres refuses once the table is adopted."""
+        immutable, key = " or ".join(self.immutable), ", ".join(self.key)
+        row = f"active row, where {self.active} is not false," if self.active else "row"
         deletes = (
             ()
             if self.active is None or self.allow_deletes
             else (f"a DELETE or TRUNCATE of active rows, where {self.active} is not false (--allow-deletes allows it)",)
         )
         return (
-            f"an UPDATE that changes {fixed} (--key, --id)",
-            f"a second {counted} with the same {key}",
+            f"an UPDATE that changes {immutable} (--key, --id)",
+            f"a second {row} with the same {key}",
             *deletes,
         )
 
     def settings(self) -> str:
-        """Return the triggers' argument. They refuse to delete rows by ``active``, and none by ``deletable``."""
-        active = "deletable" if self.allow_deletes else "active"
+        """Return the argument of the triggers, as JSON.
+
+        The field with the active column is named ``active``: the triggers refuse to delete active rows. With
+        ``allow_deletes`` it is named ``deletable``: they refuse none.
+        """
+        active_field = "deletable" if self.allow_deletes else "active"
         fields = {
             "key": list(self.key),
-            active: self.active,
+            active_field: self.active,
             "timestamp": self.timestamp,
             "id": self.id,
             "notify": self.notify,
@@ -72,7 +76,7 @@ class Adoption:
         return json.dumps(fields, ensure_ascii=False, separators=(", ", ": "))
 
     def command(self) -> str:
-        """The command line that asks for it."""
+        """Return the command line that adopts the table with these options."""
         words = ["compactory", "sql", "adopt", self.table, "--key", ",".join(self.key)]
         words += ["--active", self.active] if self.active is not None else []
         words += ["--allow-deletes"] if self.allow_deletes else []
@@ -83,7 +87,7 @@ class Adoption:
 
     @classmethod
     def from_settings(cls, table: str, settings: str) -> Adoption:
-        """Return the adoption that a trigger's argument describes. Raises ValueError when it describes none."""
+        """Return the adoption that a trigger's argument describes. Raises ValueError if it describes none."""
         fields = json.loads(settings)
         try:
             allow_deletes = "deletable" in fields

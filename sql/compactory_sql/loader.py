@@ -1,10 +1,8 @@
 """Reads the SQL files of this package: named queries and templates.
 
-A query file holds any number of queries. Each begins with ``-- name: <name>``, followed by comment lines that say
-what it is for; both are left out of the text that :func:`query` returns, so that a per cent sign in a description
-is no placeholder. A closing semicolon is left out too, so that a query can be wrapped in ``COPY (…) TO STDOUT``.
-
-This package is text and pure rendering: it must not import a database driver.
+Each query of a file begins with ``-- name: <name>``, followed by comment lines that describe it. :func:`query` leaves
+out both, because a per cent sign in a description would be taken for a placeholder. It leaves out the last semicolon
+too, so that a query can be wrapped in ``COPY (…) TO STDOUT``.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ _NAME = re.compile(r"^-- name:[ \t]*(?P<name>\S+)[ \t]*$", re.MULTILINE)
 
 
 def query(name: str) -> LiteralString:
-    """The text of the named query; KeyError with the nearest name when there is none."""
+    """Return the text of the named query. Raises KeyError, which suggests the nearest name."""
     queries = _queries()
     if name not in queries:
         near = difflib.get_close_matches(name, queries, n=1)
@@ -30,24 +28,24 @@ def query(name: str) -> LiteralString:
 
 
 def query_names() -> tuple[str, ...]:
-    """The names of all queries, sorted."""
+    """Return the names of all queries, sorted."""
     return tuple(sorted(_queries()))
 
 
 @cache
 def read(path: str) -> LiteralString:
-    """The text of a file of this package, such as ``templates/terminal_acquirer.sql``.
+    """Return the text of a file of this package, such as ``templates/terminal_acquirer.sql``.
 
-    The type says *literal* because package data is as much ours as the code is.
+    The type is LiteralString because package data can be trusted like code.
     """
     text = (resources.files("compactory_sql") / path).read_text(encoding="utf-8")
-    return cast("LiteralString", text)  # type: ignore[redundant-cast]  # mypy takes it for str
+    return cast("LiteralString", text)  # type: ignore[redundant-cast]  # mypy sees str
 
 
 def statements(template: str, **values: object) -> tuple[LiteralString, ...]:
-    """The statements of ``templates/<template>.sql`` with names and literals, quoted already, put in.
+    """Return the statements of ``templates/<template>.sql`` with ``values`` in place of the names in braces.
 
-    A blank line divides statements; comments and semicolons are left out.
+    The caller quotes the values. A blank line divides statements. Comments and semicolons are left out.
     """
     parts = read(f"templates/{template}.sql").strip().split(";\n\n")
     rendered = (_body(part).format(**values) for part in parts)
@@ -56,26 +54,26 @@ def statements(template: str, **values: object) -> tuple[LiteralString, ...]:
 
 @cache
 def _queries() -> dict[str, LiteralString]:
-    found: dict[str, LiteralString] = {}
+    queries: dict[str, LiteralString] = {}
     for file in sorted((resources.files("compactory_sql") / "queries").iterdir(), key=lambda item: item.name):
         if not file.name.endswith(".sql"):
             continue
         for name, text in _split(read(f"queries/{file.name}")).items():
-            if name in found:
+            if name in queries:
                 raise ValueError(f"{file.name}: a query named {name!r} exists already")
-            found[name] = text
-    return found
+            queries[name] = text
+    return queries
 
 
 def _split(text: LiteralString) -> dict[str, LiteralString]:
-    heads = list(_NAME.finditer(text))
-    ends = [head.start() for head in heads[1:]] + [len(text)]
-    split: dict[str, LiteralString] = {}
-    for head, end in zip(heads, ends, strict=True):
-        if head["name"] in split:
-            raise ValueError(f"two queries are named {head['name']!r}")
-        split[head["name"]] = _body(text[head.end() : end])
-    return split
+    headers = list(_NAME.finditer(text))
+    ends = [header.start() for header in headers[1:]] + [len(text)]
+    queries: dict[str, LiteralString] = {}
+    for header, end in zip(headers, ends, strict=True):
+        if header["name"] in queries:
+            raise ValueError(f"two queries are named {header['name']!r}")
+        queries[header["name"]] = _body(text[header.end() : end])
+    return queries
 
 
 def _body(text: LiteralString) -> LiteralString:

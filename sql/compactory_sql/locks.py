@@ -1,6 +1,6 @@
-"""Numbers and names that SQL and Python must agree on; tests compare them with the installed functions.
+"""Classes of advisory locks and NOTIFY channels. SQL functions contain the same values, and a test compares them.
 
-Advisory locks are named by a class and a key of four bytes each; the classes spell ``CMP?`` in ASCII.
+An advisory lock has a class and a key, of four bytes each. The classes spell ``CMP?`` in ASCII.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ __all__ = [
     "WAKEUP_LOCK_CLASS",
 ]
 
-#: Held exclusively, with the root table's oid as key, by a source that sleeps until it is notified.
+#: Exclusive, key: oid of the root table. Held by a source while it sleeps until it is notified.
 WAKEUP_LOCK_CLASS: Final = 0x434D5057
-#: Shared, with a digest of the connector's name as key, by every source that runs.
+#: Shared, key: digest of the connector's name. Held by every source that runs.
 SOURCE_LOCK_CLASS: Final = 0x434D5053
-#: Held exclusively, with the same key, by the source that publishes, where there is no lease row to be written.
+#: Exclusive, same key. Held by the source that publishes, where it can't write a lease row.
 LEASE_LOCK_CLASS: Final = 0x434D504C
-#: Held, with key 0, by whoever applies migrations.
+#: Exclusive, key: 0. Held while migrations are applied.
 INSTALL_LOCK_CLASS: Final = 0x434D5049
-#: Held, with the table's oid as key, by whoever adopts a table.
+#: Exclusive, key: oid of the table. Held while a table is adopted.
 ADOPT_LOCK_CLASS: Final = 0x434D5041
-#: Held, with the table's oid as key, by whoever loads files into a table.
+#: Exclusive, key: oid of the table. Held while rows are loaded into a table.
 LOAD_LOCK_CLASS: Final = 0x434D5042
-#: Held exclusively, with key 0, by a relay of the outbox that sleeps until it is notified.
+#: Exclusive, key: 0. Held by a relay of the outbox while it sleeps until it is notified.
 OUTBOX_LOCK_CLASS: Final = 0x434D504F
-#: Held exclusively, with key 0, by an executor of jobs that sleeps until it is notified.
+#: Exclusive, key: 0. Held by an executor of jobs while it sleeps until it is notified.
 JOBS_LOCK_CLASS: Final = 0x434D504A
-#: Held, with a digest of a group's name as key, by an executor that claims jobs of the group.
+#: Exclusive, key: digest of a group's name. Held by an executor while it claims jobs of the group.
 JOB_GROUP_LOCK_CLASS: Final = 0x434D5047
 
-#: NOTIFY channel of jobs; no payload.
+#: Channel that wakes executors of jobs; no payload.
 JOBS_CHANNEL: Final = "compactory_jobs"
-#: NOTIFY channel of the outbox; no payload.
+#: Channel that wakes relays of the outbox; no payload.
 OUTBOX_CHANNEL: Final = "compactory_outbox"
-#: NOTIFY channel; the payload is the root table's oid in decimal.
+#: Channel that wakes sources; the payload is the oid of the root table, in decimal.
 WAKEUP_CHANNEL: Final = "compactory_source"

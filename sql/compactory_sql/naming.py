@@ -1,4 +1,4 @@
-"""Names and literals in SQL text: made, quoted, taken apart. Names of existing objects come quoted from the server."""
+"""Names and constants in SQL text. The server quotes names of existing objects; this module quotes new ones."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import hashlib
 import itertools
 import re
 
-__all__ = ["dollar_quoted", "fold", "literal", "made_name", "quoted", "split_name"]
+__all__ = ["dollar_quoted", "fold", "literal", "object_name", "quoted", "split_name"]
 
 _LIMIT = 63  # bytes; NAMEDATALEN - 1
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _PART = re.compile(r'"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^".]+)')
 
 
-def made_name(stem: str, suffix: str) -> str:
-    """``stem_suffix``, shortened with a hash of the stem when Postgres would cut it and two names could collide."""
+def object_name(stem: str, suffix: str) -> str:
+    """Return ``stem_suffix``. If it is longer than a name may be, a hash of the stem replaces the stem's end."""
     name = f"{stem}_{suffix}"
     if len(name.encode()) <= _LIMIT:
         return name
@@ -23,24 +23,24 @@ def made_name(stem: str, suffix: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name of :func:`made_name` as SQL wants it. (Its ending is ours, so that it is no keyword.)"""
+    """Return a name of :func:`object_name` with double quotes where SQL needs them. (Its suffix rules out keywords.)"""
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
-    """A string constant, right whatever ``standard_conforming_strings`` says."""
+    """Return a string constant that is right with any ``standard_conforming_strings``."""
     inner = text.replace("'", "''")
     return f"E'{inner}'".replace("\\", "\\\\") if "\\" in inner else f"'{inner}'"
 
 
 def dollar_quoted(body: str) -> str:
-    """A string constant that leaves a function's body readable."""
+    """Return the body of a function as a string constant without escapes."""
     tag = next(tag for number in itertools.count() if (tag := f"$body{number or ''}$") not in body)
     return f"{tag}{body}{tag}"
 
 
 def split_name(text: str) -> list[tuple[str, bool]] | None:
-    """The parts of a dotted name, each with whether it was in double quotes; None when it is none."""
+    """Split a dotted name. Return pairs of a part and True if it was in double quotes; None if it is not a name."""
     parts: list[tuple[str, bool]] = []
     position = 0
     while match := _PART.match(text, position):
@@ -55,5 +55,5 @@ def split_name(text: str) -> list[tuple[str, bool]] | None:
 
 
 def fold(name: str) -> str:
-    """An unquoted name as the server folds it: ASCII letters only, in a UTF-8 database."""
+    """Return an unquoted name as the server folds it in a UTF-8 database: only ASCII letters become small."""
     return re.sub("[A-Z]+", lambda match: match[0].lower(), name)

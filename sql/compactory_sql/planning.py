@@ -1,4 +1,4 @@
-"""Compares a table with an adoption: what forbids it, what its rows must not hold, and the steps left to do."""
+"""Needs of an adoption: problems that forbid it, rows that prevent it, and the remaining steps."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _REMEDIES = {
 
 
 def refusals(table: Table, adoption: Adoption) -> list[str]:
-    """Why the table can't be adopted like this, each with its remedy; empty when it can."""
+    """Return why the table can't be adopted with these options, each with its remedy; an empty list if it can."""
     if table.obstacles:
         return list(table.obstacles)
-    problems = [] if adoption.key else ["no key column is given: name those of the record key with --key"]
+    problems = [] if adoption.key else ["no key column: name the columns of the record key with --key"]
     roles = [("id", adoption.id), ("timestamp", adoption.timestamp), ("active", adoption.active)]
     for role, name in [*(("key", name) for name in adoption.key), *roles]:
         if name is not None:
@@ -46,7 +46,7 @@ def refusals(table: Table, adoption: Adoption) -> list[str]:
 
 
 def steps(table: Table, adoption: Adoption) -> tuple[Step, ...]:
-    """The remaining steps; call it only when :func:`refusals` finds nothing."""
+    """Return the remaining steps. Call it only if :func:`refusals` returns nothing."""
     return (
         *_column_steps(table),
         *function_steps(table, adoption),
@@ -56,19 +56,17 @@ def steps(table: Table, adoption: Adoption) -> tuple[Step, ...]:
 
 
 def notes(table: Table, adoption: Adoption) -> tuple[str, ...]:
-    """Notes on conditions that no step can change."""
-    found = [
-        f"{trigger} fires after Compactory's and may change what was checked and stamped" for trigger in table.later
-    ]
-    if table.partitioned and spans_partitions(table, adoption):
-        found.append(
-            f"{table.root.sql} is not partitioned by its key: the key is kept unique within each partition, not across"
+    """Return notes on conditions that no step can change."""
+    texts = [f"{trigger} fires after Compactory's and may change the row again" for trigger in table.later_triggers]
+    if table.is_partitioned and spans_partitions(table, adoption):
+        texts.append(
+            f"{table.root.sql} is not partitioned by its key: an index keeps the key unique within one partition only"
         )
-    return tuple(found)
+    return tuple(texts)
 
 
 def duplicates_query(table: Table, adoption: Adoption) -> LiteralString:
-    """Keys that more than one active row has, five at most: the key as JSON, and how many rows."""
+    """Return a query for keys of several active rows, five at most: the key as JSON, and the number of rows."""
     columns = ", ".join(table.columns[name].sql for name in adoption.key)
     active = "" if adoption.active is None else f" AND {table.columns[adoption.active].sql} IS NOT FALSE"
     filled = " AND ".join(f"{table.columns[name].sql} IS NOT NULL" for name in adoption.key)
@@ -77,7 +75,10 @@ def duplicates_query(table: Table, adoption: Adoption) -> LiteralString:
 
 
 def nulls_query(table: Table, adoption: Adoption) -> LiteralString | None:
-    """How many rows have NULL in each column that needs a value, as JSON; None when no such column may hold NULL."""
+    """Return a query that counts rows with NULL in a column that needs a value, as JSON by column.
+
+    None if all these columns are NOT NULL.
+    """
     nullable = [name for name in (*adoption.immutable, adoption.timestamp) if not table.columns[name].not_null]
     if not nullable:
         return None
@@ -120,10 +121,10 @@ def _column_steps(table: Table) -> Iterator[Step]:
             vital=True,
         )
         return
-    yield from _mend_column(table, table.columns[XID_COLUMN])
+    yield from _correct_column(table, table.columns[XID_COLUMN])
 
 
-def _mend_column(table: Table, column: Column) -> Iterator[Step]:
+def _correct_column(table: Table, column: Column) -> Iterator[Step]:
     name = table.root.sql
     if not column.not_null:
         yield Step(
@@ -143,8 +144,8 @@ def _mend_column(table: Table, column: Column) -> Iterator[Step]:
     if table.foreign_xids:
         yield Step(
             phase=Phase.CHANGE,
-            title=f"stamp rows of {name} afresh",
-            problem=f"{name}: rows have transaction ids that this server has not given yet, as after restoring a dump",
+            title=f"stamp rows of {name} again",
+            problem=f"{name}: rows have transaction ids of another server, as after restoring a dump",
             sql=statements("restamp", table=name, table_text=literal(name)),
             vital=True,
         )

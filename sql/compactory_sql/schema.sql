@@ -1,9 +1,8 @@
--- Everything of Compactory lives in a schema of its own; nothing is created in a user's schemas but columns, indexes
--- and triggers of the tables that are adopted.
+-- Compactory creates its objects in a schema of its own. In a user's schemas it only adds columns, indexes and triggers to
+-- adopted tables.
 CREATE SCHEMA compactory;
 
--- What was applied, and with which text: a migration that changes after it was applied would leave databases that
--- differ without anybody noticing.
+-- The applied migrations. The checksum reveals a migration that was changed after it was applied.
 CREATE TABLE compactory.migrations (
     version    integer     PRIMARY KEY,
     name       text        NOT NULL,
@@ -11,8 +10,8 @@ CREATE TABLE compactory.migrations (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Rows that are gone for good, whole: the record key comes out of the connector's transforms, so any column may be
--- part of it. regclass and not oid, so that a dump carries the table's name.
+-- Deleted rows of adopted tables, with all columns: a connector's transforms may make the record key from any of them.
+-- regclass, not oid, so that a dump contains the table's name.
 CREATE TABLE compactory.deleted_rows (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     "table"    regclass    NOT NULL,
@@ -21,51 +20,51 @@ CREATE TABLE compactory.deleted_rows (
     deleted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- A poll asks for one table's rows at or above the last snapshot's xmax.
+-- A poll reads the rows of one table from a transaction id on.
 CREATE INDEX deleted_rows_table_xid_idx ON compactory.deleted_rows ("table", xid);
 
--- Who publishes which connector: a row for each. A holder renews it every second, and one who finds that it was not
--- renewed for some seconds, by this server's clock, takes it over. What keeps a holder that wakes up late from
--- publishing is not this row but the transactional id in Kafka, which its successor has taken over by then.
+-- The lease of each connector: its holder publishes. The holder renews it every second. When it has expired, by this
+-- server's clock, a standby takes it. A former holder that wakes up late is kept from publishing not by this row but by
+-- Kafka: its successor has taken over the transactional id.
 CREATE TABLE compactory.leases (
     connector  text        PRIMARY KEY,
-    holder     uuid,                  -- of one process; NULL once it was given back
+    holder     uuid,                  -- of one process; NULL if nobody has the lease
     host       text        NOT NULL,
     pid        integer     NOT NULL,
-    epoch      bigint      NOT NULL,  -- how often it has changed hands
+    epoch      bigint      NOT NULL,  -- how often the holder has changed
     taken_at   timestamptz NOT NULL,
     renewed_at timestamptz NOT NULL,
-    sessions   uuid[]      NOT NULL DEFAULT '{}'  -- which stored offsets name, and the last one; another's is of a later state
+    sessions   uuid[]      NOT NULL DEFAULT '{}'  -- those that stored offsets name, and the last one
 ) WITH (fillfactor = 50);             -- leaves room to renew within the page
 
--- A row for each connector that is asked for heartbeats: its source renews it at an interval and publishes what it
--- wrote, so that readers of the topic know how old what they see may be, also while no table changes.
+-- Heartbeats of connectors. A source renews its row at an interval and publishes it, so that readers of the topic know the
+-- age of their data also while no table changes.
 CREATE TABLE compactory.heartbeats (
     connector    text        PRIMARY KEY,
     beats        bigint      NOT NULL,
     committed_at timestamptz NOT NULL  -- of the statement, which is a transaction of its own
 ) WITH (fillfactor = 50);              -- leaves room to renew within the page
 
--- Which loads were done, a row for each: written in the transaction that makes a load's rows visible, so that a load that
--- is run again after it was cut off does nothing where it had come to its end.
+-- Finished loads. The row is written in the load's own transaction, so that a load that is started again with the same id
+-- changes nothing if it had committed.
 CREATE TABLE compactory.loads (
     "table"     regclass    NOT NULL,
-    id          text        NOT NULL,  -- as whoever loads has named it
-    changed     jsonb       NOT NULL,  -- numbers of keys by what was done to them
+    id          text        NOT NULL,  -- chosen by the caller
+    changed     jsonb       NOT NULL,  -- numbers of keys by kind of change
     finished_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY ("table", id)
 );
 
--- Rows on their way into tables. What is left of a load that was killed is dropped by the next one.
+-- Staging tables of loads. The next load drops those of killed loads.
 CREATE SCHEMA compactory_staging;
 
--- The table that DML is sent to and that a connector polls: the root of a partition tree, else the table itself.
+-- The table that a connector polls: the root of a partition tree, else the table itself.
 CREATE FUNCTION compactory.root_of(relation oid) RETURNS regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT coalesce(pg_partition_root(relation), relation::regclass) $$;
 
--- BEFORE UPDATE trigger; its WHEN clause has compared the key columns' binary images, because a key that is equal
--- for Postgres (citext, numeric 1.0 and 1.00) may be another key for Kafka, and the old one would stay for ever.
+-- BEFORE UPDATE trigger. Its WHEN clause compares the binary images of the key columns: a key that is equal for Postgres
+-- (citext, numeric 1.0 and 1.00) may be another key for Kafka, and the entry of the old key would stay for ever.
 CREATE FUNCTION compactory.refuse_key_change() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -83,10 +82,9 @@ BEGIN
 END
 $$;
 
--- AFTER DELETE row trigger of a table without partitions: refuses active rows and logs the others. AFTER, because only
--- then it is certain that the row is gone: a BEFORE trigger of the application may have kept it. The log must not depend
--- on how the deleting session formats values: a number with fewer digits is another record key, a range of dates in
--- another style can't be read.
+-- AFTER DELETE row trigger of a table without partitions: refuses active rows and logs the others. AFTER, because a BEFORE
+-- trigger of the application may keep the row. The formats of values are fixed, whatever the deleting session has set: a
+-- number with fewer digits would be another record key, and dates in another style could not be read.
 CREATE FUNCTION compactory.log_delete() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
@@ -107,8 +105,8 @@ END
 $$;
 
 -- AFTER DELETE statement trigger of a partitioned table and of its partitions: the same for the rows in the transition
--- table "gone". An UPDATE that moves a row to another partition fires the row triggers of a deletion, and nothing
--- tells these apart from a row that is lost; it is no DELETE statement, however.
+-- table "gone". A row trigger would also fire for a row that an UPDATE moves to another partition, and could not tell it
+-- from a deleted one.
 CREATE FUNCTION compactory.log_deletes() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
@@ -127,9 +125,9 @@ BEGIN
 END
 $$;
 
--- AFTER DELETE row trigger of a partitioned table, which its partitions take over from it, those that come later too: logs
--- what no statement trigger does, because logical replication fires none, or because a partition has none yet. A row that
--- moves to another partition may be logged with it; a source does not take a key for deleted that a row has.
+-- AFTER DELETE row trigger of a partitioned table. Postgres clones it to present and future partitions. It logs what no
+-- statement trigger logs, because logical replication fires none or a partition has none yet. It may log a moved row too;
+-- a source does not delete a key that a living row has.
 CREATE FUNCTION compactory.log_row_delete() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
@@ -146,8 +144,8 @@ BEGIN
 END
 $$;
 
--- BEFORE TRUNCATE trigger: refuses while there are active rows, and logs all others. TRUNCATE of a partitioned table
--- fires the triggers of every leaf too, which log their own rows: the root sees to the leaves that have none yet.
+-- BEFORE TRUNCATE trigger: refuses while there are active rows, and logs all others. TRUNCATE of a partitioned table also
+-- fires the triggers of its leaves, which log their own rows. The root's trigger logs the rows of leaves without one.
 CREATE FUNCTION compactory.log_truncate() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET row_security = off
 SET extra_float_digits = 1 SET IntervalStyle = postgres SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
@@ -186,9 +184,9 @@ BEGIN
 END
 $$;
 
--- AFTER statement trigger: wakes a source that sleeps. It holds the exclusive lock only while it does, so that a busy
--- system sends no NOTIFY at all (a NOTIFY at every commit queues on one lock of the whole cluster). The lock's class
--- is compactory_sql.WAKEUP_LOCK_CLASS; its key are the bits of the root table's oid, which may not fit an integer.
+-- AFTER statement trigger: wakes a sleeping source. A source holds the lock exclusively only while it sleeps, so a busy
+-- system sends no NOTIFY (commits with NOTIFY queue on one lock of the whole cluster). The class of the lock is
+-- compactory_sql.WAKEUP_LOCK_CLASS; its key has the bits of the root table's oid, which may not fit an integer.
 CREATE FUNCTION compactory.wake_source() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -202,8 +200,8 @@ BEGIN
 END
 $$;
 
--- Messages on their way to Kafka: written in the transaction that is their cause, deleted once Kafka has them. Rows are
--- never updated. The one index serves reading a topic in order of ids and deleting by exact id.
+-- Messages of the outbox: inserted in a transaction of the application, deleted once Kafka has them. Rows are never
+-- updated. The one index is used to read a topic in order of ids and to delete by exact id.
 CREATE TABLE compactory.kafka_messages (
     id            bigint      GENERATED ALWAYS AS IDENTITY,
     topic         text        COLLATE "C" NOT NULL,
@@ -217,7 +215,7 @@ CREATE TABLE compactory.kafka_messages (
         autovacuum_analyze_scale_factor = 1, autovacuum_analyze_threshold = 100000,
         toast.autovacuum_vacuum_threshold = 10000, toast.autovacuum_vacuum_scale_factor = 0);
 
--- Messages that Kafka refused, with the reason; and those that wait behind one with the same key, with none.
+-- Messages that Kafka refused, with the reason; and messages that wait for a refused one of their key, without a reason.
 CREATE TABLE compactory.kafka_failed_messages (
     id            bigint      NOT NULL,
     topic         text        COLLATE "C" NOT NULL,
@@ -233,22 +231,22 @@ CREATE TABLE compactory.kafka_failed_messages (
 );
 CREATE INDEX ON compactory.kafka_failed_messages (topic, key) WHERE holds_key;
 
--- A row for each topic: the lock of the relay's thread that sends it.
+-- A row for each topic, with the lock of the relay's thread that sends it.
 CREATE TABLE compactory.kafka_topic_info (
     topic      text        COLLATE "C" PRIMARY KEY,
-    locked_by  text,                               -- names host, process and thread; ends the transactional id in Kafka
+    locked_by  text,                               -- host, process and thread; suffix of the transactional id
     locked_at  timestamptz,                        -- renewed while a batch is sent
-    error      boolean     NOT NULL DEFAULT false, -- left alone for a minute
+    error      boolean     NOT NULL DEFAULT false, -- pauses for a minute
     retries    integer     NOT NULL DEFAULT 0,
     error_at   timestamptz,
     last_error text,
-    reached    bigint      NOT NULL DEFAULT 0,     -- no message with this id or a lower one can be there, or come
+    reached    bigint      NOT NULL DEFAULT 0,     -- all messages up to this id are sent
     rewinds    bigint      NOT NULL DEFAULT 0,     -- how often "reached" was set back because messages came back
     max_bytes  integer                             -- max.message.bytes of the topic, once a relay has asked for it
 ) WITH (fillfactor = 50);                          -- leaves room to renew within the page
 
--- Publishes in the caller's transaction; returns the id, which the record carries in the header compactory-message-id.
--- The transaction has its own id before the message has one: a relay's look at what runs depends on that order.
+-- Publishes in the caller's transaction; returns the id, which is also the record's header compactory-message-id. The
+-- transaction gets its own id before the message's: a relay compares message ids with the running transactions.
 CREATE FUNCTION compactory.publish(topic text, payload bytea, key bytea DEFAULT NULL, partition_key text DEFAULT NULL,
                                    headers jsonb DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -322,8 +320,8 @@ CREATE FUNCTION compactory.publish(topic text, payload text, key bytea, partitio
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT compactory.publish(topic, convert_to(payload, 'UTF8'), key, partition_key, headers) $$;
 
--- Jobs: work that a transaction leaves behind. A job is in jobs_live until it has succeeded or was cancelled; then its row
--- moves to jobs_finished, so that what executors read stays small. Both are partitions of compactory.jobs, by state.
+-- Jobs. A job is in jobs_live until it succeeds or is cancelled; then its row moves to jobs_finished, so that the table
+-- that executors read stays small. Both are partitions of compactory.jobs, by state.
 CREATE SEQUENCE compactory.jobs_id_seq;
 
 CREATE TABLE compactory.jobs (
@@ -331,21 +329,21 @@ CREATE TABLE compactory.jobs (
     type        text        COLLATE "C" NOT NULL,
     state       text        COLLATE "C" NOT NULL DEFAULT 'scheduled',
     "group"     text        COLLATE "C",           -- jobs of one group run one after the other, in order of ids
-    origin      text,                              -- murmur2 of it names the partition, as for the key of a record
+    origin      text,                              -- its murmur2 hash decides the partition, as for a record key
     place       integer     NOT NULL,              -- that hash without its sign; modulo the number of partitions
     payload     jsonb       NOT NULL,
     headers     jsonb,                             -- name to text: trace context, tenant
     run_at      timestamptz NOT NULL,
-    last_only   boolean     NOT NULL DEFAULT false, -- supersedes older scheduled ones of its group and type
+    last_only   boolean     NOT NULL DEFAULT false, -- cancels older scheduled jobs of its group and type
     unique_key  text,
     created_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     position    bigint,                            -- due jobs are read in this order; NULL: not due, or not scheduled
     attempt     integer     NOT NULL DEFAULT 0,
     rescues     integer     NOT NULL DEFAULT 0,    -- how often its executor died
     holds       boolean     NOT NULL DEFAULT true, -- later jobs of the group wait for it
-    cancelling  boolean     NOT NULL DEFAULT false, -- to be cancelled once the attempt under way has ended
+    cancelling  boolean     NOT NULL DEFAULT false, -- to be cancelled when the running attempt ends
     executor    bigint,                            -- runs the attempt
-    token       bigint,                            -- of the attempt: who does not know it can't end the job
+    token       bigint,                            -- of the attempt; needed to end the job
     started_at  timestamptz,
     finished_at timestamptz,
     last_error  text
@@ -369,7 +367,7 @@ CREATE TABLE compactory.jobs_finished PARTITION OF compactory.jobs (PRIMARY KEY 
     WITH (autovacuum_vacuum_threshold = 50000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX jobs_finished_at ON compactory.jobs_finished (finished_at);
 
--- A row for each executor that runs: its heartbeat is its lease on the jobs that name it.
+-- The running executors. The heartbeat is the lease on the jobs that an executor has claimed.
 CREATE TABLE compactory.job_executors (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text        NOT NULL,               -- host and process
@@ -416,9 +414,9 @@ BEGIN
 END
 $$;
 
--- Enqueues in the caller's transaction, in the order of the arrays; returns the ids in that order, for a unique key that
--- is taken the id of the job that has it. The transaction has its own id before a job has one: an executor's look at what
--- runs depends on that order.
+-- Enqueues in the caller's transaction, in the order of the arrays; returns the ids in that order. If a job with the
+-- unique key exists, returns its id. The transaction gets its own id before a job's: an executor compares positions with
+-- the running transactions.
 CREATE FUNCTION compactory.enqueue_all(types text[], payloads text[], groups text[], origins text[], places integer[],
                                        run_ats timestamptz[], last_only boolean[], unique_keys text[], headers text[])
 RETURNS SETOF bigint
@@ -487,13 +485,13 @@ SELECT compactory.enqueue_all(ARRAY[type], ARRAY[coalesce(payload, 'null')::text
                               ARRAY[run_at], ARRAY[last_only], ARRAY[unique_key], ARRAY[headers::text])
 $$;
 
--- A row for each partition that a sink writes to this database: where its next record is. A sink locks the row in the
--- transaction of its records and moves the offset there, so that both are committed or neither is.
+-- The offset of each partition that a sink writes to this database. A sink locks the row and advances the offset in the
+-- transaction that writes the records, so that both are committed or neither.
 CREATE TABLE compactory.kafka_partitions (
     sink       text        COLLATE "C" NOT NULL,
     topic      text        COLLATE "C" NOT NULL,
     partition  integer     NOT NULL,
-    topic_id   text,                                   -- a topic that is created again has another
+    topic_id   text,                                   -- changes when the topic is created again
     "offset"   bigint,                                 -- of the next record; NULL: never used
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     record_end bigint,                                 -- after the last record, before marks of transactions
@@ -502,8 +500,8 @@ CREATE TABLE compactory.kafka_partitions (
     PRIMARY KEY (sink, topic, partition)
 ) WITH (fillfactor = 50);                              -- leaves room to move the offset within the page
 
--- Work on a partition in parallel: a part of its keys that is done from the partition's offset up to "until". Rows go as
--- soon as all parts have reached one offset.
+-- Parts of a partition that are written in parallel. A part has some of the keys, and is written up to "until". Rows are
+-- deleted when all parts have reached one offset.
 CREATE TABLE compactory.kafka_partition_parts (
     sink      text    COLLATE "C" NOT NULL,
     topic     text    COLLATE "C" NOT NULL,
@@ -514,7 +512,7 @@ CREATE TABLE compactory.kafka_partition_parts (
     PRIMARY KEY (sink, topic, partition, part)
 );
 
--- Records that a sink set aside, with the reason; and those that wait behind one with the same key, with none.
+-- Records that a sink could not write, with the reason; and records that wait for one of their key, without a reason.
 CREATE TABLE compactory.kafka_failed_records (
     sink         text        COLLATE "C" NOT NULL,
     topic        text        COLLATE "C" NOT NULL,
@@ -526,11 +524,11 @@ CREATE TABLE compactory.kafka_failed_records (
     timestamp_ms bigint,
     failed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     reason       text,                                 -- NULL: waits for an earlier one
-    again        boolean     NOT NULL DEFAULT false,   -- an operator wants it to be tried again
+    again        boolean     NOT NULL DEFAULT false,   -- an operator has requested a retry
     PRIMARY KEY (sink, topic, partition, "offset")
 );
 
--- Ids of messages that a reader has handled, for a reader that drops what Kafka has twice. Kept for a week.
+-- Ids of messages that a reader has handled, so that it skips duplicates. Kept for a week.
 CREATE TABLE compactory.kafka_handled_messages (
     reader     text        COLLATE "C" NOT NULL,       -- a sink, or another consumer
     topic      text        COLLATE "C" NOT NULL,
@@ -541,8 +539,8 @@ CREATE TABLE compactory.kafka_handled_messages (
 
 CREATE INDEX ON compactory.kafka_handled_messages (handled_at);
 
--- Nobody but the owner may read the log or call the functions; triggers fire without any right on them. Default
--- privileges of the installing role may have granted more than PUBLIC's usual EXECUTE, so every grant is looked up.
+-- Only the owner may read the tables and call the functions; triggers need no right to fire. Every grant is revoked, because
+-- default privileges of the installing role may have granted more than EXECUTE to PUBLIC.
 DO $$
 DECLARE
     granted record;

@@ -1,4 +1,4 @@
-"""Steps of an adoption, and the plan that they make up."""
+"""A plan to adopt a table, and its steps."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["Phase", "Plan", "Step"]
 
 
 class Phase(Enum):
-    """When a step runs; phases follow each other in this order."""
+    """A group of steps; groups run in this order."""
 
     CHANGE = "columns and triggers, all in one short transaction under an exclusive lock"
     BUILD = "each on its own, because CONCURRENTLY is not possible in a transaction"
-    ATTACH = "indexes of partitions joined to their parents', in one short transaction"
+    ATTACH = "indexes of partitions attached to their parents' indexes, in one short transaction"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One thing to do.
+    """A change to make.
 
-    ``problem`` says what is wrong without it; ``vital``: changes could be missed without it. ``undo`` removes what is
-    left of an index when its build failed; ``unique``: rows with one key make it fail.
+    ``problem``: what is wrong without the step. ``vital``: a source can miss changes without it. ``undo``: SQL that
+    drops an index whose build failed. ``unique``: the build fails if two rows have the same key.
     """
 
     phase: Phase
@@ -37,29 +37,31 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The steps that adopt a table as asked; nothing is left to do when ``steps`` is empty.
+    """The steps that adopt a table; empty if it is adopted already.
 
-    ``table`` is quoted; ``migrations`` are those that the database lacks; ``notes`` say what no step can change;
-    ``refused``: changes of rows that Postgres refuses to the application afterwards, in words.
+    ``table``: quoted name. ``migrations``: those that the database lacks. ``notes``: conditions that no step can
+    change. ``refused_changes``: changes of rows that Postgres refuses afterwards, in words.
     """
 
     table: str
     migrations: tuple[Migration, ...]
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
-    refused: tuple[str, ...]
+    refused_changes: tuple[str, ...]
 
-    def of(self, phase: Phase) -> list[Step]:
-        """The steps of one phase, in order."""
+    def steps_of(self, phase: Phase) -> list[Step]:
+        """Return the steps of one phase, in order."""
         return [step for step in self.steps if step.phase is phase]
 
     def script(self, lock_timeout: float = 2.0) -> str:
-        """The plan as a script for psql; run it with ``-v ON_ERROR_STOP=1``."""
+        """Return the plan as a script for psql (run it with ``-v ON_ERROR_STOP=1``). ``lock_timeout`` is in seconds."""
         parts = [f"-- {note}" for note in self.notes]
-        parts += ["\n".join(f"-- From now on refused: {change}" for change in self.refused)] if self.steps else []
+        parts += (
+            ["\n".join(f"-- From now on refused: {change}" for change in self.refused_changes)] if self.steps else []
+        )
         parts += [migration.script() for migration in self.migrations]
         for phase in Phase:
-            steps = self.of(phase)
+            steps = self.steps_of(phase)
             bodies = [f"-- {step.title}\n" + "\n".join(f"{text};" for text in step.sql) for step in steps]
             if not steps:
                 continue
@@ -71,6 +73,6 @@ class Plan:
         return "\n\n".join(parts or ["-- Nothing to do."]) + "\n"
 
     def preamble(self, phase: Phase, lock_timeout: float) -> list[str]:
-        """The first statements of a phase's transaction: a bound on waiting, then the strongest lock at once."""
-        bound = [f"SET LOCAL lock_timeout = '{round(lock_timeout * 1000)}ms'", "SET LOCAL statement_timeout = 0"]
-        return [*bound, f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"] if phase is Phase.CHANGE else bound
+        """Return the first statements of a phase's transaction: time-outs, then the strongest lock that it needs."""
+        timeouts = [f"SET LOCAL lock_timeout = '{round(lock_timeout * 1000)}ms'", "SET LOCAL statement_timeout = 0"]
+        return [*timeouts, f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"] if phase is Phase.CHANGE else timeouts

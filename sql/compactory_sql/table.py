@@ -1,4 +1,4 @@
-"""A table as the catalogue describes it: facts only, read by the connectors, compared with what adoption wants."""
+"""A table as the catalogue describes it. The connectors read it; :mod:`planning` compares it with an adoption."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Column", "Index", "Member", "Table", "Trigger"]
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """``type`` is the base type where the column's is a domain; ``sql`` is the name, quoted where needed.
+    """A column of a table.
 
-    ``ordered``: a btree index can hold it.
+    ``sql``: the name, quoted where needed. ``type``: for a domain its base type. ``ordered``: btree can index it.
     """
 
     name: str
@@ -26,9 +26,10 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """The table itself or one partition below it; ``parent`` is None for the table itself.
+    """The table itself (``parent`` is None) or one partition of it.
 
-    ``sql`` and ``schema_sql`` are quoted where needed. ``partition_columns`` has None for an expression.
+    ``sql`` and ``schema_sql`` are quoted where needed. ``partition_columns``: columns of its partition key, None for an
+    expression; empty for a leaf.
     """
 
     oid: int
@@ -40,16 +41,17 @@ class Member:
     partition_columns: tuple[str | None, ...]
 
     @property
-    def leaf(self) -> bool:
-        """Whether it holds rows itself."""
+    def is_leaf(self) -> bool:
+        """Return True if the member stores rows itself."""
         return self.kind != "p"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trigger:
-    """A trigger of ours. ``kind`` has the bits of ``pg_trigger.tgtype``; ``cloned``: it comes from the parent's.
+    """A trigger of Compactory on one member.
 
-    ``reads``: the columns that its condition names, in any order; empty without a condition.
+    ``kind``: the bits of ``pg_trigger.tgtype``. ``cloned``: Postgres cloned it from the parent's trigger. ``reads``:
+    columns in its condition, in any order; empty without a condition.
     """
 
     table: int
@@ -64,7 +66,10 @@ class Trigger:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """``columns`` has None for an expression. ``predicate``: which rows it holds; None: all."""
+    """A btree index on one member.
+
+    ``columns`` has None for an expression. ``predicate``: condition of the rows in the index; None: all rows.
+    """
 
     table: int
     oid: int
@@ -79,11 +84,12 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """``members`` begins with the table itself, parents before children. ``functions``: bodies of ours by name.
+    """A table with its partitions.
 
-    ``obstacles``: what forbids adoption whatever the columns are. ``later``: triggers that fire after ours and could
-    change what they stamped. ``foreign_xids``: rows stamped with ids that this server has not given yet, as after the
-    restore of a dump.
+    ``members``: the table itself, then partitions, parents before children. ``functions``: bodies of Compactory's
+    functions by name. ``obstacles``: reasons that forbid adoption with any options. ``later_triggers``: triggers of
+    others that fire after Compactory's and can change the stamps. ``foreign_xids``: rows have transaction ids that
+    this server has not assigned yet, as after the restore of a dump.
     """
 
     members: tuple[Member, ...]
@@ -92,32 +98,32 @@ class Table:
     indexes: tuple[Index, ...]
     functions: Mapping[str, str]
     obstacles: tuple[str, ...]
-    later: tuple[str, ...]
+    later_triggers: tuple[str, ...]
     foreign_xids: bool
 
     @property
     def root(self) -> Member:
-        """The table itself."""
+        """Return the table itself."""
         return self.members[0]
 
     @property
-    def partitioned(self) -> bool:
-        """Whether rows are in partitions."""
-        return not self.root.leaf
+    def is_partitioned(self) -> bool:
+        """Return True if partitions store the rows."""
+        return not self.root.is_leaf
 
     @property
     def settings(self) -> str | None:
-        """The adoption that the table's triggers describe, if it has any."""
+        """Return the argument of the table's triggers, which describes its adoption; None without triggers."""
         return next((t.settings for t in self.triggers if t.table == self.root.oid and t.settings), None)
 
     def trigger(self, member: Member, name: str) -> Trigger | None:
-        """The trigger of this name on this member."""
+        """Return the trigger of this name on this member, or None."""
         return next((t for t in self.triggers if t.table == member.oid and t.name == name), None)
 
     def children(self, member: Member) -> list[Member]:
-        """The partitions directly below a member."""
+        """Return the partitions directly below a member."""
         return [child for child in self.members if child.parent == member.oid]
 
     def indexes_of(self, member: Member) -> list[Index]:
-        """The indexes of one member."""
+        """Return the indexes of one member."""
         return [index for index in self.indexes if index.table == member.oid]

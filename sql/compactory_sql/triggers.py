@@ -1,7 +1,8 @@
-"""The triggers of an adopted table: which it should have, and the steps from those it has to those.
+"""The triggers that an adopted table needs, and the steps that create them.
 
-Names begin with ``zz_`` because Postgres fires triggers by name: ours see what the application's have made of a row.
-All are ENABLE ALWAYS, so that ``session_replication_role = replica`` does not switch them off.
+Postgres fires triggers in order of their names. These begin with ``zz_``, so that they see the row after the
+triggers of the application. All are ENABLE ALWAYS, so that ``session_replication_role = replica`` does not switch
+them off.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.loader import read, statements
-from compactory_sql.naming import dollar_quoted, literal, made_name, quoted
+from compactory_sql.naming import dollar_quoted, literal, object_name, quoted
 from compactory_sql.step import Phase, Step
 from compactory_sql.table import Column, Member, Table, Trigger
 
@@ -26,10 +27,10 @@ _ROW, _BEFORE, _INSERT, _DELETE, _UPDATE, _TRUNCATE = 1, 2, 4, 8, 16, 32
 
 
 class _Clock(NamedTuple):
-    """The stamp of columns of one type: the ending of the function's name, the time, and how times compare."""
+    """The stamping of columns of one type: suffix of the function's name, expression of the time, comparison."""
 
     suffix: str
-    now: str
+    time: str
     equal: str
 
 
@@ -40,10 +41,11 @@ _CLOCKS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    """A trigger on some members. Row triggers are made on the root alone: Postgres clones them to partitions.
+class _TriggerSpec:
+    """A trigger that some members need. A row trigger is created on the root alone: Postgres clones it to partitions.
 
-    ``reads``: the columns of ``condition``. ``sparing``: the condition only spares work.
+    ``reads``: the columns in ``condition``. ``may_lack_condition``: the trigger is right without it, but slower.
+    ``vital``: a source can miss changes without the trigger.
     """
 
     name: str
@@ -55,20 +57,21 @@ class _Wanted:
     referencing: str = ""
     condition: str = ""
     reads: tuple[str, ...] = ()
-    sparing: bool = False
+    may_lack_condition: bool = False
     vital: bool = True
 
     @property
     def per_row(self) -> bool:
         return bool(self.kind & _ROW)
 
-    def fits(self, trigger: Trigger) -> bool:
-        return self.serves(trigger) and {*trigger.reads} == {*self.reads}
+    def equals(self, trigger: Trigger) -> bool:
+        return self.is_satisfied_by(trigger) and {*trigger.reads} == {*self.reads}
 
-    def serves(self, trigger: Trigger) -> bool:
-        """Whether it does all that is wanted, if with more work, as those made by earlier versions."""
-        same = (trigger.kind, trigger.function, trigger.settings) == (self.kind, self.function, self.settings)
-        return same and ({*trigger.reads} == {*self.reads} or (self.sparing and not trigger.reads))
+    def is_satisfied_by(self, trigger: Trigger) -> bool:
+        """Return True if the trigger does what is needed, even if it lacks a condition that saves work."""
+        if (trigger.kind, trigger.function, trigger.settings) != (self.kind, self.function, self.settings):
+            return False
+        return {*trigger.reads} == {*self.reads} or (self.may_lack_condition and not trigger.reads)
 
     def create(self, member: Member) -> str:
         level = "ROW" if self.per_row else "STATEMENT"
@@ -82,41 +85,44 @@ class _Wanted:
 
 
 def function_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
-    """The function that stamps, where it is missing. Tables with a timestamp column of one name and type share it."""
+    """Yield the step that creates the stamping function, if it is missing or has another body.
+
+    Tables whose timestamp columns have the same name and type share one function.
+    """
     column = table.columns[adoption.timestamp]
     name = _stamp_function(column)
-    body = read("templates/stamp_body.sql").format(timestamp=column.sql, clock=_CLOCKS[column.type].now)
+    body = read("templates/stamp_body.sql").format(timestamp=column.sql, clock=_CLOCKS[column.type].time)
     if table.functions.get(name) == body:
         return
     function = f"compactory.{quoted(name)}"
     yield Step(
         phase=Phase.CHANGE,
         title=f"create function {function}",
-        problem=f"function {function} is missing or has another text",
+        problem=f"function {function} is missing or has another body",
         sql=statements("stamp", function=function, body=dollar_quoted(body)),
         vital=True,
     )
 
 
 def trigger_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
-    """Everything that is missing, different, not enabled as ALWAYS, or not wanted any more."""
-    for wanted in _wanted(table, adoption):
-        for member in wanted.members:
-            yield from _steps_for(table, wanted, member)
+    """Yield steps for triggers that are missing, different, superfluous, or not enabled as ALWAYS."""
+    for spec in _specs(table, adoption):
+        for member in spec.members:
+            yield from _steps_for(table, spec, member)
     if not adoption.notify:
         for member in table.members:
             if table.trigger(member, NOTIFY_TRIGGER):
                 yield Step(
                     phase=Phase.CHANGE,
                     title=f"drop trigger {NOTIFY_TRIGGER} on {member.sql}",
-                    problem=f"{member.sql}: trigger {NOTIFY_TRIGGER} is there, and was not asked for",
+                    problem=f"{member.sql}: trigger {NOTIFY_TRIGGER} exists in spite of --no-notify",
                     sql=(f"DROP TRIGGER {NOTIFY_TRIGGER} ON {member.sql}",),
                 )
 
 
-def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
+def _specs(table: Table, adoption: Adoption) -> Iterator[_TriggerSpec]:
     settings, root, timestamp = adoption.settings(), (table.root,), table.columns[adoption.timestamp]
-    yield _Wanted(
+    yield _TriggerSpec(
         name=f"{TRIGGER_PREFIX}key",
         kind=_ROW | _BEFORE | _UPDATE,
         events="BEFORE UPDATE",
@@ -126,13 +132,13 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
         settings=settings,
         members=root,
     )
-    yield _Wanted(
+    yield _TriggerSpec(
         name=f"{TRIGGER_PREFIX}stamp",
         kind=_ROW | _BEFORE | _INSERT | _UPDATE,
         events="BEFORE INSERT OR UPDATE",
         condition=_stamps_differ(timestamp),
         reads=(XID_COLUMN, timestamp.name),
-        sparing=True,
+        may_lack_condition=True,
         function=_stamp_function(timestamp),
         settings=None,
         members=root,
@@ -140,18 +146,18 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
     yield from _on_delete(table, settings)
     yield from _with_partitions(
         table,
-        _Wanted(
+        _TriggerSpec(
             name=f"{TRIGGER_PREFIX}truncate",
             kind=_BEFORE | _TRUNCATE,
             events="BEFORE TRUNCATE",
             function="log_truncate",
             settings=settings,
-            # Those between root and leaves would only log the leaves' rows a second time.
-            members=tuple(member for member in table.members if member.leaf or member is table.root),
+            # Triggers on members between root and leaves would log the leaves' rows a second time.
+            members=tuple(member for member in table.members if member.is_leaf or member is table.root),
         ),
     )
     if adoption.notify:
-        yield _Wanted(
+        yield _TriggerSpec(
             name=NOTIFY_TRIGGER,
             kind=_INSERT | _DELETE | _UPDATE | _TRUNCATE,
             events="AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE",
@@ -163,16 +169,20 @@ def _wanted(table: Table, adoption: Adoption) -> Iterator[_Wanted]:
         )
 
 
-def _on_delete(table: Table, settings: str) -> Iterator[_Wanted]:
-    """Row triggers also fire for rows that logical replication applies, but can't tell moved rows from lost ones."""
+def _on_delete(table: Table, settings: str) -> Iterator[_TriggerSpec]:
+    """Yield the triggers that log deleted rows.
+
+    A partitioned table has statement triggers, because a row trigger also fires for a row that an UPDATE moves to
+    another partition. It has a row trigger besides, because logical replication fires row triggers only.
+    """
     name, root = f"{TRIGGER_PREFIX}delete", (table.root,)
-    rows = _Wanted(
+    row_trigger = _TriggerSpec(
         name=name, kind=_ROW | _DELETE, events="AFTER DELETE", function="log_delete", settings=settings, members=root
     )
-    if not table.partitioned:
-        yield rows
+    if not table.is_partitioned:
+        yield row_trigger
         return
-    statements = _Wanted(
+    statement_trigger = _TriggerSpec(
         name=name,
         kind=_DELETE,
         events="AFTER DELETE",
@@ -181,77 +191,80 @@ def _on_delete(table: Table, settings: str) -> Iterator[_Wanted]:
         settings=settings,
         members=table.members,
     )
-    yield from _with_partitions(table, statements)
-    yield replace(rows, name=f"{name}_row", function="log_row_delete", settings=None, vital=False)
+    yield from _with_partitions(table, statement_trigger)
+    yield replace(row_trigger, name=f"{name}_row", function="log_row_delete", settings=None, vital=False)
 
 
-def _with_partitions(table: Table, wanted: _Wanted) -> Iterator[_Wanted]:
-    """Those of partitions are not vital: a row trigger stands in for them, and TRUNCATE makes new files."""
-    yield replace(wanted, members=(table.root,))
-    yield replace(wanted, members=tuple(each for each in wanted.members if each is not table.root), vital=False)
+def _with_partitions(table: Table, spec: _TriggerSpec) -> Iterator[_TriggerSpec]:
+    """Yield the trigger for the root (vital) and for partitions.
+
+    Not vital on partitions: a row trigger logs deleted rows as well, and a source notices the new files of a TRUNCATE.
+    """
+    yield replace(spec, members=(table.root,))
+    yield replace(spec, members=tuple(member for member in spec.members if member is not table.root), vital=False)
 
 
 def _key_differs(table: Table, adoption: Adoption) -> str:
-    # A function call and not the operator *<>: between two ROW() it is taken for a comparison column by column when
-    # a dump is restored, and fails.
+    # A function, not the operator *<>: when a dump is restored, the operator between two ROW() is parsed as a
+    # comparison column by column, and fails.
     columns = [table.columns[name].sql for name in adoption.immutable]
     rows = (", ".join(f"{side}.{column}" for column in columns) for side in ("OLD", "NEW"))
     return "pg_catalog.record_image_ne({})".format(", ".join(f"ROW({row})" for row in rows))
 
 
 def _stamps_differ(timestamp: Column) -> str:
-    # False exactly where the function would change nothing: after an INSERT that left both columns to their defaults it
-    # is not called. The id is compared first: that of a row to be updated mostly is another. Functions instead of
-    # operators, so that a dump spells what it restores and the search path of whoever adopts does not matter.
+    # False where the function would change nothing, as after an INSERT with both defaults: then it is not called.
+    # The transaction id is compared first, because it differs for most updates. Functions, not operators, so that
+    # neither a restored dump nor the search path of the adopting session changes the meaning.
     clock = _CLOCKS[timestamp.type]
     return (
         f"(pg_catalog.xid8eq(NEW.{XID_COLUMN}, pg_catalog.pg_current_xact_id())"
-        f" AND pg_catalog.{clock.equal}(NEW.{timestamp.sql}, {clock.now})) IS NOT TRUE"
+        f" AND pg_catalog.{clock.equal}(NEW.{timestamp.sql}, {clock.time})) IS NOT TRUE"
     )
 
 
 def _stamp_function(column: Column) -> str:
-    return made_name(column.name, _CLOCKS[column.type].suffix)
+    return object_name(column.name, _CLOCKS[column.type].suffix)
 
 
-def _steps_for(table: Table, wanted: _Wanted, member: Member) -> Iterator[Step]:
-    present = table.trigger(member, wanted.name)
-    if present is None or not wanted.fits(present):
-        yield _made_anew(table, wanted, member, present)
-        if present is None or not wanted.serves(present):
+def _steps_for(table: Table, spec: _TriggerSpec, member: Member) -> Iterator[Step]:
+    present = table.trigger(member, spec.name)
+    if present is None or not spec.equals(present):
+        yield _creation(table, spec, member, present)
+        if present is None or not spec.is_satisfied_by(present):
             return
-    for each in table.members if wanted.per_row else (member,):
-        trigger = table.trigger(each, wanted.name)
+    for enabled_on in table.members if spec.per_row else (member,):
+        trigger = table.trigger(enabled_on, spec.name)
         if trigger is not None and trigger.enabled != "A":
             yield Step(
                 phase=Phase.CHANGE,
-                title=f"enable trigger {wanted.name} on {each.sql}",
-                problem=f"{each.sql}: trigger {wanted.name} is not enabled as ALWAYS",
-                sql=_enable(wanted, [each.sql]),
-                vital=wanted.vital,
+                title=f"enable trigger {spec.name} on {enabled_on.sql}",
+                problem=f"{enabled_on.sql}: trigger {spec.name} is not enabled as ALWAYS",
+                sql=_enable(spec, [enabled_on.sql]),
+                vital=spec.vital,
             )
 
 
-def _made_anew(table: Table, wanted: _Wanted, member: Member, present: Trigger | None) -> Step:
-    below = [m for m in table.members if m is not member] if wanted.per_row else []
-    strays = [m.sql for m in below if (t := table.trigger(m, wanted.name)) and not t.cloned]
-    drops = [*strays, *([member.sql] if present else [])]
-    serves, wrong = False, "is missing"
+def _creation(table: Table, spec: _TriggerSpec, member: Member, present: Trigger | None) -> Step:
+    partitions = [m for m in table.members if m is not member] if spec.per_row else []
+    own_triggers = [m.sql for m in partitions if (t := table.trigger(m, spec.name)) and not t.cloned]
+    drops = [*own_triggers, *([member.sql] if present else [])]
+    is_satisfied, problem = False, "is missing"
     if present is not None:
-        serves = wanted.serves(present)
-        wrong = "has no condition, and is slower than need be" if serves else "is another than wanted"
+        is_satisfied = spec.is_satisfied_by(present)
+        problem = "has no condition, which makes it slow" if is_satisfied else "is not as it should be"
     return Step(
         phase=Phase.CHANGE,
-        title=f"{'replace' if present else 'create'} trigger {wanted.name} on {member.sql}",
-        problem=f"{member.sql}: trigger {wanted.name} {wrong}",
+        title=f"{'replace' if present else 'create'} trigger {spec.name} on {member.sql}",
+        problem=f"{member.sql}: trigger {spec.name} {problem}",
         sql=(
-            *(f"DROP TRIGGER {wanted.name} ON {name}" for name in drops),
-            wanted.create(member),
-            *_enable(wanted, [member.sql, *(m.sql for m in below)]),
+            *(f"DROP TRIGGER {spec.name} ON {name}" for name in drops),
+            spec.create(member),
+            *_enable(spec, [member.sql, *(m.sql for m in partitions)]),
         ),
-        vital=wanted.vital and not serves,
+        vital=spec.vital and not is_satisfied,
     )
 
 
-def _enable(wanted: _Wanted, names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {wanted.name}" for name in names)
+def _enable(spec: _TriggerSpec, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"ALTER TABLE ONLY {name} ENABLE ALWAYS TRIGGER {spec.name}" for name in names)

@@ -187,7 +187,7 @@ def test_an_index_whose_build_was_killed_is_built_anew(terminals: psycopg.Connec
     holder.rollback()
     assert isinstance(errors[0], psycopg.errors.AdminShutdown)
     assert column(terminals, invalid) == ["terminal_acquirer_compactory_xid"]
-    assert "no valid index for finding what changed" in inspect(terminals, "terminal_acquirer").problems[0]
+    assert "no valid index for finding changed rows" in inspect(terminals, "terminal_acquirer").problems[0]
     assert inspect(terminals, "terminal_acquirer").adopted
     titles = [step.title for step in adopt(terminals, TERMINALS)]
     assert titles[0] == "rebuild index terminal_acquirer_compactory_xid on public.terminal_acquirer"

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compactory_connectors.database import Adoption
-from compactory_sql.naming import dollar_quoted, fold, literal, made_name, quoted, split_name
+from compactory_sql.naming import dollar_quoted, fold, literal, object_name, quoted, split_name
 
 from .conftest import column, one
 
@@ -34,11 +34,11 @@ def test_a_dotted_name_is_taken_apart(text: str, parts: list[tuple[str, bool]] |
 
 
 @given(stem=TEXTS, other=TEXTS)
-def test_made_names_fit_and_stay_different(stem: str, other: str):
-    name = made_name(stem, "compactory_xid")
+def test_object_names_fit_and_stay_different(stem: str, other: str):
+    name = object_name(stem, "compactory_xid")
     assert len(name.encode()) <= 63
     assert name.endswith("_compactory_xid")
-    assert (made_name(other, "compactory_xid") == name) == (stem == other)
+    assert (object_name(other, "compactory_xid") == name) == (stem == other)
 
 
 def test_folding_is_that_of_the_server():
@@ -52,7 +52,7 @@ def test_constants_mean_what_was_quoted(db: psycopg.Connection, conforming: str,
     db.execute(f"SET standard_conforming_strings = {conforming}")
     assert one(db, f"SELECT {literal(text)}") == text
     assert one(db, f"SELECT {dollar_quoted(text)}") == text
-    name = made_name(text[:20], "x")
+    name = object_name(text[:20], "x")
     assert column(db, f"SELECT to_jsonb(r) ->> {literal(name)} FROM (SELECT 1 AS {quoted(name)}) AS r") == ["1"]
 
 

@@ -196,7 +196,7 @@ def test_a_trigger_of_an_earlier_version_is_as_good_until_it_is_replaced(databas
     found = inspect(adopted, "terminal_acquirer")
     assert found.adopted
     assert found.problems == (
-        "public.terminal_acquirer: trigger zz_compactory_stamp has no condition, and is slower than need be",
+        "public.terminal_acquirer: trigger zz_compactory_stamp has no condition, which makes it slow",
     )
     adopted.execute("ALTER TABLE terminal_acquirer DISABLE TRIGGER zz_compactory_stamp")
     assert not inspect(adopted, "terminal_acquirer").adopted
@@ -228,7 +228,7 @@ def test_a_condition_on_a_column_that_another_one_replaced(adopted: psycopg.Conn
     found = inspect(adopted, "terminal_acquirer")
     trigger = "key" if name == "terminal_id" else "stamp"
     assert not found.adopted
-    assert f"public.terminal_acquirer: trigger zz_compactory_{trigger} is another than wanted" in found.problems
+    assert f"public.terminal_acquirer: trigger zz_compactory_{trigger} is not as it should be" in found.problems
     adopt(adopted, TERMINALS)
     assert inspect(adopted, "terminal_acquirer").problems == ()
 

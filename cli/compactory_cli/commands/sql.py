@@ -164,7 +164,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
         if not plan.steps or as_json:
             return
         say(f"From now on Postgres refuses on {escape(plan.table)}:")
-        for change in plan.refused:
+        for change in plan.refused_changes:
             say(f"  [yellow]![/] {escape(change)}")
         if not yes and sys.stdin.isatty():
             typer.confirm("Adopt it?", abort=True, err=True)
@@ -172,7 +172,7 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
     steps = database.adopt(connection, adoption, progress, confirm=confirm)
     inspection = database.inspect(connection, adoption.table)
     if as_json:
-        refused = {"refused": list(adoption.refused)}
+        refused = {"refused": list(adoption.refused_changes)}
         print_json({"steps": [step.title for step in steps]} | _inspection_json(inspection) | refused)
         return
     text = "is adopted" if steps else "was adopted already: nothing to do"

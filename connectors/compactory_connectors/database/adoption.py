@@ -85,7 +85,7 @@ def _plan(connection: Connection, adoption: Adoption, oid: int) -> Plan:
         migrations=migrations,
         steps=todo,
         notes=notes(table, adoption),
-        refused=adoption.refused,
+        refused_changes=adoption.refused_changes,
     )
 
 
@@ -169,7 +169,7 @@ class _Run:
 
     def build(self) -> None:
         """Build index by index. A failed build leaves an invalid index, which would slow down every write: drop it."""
-        for step in self._plan.of(Phase.BUILD):
+        for step in self._plan.steps_of(Phase.BUILD):
             self._progress(step.title)
             with _unlimited(self._connection):
                 try:
@@ -183,7 +183,7 @@ class _Run:
                     raise
 
     def _together(self, phase: Phase) -> None:
-        steps = self._plan.of(phase)
+        steps = self._plan.steps_of(phase)
         if not steps:
             return
 
@@ -204,10 +204,10 @@ class _Run:
 @contextmanager
 def _unlimited(connection: Connection) -> Iterator[None]:
     with connection.cursor(row_factory=dict_row) as cursor:
-        limits = cursor.execute(query("adoption/limits")).fetchone()
-    connection.execute(query("adoption/set_limits"), {"statement_timeout": "0", "lock_timeout": "0"})
+        limits = cursor.execute(query("adoption/timeouts")).fetchone()
+    connection.execute(query("adoption/set_timeouts"), {"statement_timeout": "0", "lock_timeout": "0"})
     try:
         yield
     finally:
         if not connection.closed:
-            connection.execute(query("adoption/set_limits"), limits)
+            connection.execute(query("adoption/set_timeouts"), limits)

@@ -50,8 +50,9 @@ def read_table(connection: Connection, oid: int) -> Table:
     triggers = _facts(connection, Trigger, "adoption/triggers", oids=oids, prefix=TRIGGER_PREFIX)
     with connection.cursor(row_factory=dict_row) as cursor:
         functions = {row["name"]: row["body"] for row in cursor.execute(query("adoption/functions"))}
-        later = [
-            row["later"] for row in cursor.execute(query("adoption/later"), {"oids": oids, "prefix": TRIGGER_PREFIX})
+        later_triggers = [
+            row["name"]
+            for row in cursor.execute(query("adoption/later_triggers"), {"oids": oids, "prefix": TRIGGER_PREFIX})
         ]
     return Table(
         members=tuple(members),
@@ -60,7 +61,7 @@ def read_table(connection: Connection, oid: int) -> Table:
         indexes=tuple(_indexes(connection, oids)),
         functions=functions,
         obstacles=tuple(_obstacles(relation, members)),
-        later=tuple(later),
+        later_triggers=tuple(later_triggers),
         foreign_xids=_foreign_xids(connection, members[0], columns),
     )
 

@@ -71,7 +71,7 @@ def judge(facts: Table) -> Inspection:
         adoption=adoption,
         adopted=adopted,
         notify=all(_notifies(facts, member) for member in facts.members),
-        restamped=bool(facts.later),
+        restamped=bool(facts.later_triggers),
         problems=tuple(problems),
         partitions=tuple(member.oid for member in facts.members[1:]),
     )
@@ -107,7 +107,10 @@ def _verdict(table: Table, adoption: Adoption | None) -> tuple[bool, list[str]]:
     vital = any(step.vital for step in todo)
     return not vital, [
         *(step.problem for step in todo),
-        *(f"{trigger} fires after Compactory's: polls go by xmin, and read the whole table" for trigger in table.later),
+        *(
+            f"{trigger} fires after Compactory's: polls go by xmin, and read the whole table"
+            for trigger in table.later_triggers
+        ),
     ]
 
 

@@ -71,7 +71,7 @@ def adopting(connection: Connection, oid: int, patience: Patience) -> Iterator[N
     while not _scalar(connection, "adoption/lock", parameters):
         pause = next(pauses, None)
         if pause is None:
-            pid = _scalar(connection, "adoption/adopting", parameters)
+            pid = _scalar(connection, "adoption/lock_holder", parameters)
             raise Unreachable("Postgres", f"pid {pid} is adopting this table; try again when it has ended")
         time.sleep(pause)
     try:

@@ -11,7 +11,7 @@ from psycopg.rows import dict_row, scalar_row
 
 from compactory.errors import ConfigError
 from compactory_sql import INSTALL_LOCK_CLASS, Migration, migrations, query
-from compactory_sql.migration import Applied, differences
+from compactory_sql.migration import AppliedMigration, migration_problems
 
 from .session import Connection, check_server, opened
 
@@ -45,8 +45,11 @@ def install(target: str | Connection) -> list[Migration]:
 
 def pending(connection: Connection) -> list[Migration]:
     """The migrations that the database lacks. Raises ConfigError when what was applied is not what this version has."""
-    applied = [Applied(version=row["version"], name=row["name"], checksum=row["checksum"]) for row in _rows(connection)]
-    problems = differences(applied)
+    applied = [
+        AppliedMigration(version=row["version"], name=row["name"], checksum=row["checksum"])
+        for row in _rows(connection)
+    ]
+    problems = migration_problems(applied)
     if problems:
         raise ConfigError(problems)
     done = {row.version for row in applied}

@@ -210,7 +210,7 @@ class JobTable:
         left = self._connection.execute(query("jobs/fence_keeper"), {"session": session}).fetchone()
         if left != (0,):
             return False
-        self._connection.execute(query("jobs/forgotten"), {"executor": self.executor, "held": list(held)})
+        self._connection.execute(query("jobs/return_unreceived"), {"executor": self.executor, "held": list(held)})
         return True
 
     @classmethod
@@ -241,7 +241,7 @@ class JobTable:
         """Declare an executor dead, and begin to end its sessions; False: it has renewed its heartbeat meanwhile."""
         given = {"executor": executor, "ttl": timedelta(seconds=TTL)}
         with self._connection.transaction():
-            buried = self._connection.execute(query("jobs/bury"), given).rowcount > 0
+            buried = self._connection.execute(query("jobs/unregister_expired"), given).rowcount > 0
             if buried:
                 self._connection.execute(query("jobs/fence"), given)
         return buried
@@ -271,7 +271,7 @@ class JobTable:
         """Enqueue a periodic job, unless another executor has for this tick."""
         with self._connection.transaction():
             given = {"name": name, "tick": tick}
-            if self._connection.execute(query("jobs/ticked"), given).fetchone() is not None:
+            if self._connection.execute(query("jobs/take_tick"), given).fetchone() is not None:
                 enqueue(self._connection)
 
     def expire(self, keep: timedelta) -> int:

@@ -67,7 +67,7 @@ def drop(connection: psycopg.Connection[Any], topic: str | None = None, ids: Seq
 def _drop_unsent(connection: psycopg.Connection[Any], topic: str) -> int:
     """Delete the messages that wait for a topic that Kafka does not have; return their number."""
     with connection.transaction():
-        connection.execute(query("outbox/topic"), {"topic": topic, "holder": None})
+        connection.execute(query("outbox/lock_topic"), {"topic": topic, "holder": None})
         return connection.execute(query("outbox/drop_unsent"), {"topic": topic}).rowcount
 
 
@@ -89,7 +89,7 @@ def _put_back(connection: psycopg.Connection[Any], topic: str, first: str, ids: 
     """Put messages of one topic back, in a transaction; ``first`` names the statement for the messages themselves."""
     given = {"topic": topic, "ids": ids, "holder": None}
     with connection.transaction():
-        connection.execute(query("outbox/topic"), given)
+        connection.execute(query("outbox/lock_topic"), given)
         cursor = connection.execute(query(first), given)
         back = [row[0] for row in cursor] if cursor.description else []
         back += [row[0] for row in connection.execute(query("outbox/put_back_freed"), given)]

@@ -261,10 +261,10 @@ class OutboxTable:
         """Keep how many bytes the broker takes in a message of these topics, for those who publish."""
         topics = sorted(sizes)
         given = {"topics": topics, "bytes": [min(sizes[topic], _INT4) for topic in topics]}
-        self._connection.execute(query("outbox/limits"), given)
+        self._connection.execute(query("outbox/set_max_bytes"), given)
 
     def _lock(self, topic: str) -> None:
-        found = self._connection.execute(query("outbox/topic"), self._given | {"topic": topic})
+        found = self._connection.execute(query("outbox/lock_topic"), self._given | {"topic": topic})
         if not found.rowcount:
             raise LeaseLost(f"another relay took over topic {topic!r}")
 

@@ -62,7 +62,7 @@ class FailedRecords:
         """Keys of the batch of which a record was set aside before."""
         keys = list({record.key for record in batch.records if record.key is not None})
         given = _chosen(self._sink, *batch.partition) | {"keys": keys}
-        return {row[0] for row in self._connection.execute(query("sink/held"), given)}
+        return {row[0] for row in self._connection.execute(query("sink/failed_keys"), given)}
 
     def counts(self) -> dict[Partition, int]:
         """How many there are, by partition."""
@@ -71,12 +71,12 @@ class FailedRecords:
 
     def asked_again(self) -> list[Partition]:
         """Partitions with records that an operator wants to be tried again."""
-        rows = self._connection.execute(query("sink/asked_again"), {"sink": self._sink}).fetchall()
+        rows = self._connection.execute(query("sink/retry_partitions"), {"sink": self._sink}).fetchall()
         return [Partition(topic, number) for topic, number in rows]
 
     def take_again(self, partition: Partition) -> list[SinkRecord]:
         """Take those records out, in the order of their offsets."""
-        rows = self._connection.execute(query("sink/take_again"), _chosen(self._sink, *partition)).fetchall()
+        rows = self._connection.execute(query("sink/take_retries"), _chosen(self._sink, *partition)).fetchall()
         records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
         return sorted(records, key=lambda record: record.offset)
 
@@ -102,12 +102,12 @@ def failed_records(connection: psycopg.Connection[Any], *chosen: Choice, limit: 
 
 def retry(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
     """Have failed records tried again, and those that wait behind them after them; how many. Raises psycopg.Error."""
-    return _change(connection, chosen, "sink/again")
+    return _change(connection, chosen, "sink/request_retry")
 
 
 def drop(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
     """Forget failed records for good; those that wait behind them are tried. How many. Raises psycopg.Error."""
-    return _change(connection, chosen, "sink/drop", "sink/freed")
+    return _change(connection, chosen, "sink/drop", "sink/retry_waiting")
 
 
 def _change(connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], *statements: Any) -> int:

@@ -95,20 +95,20 @@ class Offsets:
         """The rows of partitions, once no transaction is at work on them. Makes those that are missing."""
         topics, numbers = [part.topic for part in partitions], [part.partition for part in partitions]
         given = {"sink": self._sink, "topics": topics, "partitions": numbers}
-        self._connection.execute(query("sink/make"), given)
-        rows = self._connection.execute(query("sink/known"), given).fetchall()
+        self._connection.execute(query("sink/insert_partitions"), given)
+        rows = self._connection.execute(query("sink/read_offsets"), given).fetchall()
         return {Partition(topic, number): _Known(*facts) for topic, number, *facts in rows}
 
     def begin(self, partition: Partition, offset: int, topic_id: str | None) -> None:
         """Give a partition that was never used its first offset, unless another process did."""
-        self._run("sink/begin", partition, offset=offset, topic_id=topic_id)
+        self._run("sink/set_first", partition, offset=offset, topic_id=topic_id)
 
     def lock(self, partition: Partition, expected: int, *, shared: bool = False) -> tuple[bool, bool]:
         """Lock the row for this transaction; ``shared`` is against moving only. Raises Moved.
 
         Says whether records of it are set aside, and whether parts of the keys are done beyond the offset.
         """
-        row = self._run("sink/share" if shared else "sink/lock", partition).fetchone()
+        row = self._run("sink/lock_shared" if shared else "sink/lock", partition).fetchone()
         if row is None or row[0] != expected:
             raise Moved(partition)
         return bool(row[1]), bool(row[2])
@@ -120,10 +120,10 @@ class Offsets:
         """
         given = {"expected": batch.start, "offset": batch.end, "parted": parted}
         last = {"record_end": batch.end if batch.records else None, "leader_epoch": batch.leader_epoch}
-        if not self._run("sink/move", batch.partition, **given, **last).rowcount:
+        if not self._run("sink/advance", batch.partition, **given, **last).rowcount:
             raise Moved(batch.partition)
         if parted:
-            self._run("sink/parts_reached", batch.partition, until=batch.end)
+            self._run("sink/delete_parts", batch.partition, until=batch.end)
 
     def parts(self, partition: Partition) -> tuple[dict[int, int], int]:
         """How far parts of the keys are done beyond the offset, and how many parts there are; 0: none was begun."""
@@ -137,7 +137,7 @@ class Offsets:
     def part_done(self, batch: Batch, part: int, parts: int, expected: int) -> None:
         """Note that a part is done up to the batch's end. Raises Moved where another process has done it."""
         given = {"part": part, "parts": parts, "expected": expected, "until": batch.end}
-        if not self._run("sink/part_done", batch.partition, **given).rowcount:
+        if not self._run("sink/advance_part", batch.partition, **given).rowcount:
             raise Moved(batch.partition)
 
     def _run(self, statement: str, partition: Partition, **given: Any) -> psycopg.Cursor[Any]:

@@ -2,31 +2,31 @@
 -- works without any right on schema compactory.
 
 -- name: database/server
--- Whether this server can be changed at all, and which backend answers: behind a pooler it is not the one that the
--- connection was told at its start.
+-- Whether the server is a standby, its version, and the pid of the backend. Behind a pooler it is not the pid that
+-- the driver received at its start.
 SELECT pg_is_in_recovery() AS standby,
        current_setting('server_version_num')::int AS version,
        pg_backend_pid() AS pid;
 
 -- name: database/install_lock
--- One installer at a time; released with the transaction.
+-- Wait until no other session installs. The lock ends with the transaction.
 SELECT pg_advisory_xact_lock(%(lock_class)s, 0);
 
 -- name: database/installed
--- NULL until the first migration was applied.
+-- NULL before the first migration is applied.
 SELECT c.oid::int8 AS oid FROM pg_class AS c
  WHERE c.relname = 'migrations' AND c.relnamespace = to_regnamespace('compactory');
 
 -- name: database/migrations
--- The migrations that were applied, and when.
+-- The applied migrations, with their time.
 SELECT version, name, checksum, applied_at FROM compactory.migrations ORDER BY version;
 
 -- name: adoption/resolve
--- A name as the search path finds it, or one with its schema.
+-- The oid of a table by its name, with a schema or by the search path.
 SELECT to_regclass(coalesce(quote_ident(%(schema)s) || '.', '') || quote_ident(%(name)s))::oid::int8 AS oid;
 
 -- name: adoption/names
--- Tables that a misspelt name may have meant.
+-- Names of tables, to suggest one for a misspelt name.
 SELECT c.relname AS name, c.oid::regclass::text AS spelled
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
@@ -35,8 +35,8 @@ SELECT c.relname AS name, c.oid::regclass::text AS spelled
  LIMIT 10000;
 
 -- name: adoption/relation
--- The kind of a relation; of a partition also its root, which has to be adopted. Inheritance is that of old, without
--- partitions.
+-- Kind and persistence of a relation. For a partition also its root, which is the table to adopt. "inherits" means
+-- inheritance without partitions.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, n.nspname AS schema,
        c.relkind::text AS kind, c.relpersistence::text AS persistence,
        CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::text END AS root,
@@ -47,8 +47,8 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, n.nspname
  WHERE c.oid = %(oid)s;
 
 -- name: adoption/rights
--- The rights of the adopting role that are needed: to alter the table, to create a function beside ours and to use
--- ours. The owner of ours reads the table when it is truncated. Without the schema he will own it.
+-- Rights of the adopting role: to alter the table, to create functions in schema compactory, and to use them. When
+-- the table is truncated, the owner of the schema reads it. Before the schema exists, this role will be its owner.
 SELECT quote_ident(current_user) AS role,
        pg_has_role(c.relowner, 'USAGE') AS owns_table, c.relowner::regrole::text AS table_owner,
        (SELECT rolsuper FROM pg_roles WHERE oid = c.relowner) AS table_of_superuser,
@@ -60,8 +60,8 @@ SELECT quote_ident(current_user) AS role,
  WHERE c.oid = %(oid)s;
 
 -- name: adoption/columns
--- The table's columns, with the base type where the type is a domain, and whether values of that, or its elements, have an
--- order. Those of enums, ranges and composites have one; varchar has that of text, to which it is cast without a change.
+-- The columns of a table, with the base type of a domain. "ordered" is true if a btree index can have values (or
+-- array elements) of the type. Enums, ranges and composites have an order of their own; varchar uses that of text.
 SELECT a.attname AS name, quote_ident(a.attname) AS sql,
        format_type(coalesce(nullif(t.typbasetype, 0), t.oid), NULL) AS type,
        a.attnotnull OR t.typnotnull AS not_null, a.attgenerated <> '' AS generated,
@@ -81,7 +81,7 @@ SELECT a.attname AS name, quote_ident(a.attname) AS sql,
  ORDER BY a.attnum;
 
 -- name: adoption/members
--- The table and, parents before children, every partition below it. pg_partition_tree knows no table of another kind.
+-- The table and all its partitions, parents first. pg_partition_tree returns no row for other kinds of relations.
 SELECT c.oid::int8 AS oid, c.relname AS name, quote_ident(n.nspname) AS schema_sql,
        quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, c.relkind::text AS kind,
        m.parent::int8 AS parent,
@@ -97,8 +97,9 @@ SELECT c.oid::int8 AS oid, c.relname AS name, quote_ident(n.nspname) AS schema_s
  ORDER BY m.level, n.nspname, c.relname;
 
 -- name: adoption/triggers
--- Triggers that bear a name of ours. The argument is stored with a zero byte at its end. Servers spell a condition in
--- different ways; what it depends on says which columns it names. Up to PostgreSQL 14 those of partitions are internal.
+-- Triggers whose names begin as Compactory's do. Their argument is stored with a zero byte at its end. Server
+-- versions spell conditions differently, so the columns of a condition come from pg_depend. Up to PostgreSQL 14
+-- the triggers of partitions are internal.
 SELECT t.tgrelid::int8 AS "table", t.tgname AS name, t.tgtype::int AS kind,
        CASE WHEN n.nspname = 'compactory' THEN p.proname ELSE quote_ident(n.nspname) || '.' || quote_ident(p.proname) END
            AS function,
@@ -115,10 +116,10 @@ SELECT t.tgrelid::int8 AS "table", t.tgname AS name, t.tgtype::int AS kind,
  WHERE t.tgrelid = ANY(%(oids)s::oid[]) AND starts_with(t.tgname, %(prefix)s) AND (NOT t.tgisinternal OR t.tgparentid <> 0)
  ORDER BY 1, 2;
 
--- name: adoption/later
--- BEFORE row triggers for INSERT or UPDATE of others whose names come after the first of ours: they fire later. The
--- bits of tgtype: 1 row, 2 before, 4 insert, 16 update.
-SELECT 'trigger ' || quote_ident(t.tgname) || ' on ' || t.tgrelid::regclass AS later
+-- name: adoption/later_triggers
+-- BEFORE row triggers of others for INSERT or UPDATE whose names sort after Compactory's, so that they fire later.
+-- Bits of tgtype: 1 row, 2 before, 4 insert, 16 update.
+SELECT 'trigger ' || quote_ident(t.tgname) || ' on ' || t.tgrelid::regclass AS name
   FROM pg_trigger AS t
  WHERE t.tgrelid = ANY(%(oids)s::oid[]) AND NOT t.tgisinternal AND t.tgparentid = 0 AND t.tgenabled <> 'D'
    AND t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0
@@ -126,7 +127,7 @@ SELECT 'trigger ' || quote_ident(t.tgname) || ' on ' || t.tgrelid::regclass AS l
  ORDER BY 1;
 
 -- name: adoption/indexes
--- The btree indexes: the columns that they are ordered by, NULL for an expression, and which rows they hold.
+-- The btree indexes, with their key columns (NULL for an expression) and the condition of their rows.
 SELECT i.indrelid::int8 AS "table", i.indexrelid::int8 AS oid, c.relname AS name,
        quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql,
        ARRAY(SELECT (SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = i.indrelid AND a.attnum = k.number)
@@ -144,38 +145,39 @@ SELECT i.indrelid::int8 AS "table", i.indexrelid::int8 AS oid, c.relname AS name
  ORDER BY 1, 3;
 
 -- name: adoption/functions
--- The bodies of our trigger functions.
+-- The bodies of the functions in schema compactory.
 SELECT p.proname AS name, p.prosrc AS body FROM pg_proc AS p WHERE p.pronamespace = to_regnamespace('compactory');
 
 -- name: adoption/foreign_xids
--- Whether a row bears an id that this server has not given yet. The index answers; our own open transaction is let off.
+-- Whether a row has a transaction id that this server has not assigned yet. Answered from the index. Ids of this
+-- transaction are ignored.
 SELECT EXISTS (SELECT FROM {table} WHERE updated_xid >= pg_snapshot_xmax(pg_current_snapshot())
                   AND updated_xid IS DISTINCT FROM pg_current_xact_id_if_assigned()) AS found;
 
 -- name: adoption/tables
--- Tables that have triggers of ours; those of partitions count for their root.
+-- Tables with triggers of Compactory; for a partition its root.
 SELECT DISTINCT coalesce(pg_partition_root(t.tgrelid), t.tgrelid)::oid::int8 AS oid
   FROM pg_trigger AS t
  WHERE starts_with(t.tgname, %(prefix)s) AND NOT t.tgisinternal
  ORDER BY 1;
 
 -- name: adoption/lock
--- One adoption of a table at a time. It is not waited for by the server: a waiting statement holds a snapshot, which
--- CREATE INDEX CONCURRENTLY would in turn wait for.
+-- Try to lock the adoption of a table. It does not wait: a waiting statement has a snapshot, for which CREATE
+-- INDEX CONCURRENTLY would wait in turn.
 SELECT pg_try_advisory_lock(%(lock_class)s, %(oid)s::int8::bit(32)::int4) AS locked;
 
 -- name: adoption/unlock
--- The next adoption may begin.
+-- Release that lock.
 SELECT pg_advisory_unlock(%(lock_class)s, %(oid)s::int8::bit(32)::int4);
 
--- name: adoption/adopting
--- The backend that adopts the table.
+-- name: adoption/lock_holder
+-- The backend that adopts the table now.
 SELECT pid FROM pg_locks
  WHERE locktype = 'advisory' AND classid = %(lock_class)s AND objid = %(oid)s AND objsubid = 2 AND granted
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: adoption/blockers
--- Holders of locks on these tables, longest transaction first. A prepared transaction has no backend.
+-- Sessions and prepared transactions that have locks on these tables, longest transaction first.
 SELECT 'pid ' || l.pid || ' (user ' || coalesce(a.usename, '?') || ', application '
            || coalesce(quote_literal(nullif(a.application_name, '')), 'unnamed') || ', ' || coalesce(a.state, '?')
            || ', transaction open for ' || coalesce(date_trunc('second', clock_timestamp() - a.xact_start)::text, '?')
@@ -191,10 +193,11 @@ SELECT DISTINCT 'prepared transaction ' || quote_literal(x.gid) || ' of user ' |
   JOIN pg_prepared_xacts AS x ON x.transaction = i.transactionid
  WHERE l.locktype = 'relation' AND l.relation = ANY(%(oids)s::oid[]) AND l.granted AND l.pid IS NULL;
 
--- name: adoption/limits
--- The session's bounds on waiting, to be put back later.
+-- name: adoption/timeouts
+-- The session's time-outs, so that the caller can restore them.
 SELECT current_setting('statement_timeout') AS statement_timeout, current_setting('lock_timeout') AS lock_timeout;
 
--- name: adoption/set_limits
--- A long build needs no bound: it waits for open transactions without keeping anybody else from the table.
+-- name: adoption/set_timeouts
+-- Set the time-outs. The build of an index has none: it waits for open transactions, but blocks no other
+-- statement.
 SELECT set_config('statement_timeout', %(statement_timeout)s, false), set_config('lock_timeout', %(lock_timeout)s, false);

@@ -1,5 +1,5 @@
 -- name: catalog/relations
--- Everything that could be polled: tables, partitioned and foreign ones, views.
+-- All relations that a source can poll: tables, partitioned and foreign tables, views.
 SELECT c.oid::int8, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
        c.relispartition AS partition
   FROM pg_class c
@@ -9,9 +9,9 @@ SELECT c.oid::int8, n.nspname::text AS schema, c.relname::text AS name, c.relkin
  ORDER BY 2, 3;
 
 -- name: catalog/table
--- The columns of a table's primary key in the key's order, and its indexes on plain columns, each with the condition of
--- its rows or NULL where it covers every row. No index of a table is about the rows of its inheritance children: several
--- rows may share what is unique in each.
+-- The columns of the primary key, in its order, and the indexes on plain columns with the condition of their rows
+-- (NULL: all rows). An index of a table does not cover its inheritance children, so several rows may share a
+-- unique value there.
 WITH index AS (
     SELECT i.indisprimary AND NOT parent AS indisprimary, i.indisunique AND NOT parent AS indisunique,
            (SELECT array_agg(a.attname::text ORDER BY k.place)
@@ -30,7 +30,7 @@ SELECT coalesce((SELECT columns FROM index WHERE indisprimary), '{}'),
  WHERE c.oid = %(oid)s;
 
 -- name: catalog/columns
--- The columns of a table in order. A domain shows as its base type and typmod, as it does in a row description.
+-- The columns of a table in order. A domain appears as its base type and typmod, as in a row description.
 WITH RECURSIVE base AS (
     SELECT a.attnum, a.attname, a.attnotnull AS not_null, a.atttypid AS type, a.atttypmod AS typmod,
            format_type(a.atttypid, a.atttypmod) AS declared,
@@ -54,8 +54,8 @@ SELECT b.attname::text AS name, t.typname::text AS type, n.nspname::text AS type
  ORDER BY b.attnum;
 
 -- name: catalog/result_column
--- The type of a column of a query's result, a domain as its base type; a column of a table, or its domain, may be
--- declared NOT NULL.
+-- The type of a column of a query's result, with the base type of a domain. "not_null" is true where the column of
+-- a table, or its domain, is declared NOT NULL.
 SELECT t.typname::text AS type, n.nspname::text AS type_schema, t.typtype::text AS type_kind,
        format_type(t.oid, %(typmod)s) AS declared,
        coalesce((SELECT a.attnotnull OR (d.typtype = 'd' AND d.typnotnull)

@@ -1,12 +1,13 @@
 -- name: jobs/enqueue
--- Jobs in their order; ids come back in the same.
+-- Enqueue jobs in their order; return their ids in the same order.
 SELECT compactory.enqueue_all(%(types)s::text[], %(payloads)s::text[], %(groups)s::text[], %(origins)s::text[],
                               %(places)s::int[], %(run_ats)s::timestamptz[], %(last_only)s::boolean[],
                               %(unique_keys)s::text[], %(headers)s::text[]);
 
 -- name: jobs/settings
--- The settings of an executor's session. Claims are flushed before a handler runs. Tables that are nearly empty and full
--- of dead rows mislead the planner: the one index is always right, so that statements are planned once.
+-- The settings of an executor's session. A claim is on disk before its handler runs. Tables with few rows and many
+-- dead ones mislead the planner, although one index is always right: so other plans are off, and each statement is
+-- planned once.
 SELECT set_config(name, value, false)
   FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'),
                ('enable_material', 'off'), ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'),
@@ -15,11 +16,12 @@ SELECT set_config(name, value, false)
                                       ELSE current_setting('synchronous_commit') END)) AS s (name, value);
 
 -- name: jobs/server
--- Whether this database can have executors.
+-- Whether executors can use this database.
 SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.jobs') IS NOT NULL AS installed;
 
 -- name: jobs/rights
--- Which rights an executor's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
+-- The rights that an executor's role lacks. By oid, because a name in a schema without USAGE is refused before it
+-- is found.
 SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON ',
        CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, nspname, '.', relname) AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -34,21 +36,23 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
  GROUP BY nspname, relname, relkind;
 
 -- name: jobs/register
--- A new executor. Its sessions are named after its id, so that they can be ended when it is taken for dead.
+-- Register an executor and return its id. The names of its sessions contain the id, so that others can end them
+-- after its lease has expired.
 INSERT INTO compactory.job_executors (name, pool, types) VALUES (%(name)s, %(pool)s, %(types)s) RETURNING id;
 
 -- name: jobs/registered
--- Whether an executor is not taken for dead.
+-- A row if the executor is still registered.
 SELECT FROM compactory.job_executors WHERE id = %s::int8;
 
 -- name: jobs/unregister
--- An executor that ended, or was found dead.
+-- Remove an executor that has ended.
 DELETE FROM compactory.job_executors WHERE id = %(executor)s;
 
 -- name: jobs/beat
--- Renew the heartbeat; every executor, the one that asks first, and whether its heartbeat is too old. One that has just
--- been without the server is given time (a time that lies ahead was written before the server's clock was set back). After
--- a backup was restored, an id may be another executor's.
+-- Renew the heartbeat of one executor. Return all executors, with "mine" for this one and "lapsed" for an expired
+-- heartbeat. After a restart of the server, executors get time to come back. A heartbeat in the future was written
+-- before the server's clock was set back. The name is compared too: after the restore of a backup another executor
+-- may have the id.
 WITH mine AS (UPDATE compactory.job_executors SET beat_at = clock_timestamp()
                WHERE id = %(executor)s AND name = %(name)s RETURNING id)
 SELECT e.id, e.pool, e.id IN (SELECT id FROM mine) AS mine,
@@ -57,41 +61,42 @@ SELECT e.id, e.pool, e.id IN (SELECT id FROM mine) AS mine,
        AND pg_postmaster_start_time() < clock_timestamp() - %(ttl)s AS lapsed
   FROM compactory.job_executors AS e ORDER BY e.id;
 
--- name: jobs/bury
--- An executor whose heartbeat is too old, unless it has renewed that since it was looked at.
+-- name: jobs/unregister_expired
+-- Remove an executor whose heartbeat has expired, unless it was renewed meanwhile.
 DELETE FROM compactory.job_executors
  WHERE id = %(executor)s AND beat_at NOT BETWEEN clock_timestamp() - %(ttl)s AND clock_timestamp() + %(ttl)s;
 
 -- name: jobs/fence
--- End the sessions of an executor that is not registered any more; how many there still are.
+-- End the sessions of an executor that is no longer registered; return how many there still are.
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name LIKE 'compactory-jobs ' || %(executor)s || ' %%';
 
 -- name: jobs/fence_keeper
--- End what an earlier connection of this executor's keeper may have left; how many sessions there were.
+-- End sessions of an earlier connection of this executor's keeper; return how many there were.
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
  WHERE datname = current_database() AND application_name = %(session)s AND pid <> pg_backend_pid();
 
 -- name: jobs/fence_handlers
--- End sessions of this executor's handlers that were lost; those that have not ended yet.
+-- End lost sessions of this executor's handlers; return those that still exist.
 SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE datname = current_database() AND pid = ANY (%(pids)s) AND application_name = 'compactory-jobs ' || %(executor)s || ' handler';
 
--- name: jobs/forgotten
--- Hand back jobs that were claimed for an executor that never heard of it: the answer was lost.
+-- name: jobs/return_unreceived
+-- Return jobs to the queue that this executor claimed without receiving the answer.
 UPDATE compactory.jobs_live
    SET state = 'scheduled', run_at = clock_timestamp(), attempt = attempt - 1, executor = NULL, token = NULL
  WHERE state = 'running' AND executor = %(executor)s AND NOT id = ANY (%(held)s::int8[]);
 
 -- name: jobs/orphans
--- Executors that jobs name as theirs, and that are not registered.
+-- Ids of executors that have running jobs but are not registered.
 SELECT DISTINCT executor FROM compactory.jobs_live
  WHERE state = 'running' AND executor NOT IN (SELECT id FROM compactory.job_executors);
 
 -- name: jobs/rescue
--- Take the jobs of a dead executor back, once its sessions have ended. The attempt does not count, but the fifth rescue is
--- the last. They come back one after the other, so that a job that ends its executor takes few of its neighbours along; no
--- executor has two of those that may be the reason ("suspects").
+-- Return the jobs of a dead executor to the queue, once its sessions have ended. The attempt does not count, but
+-- the fifth rescue is the last. The jobs become due at different times, so that a job that kills its executor
+-- takes few others along. A job that was rescued several times is a suspect; an executor runs one suspect at a
+-- time.
 UPDATE compactory.jobs_live
    SET state = CASE WHEN cancelling OR rescues < 4 THEN 'scheduled' ELSE 'failed' END,
        last_error = 'its executor ' || executor || ' died', run_at = clock_timestamp() + (rescues + 1) * random() * %(spread)s,
@@ -102,12 +107,12 @@ UPDATE compactory.jobs_live
 RETURNING id, type, state;
 
 -- name: jobs/newest
--- The last number that was given to a job or a position.
+-- The last number that was assigned to a job or a position.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.jobs_id_seq;
 
 -- name: jobs/promote
--- Give jobs that have come due a position, behind all others. The rows are locked before, so that the transaction has
--- its id before they have a position. An index is searched by statement_timestamp(), but not by clock_timestamp().
+-- Assign positions to jobs that have become due, after all others. Rows are locked first, so that the transaction
+-- has its id before they have positions. statement_timestamp() can use an index, clock_timestamp() can't.
 UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq')
   FROM (SELECT id FROM compactory.jobs_live
          WHERE state = 'scheduled' AND position IS NULL AND run_at <= statement_timestamp() AND run_at >= %(since)s::timestamptz
@@ -116,9 +121,9 @@ UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq'
  WHERE j.id = due.id;
 
 -- name: jobs/claim
--- Claim due jobs without a group, and name the groups of the others, from a position on. At most one is a suspect, and none
--- unless that is asked for. The first row tells how things stand: "last" is the highest position where there may be more,
--- "skipped" says that one was locked, "passed" that suspects were left.
+-- Claim due jobs without a group, after a given position, and name the groups of the others. It claims at most one
+-- suspect, and only if %(suspect)s is true. The first row has the state of the queue: "last" is the highest
+-- position if there may be more, "skipped" says that a row was locked, "passed" that suspects were left.
 WITH ended AS (SELECT min(r.low) AS low
                  FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
                 WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
@@ -156,13 +161,13 @@ SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
  UNION ALL SELECT * FROM taken;
 
 -- name: jobs/lock_groups
--- Note the groups that nobody else claims now, for this transaction. Whoever has the lock of one sees all earlier claims in its
--- next statement.
+-- Lock the groups that no other session claims now, and note them for this transaction. The next statement then
+-- sees all earlier claims of these groups.
 SELECT set_config('compactory.locked_groups', coalesce(array_agg(g), '{}')::text, true)
   FROM unnest(%(groups)s::text[]) AS g WHERE pg_try_advisory_xact_lock(%(class)s, hashtext(g));
 
 -- name: jobs/supersede
--- Scheduled jobs of locked groups that have a newer job of their type with last_only.
+-- Cancel scheduled jobs of locked groups that have a newer job of their type with last_only.
 WITH newer AS MATERIALIZED (
     SELECT "group", type, max(id) AS id FROM compactory.jobs_live
      WHERE last_only AND "group" = ANY (current_setting('compactory.locked_groups')::text[]) AND state <> 'failed'
@@ -177,9 +182,10 @@ SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, 
        rescues, clock_timestamp(), 'superseded by job ' || newer FROM gone;
 
 -- name: jobs/claim_groups
--- Claim the first jobs of locked groups in which none runs, as far as they are due and ours; those that let others pass and
--- are not due don't count. A suspect is claimed by itself, if no other was claimed before. Of freed groups, a first job that is
--- another executor's is shown to that once more. The first row tells which groups were locked, and "passed" as above.
+-- Claim the first jobs of locked groups in which no job runs, as far as they are due and belong to this executor.
+-- Jobs without "holds" that are not due are ignored. A suspect is claimed alone, and only if no other was claimed
+-- before. If the first job of a freed group belongs to another executor, it becomes due again, so that the
+-- executor finds it. The first row names the locked groups; "passed" as above.
 WITH heads AS MATERIALIZED (
     SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine AND NOT h.suspect) OVER w AS ready, row_number() OVER w = 1 AS first,
            h.due AND h.mine AND h.suspect AND row_number() OVER w = 1 AS suspect
@@ -213,13 +219,14 @@ SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
  UNION ALL SELECT * FROM taken;
 
 -- name: jobs/notify
--- Wake every executor that sleeps.
+-- Wake all sleeping executors.
 SELECT pg_notify('compactory_jobs', '');
 
 -- name: jobs/finish
--- End attempts, each by its token, which only a running job has; the ids of those that were still theirs. An attempt that
--- was to be cancelled is cancelled, however it ended. The state is not asked for: the planner would take the index of running jobs, dead ones included.
--- "= ANY (ARRAY[id])" can only be looked up: for a plain "=" the planner walks all of jobs_live_pkey where rows are few and dead ones many.
+-- End attempts, each by its token, which only a running job has. Return the ids of jobs that still had the token.
+-- A job that is to be cancelled ends as cancelled, whatever its outcome. The state is not in the condition: with
+-- it the planner would use the index of running jobs, which has many dead entries. "= ANY (ARRAY[id])" forces a
+-- look-up: for "=" the planner scans all of jobs_live_pkey when it expects few rows.
 WITH o AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(outcomes)s::json)
         AS o (id int8, token int8, state text, delay float8, error text, holds boolean, refund int)),
@@ -246,21 +253,22 @@ moved AS (
 SELECT id FROM moved UNION ALL SELECT id FROM kept;
 
 -- name: jobs/cancelling
--- Of these attempts, those that an operator wants to end. By id: an index on what runs is full of what has run.
+-- Attempts of this list that an operator has cancelled. By id, because the index of running jobs has many dead
+-- entries.
 SELECT id FROM compactory.jobs_live WHERE id = ANY (%(ids)s::int8[]) AND state = 'running' AND cancelling;
 
 -- name: jobs/expire
--- Forget finished jobs that are old enough, some at a time.
+-- Delete some of the finished jobs that have expired.
 DELETE FROM compactory.jobs_finished
  WHERE id IN (SELECT id FROM compactory.jobs_finished WHERE finished_at < statement_timestamp() - %(keep)s
                ORDER BY finished_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
 
 -- name: jobs/clock
--- The time that all executors go by.
+-- The time that all executors use.
 SELECT clock_timestamp();
 
--- name: jobs/ticked
--- Take a periodic job's tick; a row where nobody had it before. A name that is new begins with the next tick.
+-- name: jobs/take_tick
+-- Take a tick of a periodic job; a row if no other executor had it. A new name starts with the next tick.
 WITH tick AS (
     INSERT INTO compactory.job_ticks AS t (name, tick) VALUES (%(name)s, %(tick)s)
     ON CONFLICT (name) DO UPDATE SET tick = excluded.tick WHERE t.tick < excluded.tick
@@ -268,8 +276,8 @@ WITH tick AS (
 SELECT known FROM tick WHERE known;
 
 -- name: jobs/status
--- Jobs by type and state, of the first 100,000 that are not finished, the age of the oldest that is due, in seconds, and
--- how many executors know the type.
+-- Counts of the first 100,000 unfinished jobs by type and state, the age of the oldest due job in seconds, and the
+-- number of executors that know the type.
 SELECT s.type, s.state, s.jobs, s.oldest,
        (SELECT count(*) FROM compactory.job_executors AS e WHERE s.type = ANY (e.types)) AS executors
   FROM (SELECT type, state, count(*) AS jobs,
@@ -278,13 +286,13 @@ SELECT s.type, s.state, s.jobs, s.oldest,
  ORDER BY s.type, s.state;
 
 -- name: jobs/executors
--- The executors that run jobs, and the seconds since the last heartbeat of each.
+-- The registered executors, their running jobs, and the seconds since their last heartbeat.
 SELECT e.id, e.name, e.pool, extract(epoch FROM clock_timestamp() - e.beat_at)::float8 AS silent,
        (SELECT count(*) FROM compactory.jobs_live AS j WHERE j.state = 'running' AND j.executor = e.id) AS running
   FROM compactory.job_executors AS e ORDER BY e.id;
 
 -- name: jobs/list
--- Jobs that an operator means, newest first.
+-- The jobs that an operator selects, newest first.
 SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_at, last_error, payload, headers, executor
   FROM compactory.jobs
  WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
@@ -296,8 +304,8 @@ SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_a
 SELECT FROM compactory.jobs_live WHERE id = %(id)s FOR UPDATE;
 
 -- name: jobs/retry
--- Have failed and cancelled jobs run again, from their first attempt on; those that wait for a retry at once. Jobs that another
--- transaction has locked are left alone, and come back as busy.
+-- Run failed and cancelled jobs again from their first attempt, and jobs that wait for a retry at once. Jobs that
+-- another transaction has locked stay unchanged and are returned as busy.
 WITH gone AS (
     DELETE FROM compactory.jobs_finished AS j
      WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) RETURNING j.*),
@@ -320,8 +328,8 @@ SELECT id, NULL AS "group", false AS busy FROM back UNION ALL SELECT id, NULL, f
  UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
 
 -- name: jobs/cancel
--- Cancel scheduled jobs, and have running ones end; "discard" is for failed ones. Jobs that another transaction has locked are
--- left alone, and come back as busy.
+-- Cancel scheduled jobs and mark running ones as cancelling. Also "discard", for failed jobs. Jobs that another
+-- transaction has locked stay unchanged and are returned as busy.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM compactory.jobs_live
      WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
@@ -342,7 +350,7 @@ SELECT id, "group", false AS busy FROM moved UNION ALL SELECT id, NULL, false FR
  UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
 
 -- name: jobs/next_of_groups
--- Have the first job of groups in which one is gone found once more; one that is locked is being claimed.
+-- Make the first job of groups that lost a job due again. A locked one is being claimed.
 UPDATE compactory.jobs_live AS j SET position = NULL, run_at = clock_timestamp()
   FROM (SELECT n.id
           FROM unnest(%(groups)s::text[]) AS g

@@ -2,7 +2,8 @@
 -- {staged} the rows of the load, {changes} those of them that differ; t and s are their aliases in every condition.
 
 -- name: load/table
--- A table as a load sees it. Catalogue look-ups by oid: a name in a schema without USAGE would be refused first.
+-- A table as a load needs it. Catalogue look-ups by oid, because a name in a schema without USAGE is refused
+-- before it is found.
 SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, quote_ident(current_user) AS role,
        quote_ident(n.nspname) AS schema, c.relkind::text AS kind,
        has_schema_privilege(n.oid, 'USAGE') AS uses_schema,
@@ -19,7 +20,8 @@ SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS sql, quote_ide
  WHERE c.oid = %(oid)s;
 
 -- name: load/columns
--- The columns of a table. A domain shows as what it is made of. "exact": values that are equal are the same bytes.
+-- The columns of a table, with the base type of a domain. "exact" is true if equal values always have the same
+-- bytes.
 WITH RECURSIVE base AS (
     SELECT a.attnum AS number, a.atttypid AS type, a.atttypmod AS typmod, false AS not_null
       FROM pg_attribute AS a WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped
@@ -43,15 +45,15 @@ SELECT a.attname AS name, format_type(b.type, b.typmod) AS type,
  ORDER BY a.attnum;
 
 -- name: load/lock
--- One load of a table at a time.
+-- Try to lock loads of a table.
 SELECT pg_try_advisory_lock(%(lock_class)s, %(oid)s::int8::bit(32)::int4) AS locked;
 
 -- name: load/unlock
--- The next load may begin.
+-- Release that lock.
 SELECT pg_advisory_unlock(%(lock_class)s, %(oid)s::int8::bit(32)::int4);
 
--- name: load/loading
--- The session that loads the table.
+-- name: load/lock_holder
+-- The session that loads the table now.
 SELECT 'pid ' || l.pid || coalesce(' (user ' || a.usename || ', from ' || coalesce(host(a.client_addr), 'this host')
            || ', connected ' || date_trunc('second', a.backend_start)::text || ')', '') AS holder
   FROM pg_locks AS l LEFT JOIN pg_stat_activity AS a ON a.pid = l.pid
@@ -59,9 +61,9 @@ SELECT 'pid ' || l.pid || coalesce(' (user ' || a.usename || ', from ' || coales
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database());
 
 -- name: load/leftovers
--- Staging tables that this role may drop and that killed loads left behind: of the table %(oid)s, whose lock the caller
--- holds, and of tables that do not exist any more. Staging tables of other tables may be in use without a lock: a
--- DataFrame's tasks fill theirs before the commit takes the lock.
+-- Staging tables of killed loads that this role may drop: those of table %(oid)s, whose lock the caller holds, and
+-- those of dropped tables. Staging tables of other tables may be in use without a lock: tasks of a DataFrame fill
+-- them before the commit takes the lock.
 SELECT c.relname AS name
   FROM pg_class AS c
  WHERE c.relnamespace = to_regnamespace('compactory_staging') AND c.relkind = 'r'
@@ -70,98 +72,98 @@ SELECT c.relname AS name
         OR NOT EXISTS (SELECT FROM pg_class AS t WHERE t.oid::int8 = split_part(c.relname, '_', 2)::int8));
 
 -- name: load/stage
--- A table for the rows of a load. Unlogged: nothing of it has to outlive a crash.
+-- Create a staging table. Unlogged, because nothing in it has to survive a crash.
 CREATE UNLOGGED TABLE {staged} WITH (autovacuum_enabled = false) AS SELECT {columns} FROM {target} WITH NO DATA;
 
 -- name: load/seal
--- Nobody writes to it any more, however late a task is: this waits for those that do, and stops those that begin.
+-- Stop writes to the staging table, also those of late tasks. Waits for running writes.
 ALTER TABLE {staged} ADD CONSTRAINT sealed CHECK (false) NOT VALID;
 
 -- name: load/disconnect
--- The tasks that use a staging table.
+-- End the sessions of tasks that use a staging table.
 SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l JOIN pg_class AS c ON c.oid = l.relation
  WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND c.relnamespace = to_regnamespace('compactory_staging') AND c.relname = %(name)s AND l.pid <> pg_backend_pid();
 
 -- name: load/staged
--- The rows that each transaction has staged; a task that was tried again, or ran twice, has several.
+-- The number of rows that each transaction has staged. A task that ran several times has several transactions.
 SELECT xmin::text::int8 AS xid, count(*) AS rows FROM {staged} GROUP BY xmin;
 
 -- name: load/forget
--- Without the rows of tasks that do not count.
+-- Delete the rows of tasks that do not count.
 DELETE FROM {staged} WHERE xmin::text::int8 = ANY(%(xids)s);
 
 -- name: load/same_key
--- Keys that are one to Postgres and were not to the load, such as differently written numbers.
+-- A key that is one to Postgres but was several to the load, such as differently written numbers.
 SELECT {keys} FROM {staged} AS t GROUP BY {keys} HAVING count(*) > 1 LIMIT 1;
 
 -- name: load/several
--- A key that several active rows have.
+-- A key of several active rows.
 SELECT {keys} FROM {target} AS t WHERE {active} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1;
 
 -- name: load/present
--- The keys that readers find.
+-- The number of active rows in the table.
 SELECT count(*) FROM {target} AS t WHERE {active};
 
 -- name: load/empty
--- Whether there is no row at all, active or not.
+-- Whether the table has no row at all, active or not.
 SELECT NOT EXISTS (SELECT FROM {target}) AS empty;
 
 -- name: load/wanted
--- The rows of a load that are active.
+-- The number of active rows in the load.
 SELECT count(*) FROM {staged} AS s WHERE {wanted};
 
 -- name: load/compare
--- The rows that are not in the table, i, or otherwise, u.
+-- The rows of the load that the table lacks ('i') or has with other values ('u').
 CREATE UNLOGGED TABLE {changes} WITH (autovacuum_enabled = false) AS
 SELECT s.*, (CASE WHEN t.tableoid IS NULL THEN 'i' ELSE 'u' END)::"char" AS compactory_change
   FROM {staged} AS s LEFT JOIN {target} AS t ON {match} AND {active}
  WHERE {wanted} AND (t.tableoid IS NULL OR {differs});
 
 -- name: load/switched_off
--- The keys that the load itself calls inactive.
+-- The keys that the load has as inactive.
 INSERT INTO {changes} ({key}, compactory_change)
 SELECT {keys}, 'd' FROM {target} AS t WHERE {active} AND EXISTS (SELECT FROM {staged} AS s WHERE {match} AND NOT {wanted});
 
 -- name: load/missing
--- The keys that the load does not have.
+-- The keys that the load lacks.
 INSERT INTO {changes} ({key}, compactory_change)
 SELECT {keys}, 'd' FROM {target} AS t
  WHERE {active} AND NOT EXISTS (SELECT FROM {staged} AS s WHERE {match}){unspared};
 
 -- name: load/unspared
--- Of these, those whose rows were not rejected.
+-- Without keys whose rows the load rejected.
  AND NOT EXISTS (SELECT FROM {spared} AS s WHERE {match});
 
 -- name: load/counts
--- The changes that the load makes.
+-- The number of changes of each kind.
 SELECT compactory_change::text AS change, count(*) AS rows FROM {changes} GROUP BY 1;
 
 -- name: load/sample
--- Some rows that change, as they are and as they become.
+-- Some changed rows, before and after the load.
 SELECT (SELECT json_object({names}, ARRAY[{before}]) FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS before,
        {after} AS after
   FROM {changes} AS s WHERE {chosen} LIMIT {limit};
 
 -- name: load/equal
--- Some rows that stay as they are.
+-- Some unchanged rows.
 SELECT json_object({names}, ARRAY[{before}]) AS before, json_object({names}, ARRAY[{before}]) AS after
   FROM {staged} AS s JOIN {target} AS t ON {match} AND {active} AND NOT {differs} WHERE {wanted} LIMIT {limit};
 
--- name: load/done
--- The changes that a load of this id has made.
+-- name: load/finished
+-- The changes that an earlier load with this id has made.
 SELECT changed FROM compactory.loads WHERE "table" = %(oid)s::oid AND id = %(id)s;
 
 -- name: load/begin
--- How long to wait for others' locks.
+-- How long to wait for locks of other sessions.
 SELECT set_config('lock_timeout', %(lock_timeout)s, true);
 
 -- name: load/alone
--- Where no unique index keeps a key from being inserted twice.
+-- Lock the table against other writers, where no unique index prevents a second row with the same key.
 LOCK TABLE {target} IN SHARE ROW EXCLUSIVE MODE;
 
 -- name: load/reactivate
--- Keys that come back: the newest of their inactive rows becomes active again.
+-- Keys that come back: the newest of their inactive rows becomes active.
 UPDATE {target} AS t SET {assignments}
   FROM (SELECT DISTINCT ON ({keys}) t.tableoid AS "table", t.ctid AS place, {taken}
           FROM {target} AS t JOIN {changes} AS s ON {match}
@@ -171,43 +173,44 @@ UPDATE {target} AS t SET {assignments}
    AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
 
 -- name: load/insert
--- Keys that are not there.
+-- Insert the keys that the table lacks.
 INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s WHERE {inserts}{absent}{sorted};
 
 -- name: load/absent
--- Where the table may have rows.
+-- Needed if the table may have rows.
  AND NOT EXISTS (SELECT FROM {target} AS t WHERE {match} AND {active});
 
 -- name: load/sorted
--- Where there is an index on the key: it takes them in their order in half the time.
+-- Needed if there is an index on the key: inserting in its order takes half the time.
  ORDER BY {taken};
 
 -- name: load/update
--- Rows that differ; where others insert meanwhile, also those that were not there when they were compared.
+-- Update rows that differ; where others insert meanwhile, also rows that were absent at the comparison.
 UPDATE {target} AS t SET {assignments} FROM {changes} AS s WHERE {updates} AND {match} AND {active} AND {differs};
 
 -- name: load/deactivate
--- Keys that are there no more.
+-- Deactivate the keys that are gone.
 UPDATE {target} AS t SET {flag} = false FROM {changes} AS s
  WHERE s.compactory_change = 'd' AND {match} AND {active};
 
 -- name: load/settle
--- Check deferred constraints now, while a failure can still be told with its cause.
+-- Check deferred constraints now, while the error can still be reported with its cause.
 SET CONSTRAINTS ALL IMMEDIATE;
 
 -- name: load/record
--- This load was done.
+-- Note this load as finished.
 INSERT INTO compactory.loads ("table", id, changed) VALUES (%(oid)s::oid, %(id)s, %(changed)s);
 
 -- name: load/constraint
--- The expression of a check constraint, and the columns that it is about.
+-- The expression of a check constraint.
 SELECT pg_get_expr(c.conbin, c.conrelid) AS expression
   FROM pg_constraint AS c WHERE c.contype = 'c' AND c.conrelid = %(oid)s::oid AND c.conname = %(name)s;
 
 -- name: load/breaking
--- A row of the load that a constraint of the table does not allow.
+-- A row of the load that violates a constraint of the table.
 SELECT {texts} FROM {changes} AS s WHERE {broken} LIMIT 1;
 
--- name: load/known
--- The values that rows of a load may refer to: those of one column of another table, where {condition} holds.
+-- name: load/referenced_values
+-- The values that a column of the load may refer to: those of one column of another table, where {condition} is
+-- true.
 SELECT DISTINCT {column}::text FROM {target} WHERE {condition} AND {column} IS NOT NULL;

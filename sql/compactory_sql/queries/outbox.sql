@@ -1,18 +1,18 @@
 -- name: outbox/publish
--- One message, whose id comes back.
+-- Publish one message; return its id.
 SELECT compactory.publish(%s::text, %s::bytea, %s::bytea, %s::text, %s::jsonb);
 
 -- name: outbox/publish_list
--- Messages in their order; ids come back in the same.
+-- Publish messages in their order; return their ids in the same order.
 SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers::jsonb)
   FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[], %s::text[])
        AS m (topic, payload, key, partition_key, headers);
 
 -- name: outbox/settings
--- The settings of a relay's session. A message is read with its delete or its heartbeat in one transaction that is
--- flushed: whatever was seen is durable before it is sent, and deleted for good before the next batch is. Tables that
--- are nearly empty and full of dead rows mislead the planner: the one index is always right. A relay that froze while it took a
--- lock that nobody sees yet keeps it for as long as others wait.
+-- The settings of a relay's session. The transaction that reads a message also deletes the previous batch or
+-- renews a lock, and its commit is flushed: so a message is on disk before it is sent, and deleted for good before
+-- the next batch is sent. Tables with few rows and many dead ones mislead the planner, although one index is
+-- always right: so other plans are off. The time-outs end a relay that hangs with a lock.
 SELECT set_config(name, value, false)
   FROM (VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
                ('max_parallel_workers_per_gather', '0'), ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '5s'), ('work_mem', '64MB'), ('default_transaction_isolation', 'read committed'),
@@ -20,13 +20,14 @@ SELECT set_config(name, value, false)
                                       ELSE current_setting('synchronous_commit') END)) AS s (name, value);
 
 -- name: outbox/server
--- Which database this is: two outboxes that send to one topic must not be taken for one another.
+-- Which database this is: two outboxes that send to one topic must have different identities.
 SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.kafka_messages') IS NOT NULL AS installed,
        (SELECT system_identifier::text FROM pg_control_system()) || '-' || oid AS identity
   FROM pg_database WHERE datname = current_database();
 
 -- name: outbox/rights
--- Which rights a relay's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
+-- The rights that a relay's role lacks. By oid, because a name in a schema without USAGE is refused before it is
+-- found.
 SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON ',
        CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, nspname, '.', relname) AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -40,10 +41,11 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
  GROUP BY nspname, relname, relkind;
 
 -- name: outbox/pending
--- Topics with messages, longest waiting first, and whether their lock may be taken: free and without an error of the last
--- minute, or not renewed in time (a time that lies ahead was written before the server's clock was set back). "missing":
--- Kafka had no such topic; that error has no time, and ends when the topic is there. "whole"
--- looks below "reached" as well. "alone": the last attempt failed, and would take others along. Topics without a row are found between those that have one, each from the one before.
+-- Topics with messages, and the age of their first. "free": the lock can be taken, because nobody has it and there was
+-- no error in the last minute, or because it has expired. A time in the future was written before the server's clock was
+-- set back. "missing": Kafka had no such topic; that error has no time and ends when the topic exists. "alone": the last
+-- attempt failed, so the topic is sent alone, or others would fail with it. %(whole)s also reads below "reached". Topics
+-- without a row are searched between the names of topics with one.
 WITH RECURSIVE known AS (SELECT *, CASE WHEN %(whole)s THEN 0 ELSE reached END AS start FROM compactory.kafka_topic_info),
      gaps AS (SELECT topic AS low, coalesce(lead(topic) OVER (ORDER BY topic), '~') AS high
                 FROM (SELECT topic FROM compactory.kafka_topic_info UNION ALL SELECT '' COLLATE "C") AS t),
@@ -67,13 +69,13 @@ SELECT k.topic, first.id, extract(epoch FROM clock_timestamp() - first.created_a
 SELECT topic, id, extract(epoch FROM clock_timestamp() - created_at)::float8, NULL, true, false, false FROM fresh;
 
 -- name: outbox/newest
--- The last id that was given to a message.
+-- The last id that was assigned to a message.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS id FROM compactory.kafka_messages_id_seq;
 
 -- name: outbox/claim
--- Take the locks of topics that are free, or held by one whose transactional id was taken away. All statements lock
--- topics in the order of their names, so that relays do not block one another. Messages may have come below "reached":
--- logical replication does not copy a sequence, so that ids begin anew on the server that it fills.
+-- Lock topics that are free, or whose holder has lost its transactional id. All statements lock topics in order of
+-- their names, so that relays do not block one another. "reached" is lowered to messages below it: logical
+-- replication does not copy a sequence, so ids start again on the server that it fills.
 INSERT INTO compactory.kafka_topic_info AS t (topic, locked_by, locked_at)
 SELECT topic, %(holder)s, clock_timestamp() FROM unnest(%(topics)s::text[]) AS u (topic) ORDER BY topic COLLATE "C"
 ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = excluded.locked_at, error = false,
@@ -85,17 +87,18 @@ ON CONFLICT (topic) DO UPDATE SET locked_by = excluded.locked_by, locked_at = ex
 RETURNING topic, reached, rewinds, (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.kafka_messages_id_seq) AS newest;
 
 -- name: outbox/renew_topics
--- Renew locks with what was deleted; a row less means that a lock was lost. Topics come in the order of their names.
+-- Renew locks and store how far messages were deleted. A missing row means that the lock was lost. In order of
+-- topic names.
 UPDATE compactory.kafka_topic_info AS t
    SET locked_at = clock_timestamp(), reached = CASE t.rewinds WHEN u.rewinds THEN u.reached ELSE t.reached END
   FROM unnest(%(topics)s::text[], %(rewinds)s::int8[], %(reached)s::int8[]) AS u (topic, rewinds, reached)
  WHERE t.topic = u.topic AND t.locked_by = %(holder)s;
 
 -- name: outbox/read
--- Read the next batch of each topic. The first row of one tells how things stand; there is none where the lock was lost.
--- A batch begins behind the ids that were seen, or where the first transaction has published that ran when they were
--- and has ended since. It ends with the message that brings it to so many bytes. Only messages that need it have "more":
--- partition key, headers, and whether the key waits for a message that failed.
+-- Read the next batch of each topic. Its first row has the state of the topic; no row if the lock was lost. A
+-- batch begins after the ids that were read before, or earlier: at the first id of a transaction that was running
+-- then and has ended since. It ends with the message that exceeds %(bytes)s. "more" is only set for messages that
+-- need it: partition key, headers, and whether an earlier message of the key has failed.
 SELECT b.id, b.key, b.payload, b.more
   FROM unnest(%(topics)s::text[], %(rewinds)s::int8[], %(starts)s::int8[], %(limits)s::int8[]) AS a (topic, rewinds, start, most)
   JOIN compactory.kafka_topic_info AS i ON i.topic = a.topic AND i.locked_by = %(holder)s
@@ -125,20 +128,20 @@ SELECT b.id, b.key, b.payload, b.more
         WHERE c.total IS NULL OR c.total - c.size < %(bytes)s) AS b;
 
 -- name: outbox/delete
--- Messages that Kafka has, by exact id; their range alone is looked up in the index.
+-- Delete messages that Kafka has, by exact id. The index is searched by their range.
 DELETE FROM compactory.kafka_messages
  WHERE topic = %(topic)s AND id BETWEEN %(first)s AND %(last)s AND id = ANY (%(ids)s::int8[]);
 
 -- name: outbox/delete_sent
--- The same for the last batch of a holder that died, where it is there still: whole, its first message as old as it
--- was. Other messages may have got its ids since a backup was restored.
+-- Delete the last batch of a dead holder, if all of it is still there and its first message has the same time.
+-- After the restore of a backup other messages may have the same ids.
 DELETE FROM compactory.kafka_messages
  WHERE topic = %(topic)s AND id = ANY (%(ids)s)
    AND (SELECT (min(m.created_at) FILTER (WHERE m.id = %(first)s), count(*)) = (%(created)s::timestamptz, %(count)s::int8)
           FROM compactory.kafka_messages AS m WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s));
 
 -- name: outbox/release
--- Give locks back: everything that was read is sent and deleted. Topics come in the order of their names.
+-- Give locks back after everything that was read is sent and deleted. In order of topic names.
 UPDATE compactory.kafka_topic_info AS t
    SET locked_by = NULL, locked_at = NULL, error = false, retries = 0, last_error = NULL,
        reached = CASE t.rewinds WHEN u.rewinds THEN u.reached ELSE t.reached END
@@ -146,42 +149,43 @@ UPDATE compactory.kafka_topic_info AS t
  WHERE t.topic = u.topic AND t.locked_by = %(holder)s;
 
 -- name: outbox/fail
--- Give the lock back after an error that is the topic's: it is left alone for a minute, or until Kafka has it.
+-- Give the lock back after an error of the topic. The topic pauses for a minute, or until Kafka has it.
 UPDATE compactory.kafka_topic_info
    SET locked_by = NULL, locked_at = NULL, error = true, error_at = CASE WHEN NOT %(missing)s THEN clock_timestamp() END, retries = retries + 1,
        last_error = %(reason)s
  WHERE topic = %(topic)s AND locked_by = %(holder)s;
 
 -- name: outbox/end_session
--- A relay that froze within a transaction would hold its locks and its snapshot until it wakes up.
+-- End the session of a relay that hangs within a transaction: it would keep its locks and its snapshot.
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
  WHERE application_name = %(name)s AND usename = current_user AND datname = current_database();
 
 -- name: outbox/renew
--- Heartbeat of batches that take long; readers renew by themselves, and a lock on a row means that one does.
+-- Renew the locks of long batches. Readers renew by themselves: a locked row means that a reader does it now.
 UPDATE compactory.kafka_topic_info SET locked_at = clock_timestamp()
  WHERE topic IN (SELECT topic FROM compactory.kafka_topic_info
                   WHERE locked_by = ANY (%(holders)s) AND locked_at < clock_timestamp() - interval '1 second'
                     FOR UPDATE SKIP LOCKED);
 
--- name: outbox/limits
--- How large a message of each topic may be, as the broker says.
+-- name: outbox/set_max_bytes
+-- Store the largest message that the broker accepts for each topic.
 INSERT INTO compactory.kafka_topic_info AS t (topic, max_bytes)
 SELECT * FROM unnest(%(topics)s::text[], %(bytes)s::int4[]) AS u (topic, bytes) ORDER BY topic COLLATE "C"
     ON CONFLICT (topic) DO UPDATE SET max_bytes = excluded.max_bytes WHERE t.max_bytes IS DISTINCT FROM excluded.max_bytes;
 
--- name: outbox/topic
--- Keep operators from bringing messages back meanwhile, or the relay from setting others aside; no row when the lock is lost.
+-- name: outbox/lock_topic
+-- Lock a topic's row, so that operators return no messages while the relay sets others aside. No row if the lock
+-- was lost.
 SELECT FROM compactory.kafka_topic_info WHERE topic = %(topic)s AND (locked_by = %(holder)s OR %(holder)s IS NULL) FOR UPDATE;
 
 -- name: outbox/set_aside
--- Move a message that Kafka refuses out of the way.
+-- Move a message that Kafka refuses to the failed messages.
 WITH gone AS (DELETE FROM compactory.kafka_messages WHERE topic = %(topic)s AND id = %(id)s RETURNING *)
 INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition_key, headers, created_at, reason, holds_key)
 SELECT id, topic, key, payload, partition_key, headers, created_at, %(reason)s, %(holds)s AND key IS NOT NULL FROM gone;
 
 -- name: outbox/hold_back
--- Move messages whose key still waits for an earlier one out of the way.
+-- Move messages whose key waits for a failed message to the failed messages.
 WITH gone AS (DELETE FROM compactory.kafka_messages AS m
                WHERE m.topic = %(topic)s AND m.id = ANY (%(ids)s)
                  AND EXISTS (SELECT FROM compactory.kafka_failed_messages AS f
@@ -191,8 +195,8 @@ INSERT INTO compactory.kafka_failed_messages (id, topic, key, payload, partition
 SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true FROM gone;
 
 -- name: outbox/status
--- Every topic that a relay has seen, and those given: messages that wait (counted up to 100,000 of all topics, from the
--- index), the age of the first in seconds, who holds it, what failed.
+-- All topics that a relay has seen, and the given ones: pending messages (counted up to 100,000 in all), the age
+-- of the first in seconds, holder and error.
 SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)::float8 AS locked_seconds, i.error, i.retries,
        i.last_error, i.max_bytes, p.pending, p.pending >= s.most AS more, p.oldest, f.failed, f.waiting
   FROM (SELECT greatest(1, 100000 / (1 + count(*))) AS most FROM compactory.kafka_topic_info) AS s
@@ -211,14 +215,15 @@ SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)
  ORDER BY i.topic;
 
 -- name: outbox/failed
--- Messages that were refused, or wait behind one.
+-- Messages that Kafka refused, or that wait for such a message.
 SELECT id, topic, key, octet_length(payload) AS bytes, created_at, failed_at, reason, holds_key
   FROM compactory.kafka_failed_messages
  WHERE (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
  ORDER BY topic, id LIMIT %(limit)s;
 
 -- name: outbox/chosen
--- Failed messages that an operator means, by topic; those that wait for another one only where "waiting" says so.
+-- Failed messages that an operator selects, by topic. Messages that wait for another are included if "waiting" is
+-- true.
 SELECT topic, array_agg(id ORDER BY id) AS ids
   FROM compactory.kafka_failed_messages
  WHERE (%(topic)s::text IS NULL OR topic = %(topic)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
@@ -226,11 +231,12 @@ SELECT topic, array_agg(id ORDER BY id) AS ids
  GROUP BY topic ORDER BY topic;
 
 -- name: outbox/drop
--- Forget messages that failed.
+-- Delete failed messages.
 DELETE FROM compactory.kafka_failed_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s);
 
 -- name: outbox/drop_unsent
--- Forget messages that wait for a topic that Kafka does not have, and that error. The topic's row must be locked before.
+-- Delete messages of a topic that Kafka does not have, and clear that error. The caller has locked the topic's
+-- row.
 WITH missing AS (
     UPDATE compactory.kafka_topic_info SET error = false, retries = 0, last_error = NULL
      WHERE topic = %(topic)s AND locked_by IS NULL AND error AND error_at IS NULL
@@ -238,14 +244,14 @@ WITH missing AS (
 DELETE FROM compactory.kafka_messages AS m USING missing WHERE m.topic = missing.topic;
 
 -- name: outbox/put_back
--- Have messages that failed sent again.
+-- Return failed messages to the outbox, to be sent again.
 WITH gone AS (DELETE FROM compactory.kafka_failed_messages WHERE topic = %(topic)s AND id = ANY (%(ids)s) RETURNING *)
 INSERT INTO compactory.kafka_messages (id, topic, key, payload, partition_key, headers, created_at)
 OVERRIDING SYSTEM VALUE
 SELECT id, topic, key, payload, partition_key, headers, created_at FROM gone RETURNING id;
 
 -- name: outbox/put_back_freed
--- Messages that waited behind a key, once no message of the key has failed any more.
+-- Return messages that waited for a failed message of their key, once the key has none.
 WITH gone AS (DELETE FROM compactory.kafka_failed_messages AS f
                WHERE f.topic = %(topic)s AND f.reason IS NULL
                  AND NOT EXISTS (SELECT FROM compactory.kafka_failed_messages AS o
@@ -256,6 +262,6 @@ OVERRIDING SYSTEM VALUE
 SELECT id, topic, key, payload, partition_key, headers, created_at FROM gone RETURNING id;
 
 -- name: outbox/rewind
--- Have relays look for messages that came back, from this id on.
+-- Make relays read again from this id on, because messages came back.
 UPDATE compactory.kafka_topic_info
    SET reached = least(reached, %(first)s - 1), rewinds = rewinds + 1, error = false WHERE topic = %(topic)s;

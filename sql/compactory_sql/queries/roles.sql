@@ -1,5 +1,5 @@
 -- name: roles/names
--- The database and the roles, quoted where needed, and the owner of schema compactory, once it is there.
+-- The database and the roles, quoted where needed, and the owner of schema compactory, if it exists.
 SELECT quote_ident(current_database()) AS database,
        quote_ident(%(owner)s) AS owner, quote_ident(%(source)s) AS source, quote_ident(%(writer)s) AS writer,
        quote_ident(r.rolname) AS schema_owner, coalesce(r.rolsuper, false) AS schema_of_superuser
@@ -7,7 +7,8 @@ SELECT quote_ident(current_database()) AS database,
   LEFT JOIN (pg_namespace AS n JOIN pg_roles AS r ON r.oid = n.nspowner) ON n.nspname = 'compactory';
 
 -- name: roles/table
--- A table as its grants name it. Sequences of serial columns need a right of their own, those of identities none.
+-- A table as grants name it. The sequence of a serial column needs a grant of its own, that of an identity column
+-- does not.
 SELECT quote_ident(n.nspname) AS schema, quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS name,
        quote_ident(r.rolname) AS owner, r.rolsuper AS owned_by_superuser,
        ARRAY(SELECT quote_ident(m.nspname) || '.' || quote_ident(s.relname)
@@ -23,8 +24,8 @@ SELECT quote_ident(n.nspname) AS schema, quote_ident(n.nspname) || '.' || quote_
  WHERE c.oid = %(oid)s;
 
 -- name: roles/source
--- Which rights of a source the session lacks on a table and, where it is adopted, on the log of deleted rows.
--- Catalogue look-ups by oid: a name in a schema without USAGE would be refused before it is found.
+-- Rights of a source that the session lacks on a table and, if it is adopted, on the log of deleted rows.
+-- Catalogue look-ups by oid, because a name in a schema without USAGE is refused before it is found.
 SELECT quote_ident(current_user) AS role, quote_ident(n.nspname) AS schema,
        quote_ident(n.nspname) || '.' || quote_ident(c.relname) AS "table",
        has_schema_privilege(c.relnamespace, 'USAGE') AS uses_schema,

@@ -1,11 +1,12 @@
 -- name: shape/columns
--- The types of a table's columns as they were declared, with the number of an array's dimensions.
+-- The declared types of a table's columns, with the number of array dimensions.
 SELECT a.attname::text, a.atttypid::int8, a.atttypmod, a.attndims::int4
   FROM pg_attribute a
  WHERE a.attrelid = %(oid)s AND a.attnum > 0 AND NOT a.attisdropped;
 
 -- name: shape/types
--- Every type that these types are made of: bases of domains, elements of arrays, attributes of composites; with them.
+-- These types and all types that they consist of: base types of domains, elements of arrays, attributes of
+-- composites.
 WITH RECURSIVE part AS (
     SELECT unnest(%(types)s::int8[])::oid AS oid
      UNION

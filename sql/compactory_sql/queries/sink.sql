@@ -1,6 +1,7 @@
 -- name: sink/settings
--- The settings of a sink's session. Row locks are meant to be waited for; a snapshot taken before the wait would fail.
--- transaction_timeout is PostgreSQL 17's; the time-out of idle transactions alone does not hold after a pipeline.
+-- The settings of a sink's session. READ COMMITTED, because a snapshot taken before waiting for a row lock would
+-- fail. PostgreSQL 17 has transaction_timeout; the time-out of idle transactions alone does not work after a
+-- pipeline.
 SELECT set_config(s.name, s.value, false)
   FROM (VALUES ('lock_timeout', %(lock)s), ('statement_timeout', %(limit)s), ('transaction_timeout', %(limit)s),
                ('idle_in_transaction_session_timeout', %(limit)s), ('row_security', 'on'),
@@ -13,7 +14,8 @@ SELECT pg_is_in_recovery() AS standby,
                                           AND attname = 'leader_epoch') AS installed;
 
 -- name: sink/rights
--- Which rights a sink's role lacks. By oid: a name in a schema without USAGE would be refused before it is found.
+-- The rights that a sink's role lacks. By oid, because a name in a schema without USAGE is refused before it is
+-- found.
 SELECT quote_ident(current_user) AS role,
        string_agg(needed, ', ') || ' ON TABLE ' || nspname || '.' || relname AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
@@ -23,24 +25,27 @@ SELECT quote_ident(current_user) AS role,
    AND NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, needed))
  GROUP BY nspname, relname;
 
--- name: sink/make
+-- name: sink/insert_partitions
+-- Insert rows for partitions that have none.
 INSERT INTO compactory.kafka_partitions (sink, topic, partition)
 SELECT %(sink)s, topic, partition FROM unnest(%(topics)s::text[], %(partitions)s::int[]) AS p (topic, partition)
  ORDER BY topic, partition
     ON CONFLICT DO NOTHING;
 
--- name: sink/known
--- Waits for transactions that are at work on them.
+-- name: sink/read_offsets
+-- The stored offsets of partitions. Waits for transactions that change them.
 SELECT topic, partition, "offset", topic_id, CASE WHEN epoch_offset = "offset" THEN record_end END, leader_epoch
   FROM compactory.kafka_partitions
  WHERE sink = %(sink)s AND (topic, partition) IN (SELECT * FROM unnest(%(topics)s::text[], %(partitions)s::int[]))
  ORDER BY topic, partition FOR UPDATE;
 
--- name: sink/begin
+-- name: sink/set_first
+-- Store the first offset of a partition that has none.
 UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp()
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" IS NULL;
 
 -- name: sink/lock
+-- Lock a partition's row. Return its offset, and whether it has failed records and parts.
 SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
                           WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition),
        EXISTS (SELECT FROM compactory.kafka_partition_parts AS d
@@ -48,12 +53,13 @@ SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
   FROM compactory.kafka_partitions AS p
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
 
--- name: sink/share
+-- name: sink/lock_shared
+-- Lock a partition's row shared, for transactions that apply parts of it.
 SELECT "offset", true, true FROM compactory.kafka_partitions
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR SHARE;
 
--- name: sink/move
--- The lock may have waited for parts that its own snapshot does not show; this one's does.
+-- name: sink/advance
+-- Advance the offset of a partition. This statement's snapshot shows parts that the lock may have waited for.
 UPDATE compactory.kafka_partitions AS p
    SET "offset" = %(offset)s, updated_at = clock_timestamp(),
        epoch_offset = CASE WHEN %(record_end)s::int8 IS NOT NULL OR epoch_offset = "offset" THEN %(offset)s END,
@@ -64,6 +70,7 @@ UPDATE compactory.kafka_partitions AS p
                                    WHERE d.sink = p.sink AND d.topic = p.topic AND d.partition = p.partition));
 
 -- name: sink/set
+-- Set the offset of a partition, as an operator asks.
 UPDATE compactory.kafka_partitions
    SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp(), epoch_offset = NULL
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
@@ -81,13 +88,13 @@ INSERT INTO compactory.kafka_partition_parts (sink, topic, partition, part, part
 SELECT %(sink)s, %(topic)s, %(partition)s, part, %(parts)s, %(start)s FROM unnest(%(numbers)s::int[]) AS part
     ON CONFLICT DO NOTHING;
 
--- name: sink/part_done
--- Another process that does the same part ends first, and has moved it then.
+-- name: sink/advance_part
+-- Advance one part. Waits for another process that applies the same part; then no row changes.
 UPDATE compactory.kafka_partition_parts SET until = %(until)s
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
    AND part = %(part)s AND parts = %(parts)s AND until = %(expected)s;
 
--- name: sink/parts_reached
+-- name: sink/delete_parts
 DELETE FROM compactory.kafka_partition_parts
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND until <= %(until)s;
 
@@ -98,15 +105,15 @@ SELECT p.sink, p.topic, p.partition, p.topic_id, p."offset", p.updated_at, f.fai
                       WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition) AS f
  WHERE p.sink = coalesce(%(sink)s, p.sink) ORDER BY sink, topic, partition;
 
--- name: sink/held
--- Keys of which a record was set aside. IS TRUE has them hashed: nothing tells how many keys there are, and a join or an
--- array that is no constant compares each with each.
+-- name: sink/failed_keys
+-- Keys with failed records. IS TRUE makes Postgres hash the keys: their number is unknown to the planner, and a
+-- join would compare each with each.
 SELECT DISTINCT key FROM compactory.kafka_failed_records
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
    AND (key IN (SELECT unnest(%(keys)b::bytea[]))) IS TRUE;
 
 -- name: sink/set_aside
--- One that is there already comes again where an operator has set the offset back.
+-- Store a failed record. It exists already if an operator has set the offset back.
 INSERT INTO compactory.kafka_failed_records (sink, topic, partition, "offset", key, value, headers, timestamp_ms, reason)
 VALUES (%(sink)s, %(topic)s, %(partition)s, %(offset)s, %(key)s, %(value)s, %(headers)s, %(timestamp_ms)s, %(reason)s)
     ON CONFLICT (sink, topic, partition, "offset") DO UPDATE
@@ -124,13 +131,13 @@ SELECT sink, topic, partition, "offset", key, octet_length(value) AS bytes, fail
 SELECT topic, partition, count(*) FROM compactory.kafka_failed_records WHERE sink = %(sink)s GROUP BY topic, partition;
 
 -- name: sink/chosen
--- Partitions with records of these.
+-- Partitions of the failed records that an operator selects.
 SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records
  WHERE sink = %(sink)s AND topic = coalesce(%(topic)s, topic) AND partition = coalesce(%(partition)s, partition)
    AND "offset" = coalesce(%(offset)s, "offset") ORDER BY topic, partition;
 
--- name: sink/again
--- Have records tried again, and those that wait behind them.
+-- name: sink/request_retry
+-- Request a retry of failed records, and of those that wait for them.
 UPDATE compactory.kafka_failed_records AS f SET again = true
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
    AND ("offset" = coalesce(%(offset)s, "offset")
@@ -138,23 +145,25 @@ UPDATE compactory.kafka_failed_records AS f SET again = true
                     WHERE o.sink = f.sink AND o.topic = f.topic AND o.partition = f.partition AND o."offset" = %(offset)s));
 
 -- name: sink/drop
--- Forget records; those that wait for one of their key and have no other to wait for are tried.
+-- Delete failed records. Records that wait only for them are retried.
 DELETE FROM compactory.kafka_failed_records
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
    AND reason IS NOT NULL AND "offset" = coalesce(%(offset)s, "offset");
 
--- name: sink/freed
+-- name: sink/retry_waiting
+-- Request a retry of waiting records that no longer have a failed record to wait for.
 UPDATE compactory.kafka_failed_records AS f SET again = true
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND reason IS NULL
    AND NOT EXISTS (SELECT FROM compactory.kafka_failed_records AS o
                     WHERE o.sink = f.sink AND o.topic = f.topic AND o.partition = f.partition AND o.key = f.key
                       AND o.reason IS NOT NULL AND o."offset" < f."offset");
 
--- name: sink/asked_again
+-- name: sink/retry_partitions
+-- Partitions with requested retries.
 SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records WHERE sink = %(sink)s AND again;
 
--- name: sink/take_again
--- With those that were set aside behind them since.
+-- name: sink/take_retries
+-- Take the records to retry, with those that were set aside after them.
 DELETE FROM compactory.kafka_failed_records AS f
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
    AND (again OR key IN (SELECT key FROM compactory.kafka_failed_records AS o
@@ -162,7 +171,7 @@ DELETE FROM compactory.kafka_failed_records AS f
 RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;
 
 -- name: sink/columns
--- Columns that can be written. A domain counts as its base type.
+-- Columns that can be written, with the base type of a domain.
 SELECT a.attname AS name, a.atttypmod AS length,
        coalesce(e.typname || '[]', CASE t.typtype WHEN 'd' THEN b.typname ELSE t.typname END) AS kind
   FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid

@@ -1,8 +1,8 @@
 -- name: source/server
--- The server behind a connection, and how far its WAL is safe. pg_walfile_name is the only source of the timeline that
--- is right at once after a promotion; it fails on a standby, which is refused before it is asked. Statistics begin anew
--- whenever the server recovers from a crash, its own or that of a backend, which the postmaster survives; a clean
--- shutdown keeps them. All of their times change then, and not all where somebody resets some.
+-- The identity of the server, and the time its statistics began. Only pg_walfile_name gives the right timeline at
+-- once after a promotion; it fails on a standby. Statistics begin anew after every crash of the server or a
+-- backend (which the postmaster survives), but not after a clean shutdown. Then all of their times change, while a
+-- manual reset changes some.
 SELECT pg_is_in_recovery() AS standby,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int END AS timeline,
@@ -15,18 +15,19 @@ SELECT pg_is_in_recovery() AS standby,
        (SELECT oid::int8 FROM pg_database WHERE datname = current_database()) AS database_oid;
 
 -- name: source/begin
--- A poll's transaction in one round trip: its snapshot, WAL positions read after it, the oid of the table's name now.
--- The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
--- The insert position bounds every change this snapshot shows; the flush position tells which earlier one is durable.
--- Without statistics on updated_xid the planner would read the whole table for a handful of new rows.
+-- Begin a poll's transaction in one round trip: snapshot, then WAL positions, then the oid that the table's name
+-- has now. The lock comes before the snapshot: a table that is rewritten or truncated between the two looks empty.
+-- The insert position is at least that of every visible change; the flush position says which earlier changes are
+-- durable. Without statistics on updated_xid the planner would read the whole table for a few new rows.
 BEGIN ISOLATION LEVEL {isolation} READ ONLY;
 SET LOCAL enable_seqscan = {seqscan};
 SET LOCAL cursor_tuple_fraction = {fraction};
 LOCK TABLE {locked} IN ACCESS SHARE MODE;
 EXECUTE {sight};
 
--- name: source/sight
--- The view of a poll, after the locks: its snapshot, WAL positions, the oid of the table's name now, shape, partitions.
+-- name: source/prepare_poll
+-- Prepare the statement that begins a poll, after the locks: snapshot, WAL positions, oid of the table's name,
+-- shape, partitions.
 PREPARE {sight} AS
 {parts}
 SELECT pg_current_snapshot()::text AS snapshot,
@@ -41,7 +42,7 @@ SELECT pg_current_snapshot()::text AS snapshot,
               ORDER BY 1) AS partitions;
 
 -- name: source/parts
--- How a query begins that is about a table and what else holds rows of it: partitions, or children by INHERIT and theirs.
+-- The beginning of a query about a table and all that stores rows of it: partitions, or children by INHERITS.
 WITH parts AS MATERIALIZED (
     SELECT ARRAY(
         SELECT {oid}::oid
@@ -53,16 +54,16 @@ WITH parts AS MATERIALIZED (
                 SELECT inhrelid FROM child)) AS oids);
 
 -- name: source/foreign_parts
--- Those of them that are foreign tables, whose rows have no versions that this server knows.
+-- Foreign tables among them, whose rows have no versions that this server knows.
 {parts}
 SELECT oid::regclass::text FROM pg_class WHERE relkind = 'f' AND oid = ANY ((SELECT oids FROM parts)::oid[]) ORDER BY 1;
 
 -- name: source/shape
--- The base of a session's plan of a table: columns and types, which triggers there are, the files of its rows, and the
--- attributes of composite types where a column has one (types of users have ids from 16384 on). A trigger that was off
--- for a while counts as well, for each ALTER TABLE makes a new version of its row. A rewrite (ALTER COLUMN … TYPE …
--- USING) may give every row other values, and no trigger stamps them; TRUNCATE makes a new file too. The
--- primary key has to stay the same while ranges of it are read. Asks ``parts``.
+-- A digest of all that a session's plan of a table depends on: columns, types, triggers, files of the rows,
+-- primary key, and attributes of composite types (types of users have oids from 16384 on). A trigger that was
+-- disabled for a while counts too, because every ALTER TABLE writes a new version of its row. A rewrite (ALTER
+-- COLUMN … TYPE … USING) may change all values without firing triggers; TRUNCATE makes a new file too. Needs
+-- ``parts``.
 SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod, attnotnull), ',' ORDER BY attnum)
                      FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 AND NOT attisdropped), ';',
                   (SELECT string_agg(concat_ws(' ', oid, xmin, tgenabled), ',' ORDER BY oid)
@@ -87,24 +88,26 @@ SELECT md5(concat((SELECT string_agg(concat_ws(' ', attname, atttypid, atttypmod
                      JOIN pg_attribute ON attrelid = t.typrelid AND attnum > 0 AND NOT attisdropped)));
 
 -- name: source/shape_now
--- The same outside of a poll.
+-- The shape, outside of a poll.
 {parts}
 {shape};
 
--- name: source/peek
--- The current snapshot alone: when it is the one of the last poll, nothing has been committed since.
+-- name: source/snapshot
+-- The current snapshot. If it equals that of the last poll, nothing was committed since.
 SELECT pg_current_snapshot()::text AS snapshot;
 
--- name: source/glance
--- The current snapshot, whether this connection listens, and how full the server's queue of notifications is (0 to 1).
+-- name: source/snapshot_and_queue
+-- The current snapshot, whether this connection listens, and how full the server's queue of notifications is (0 to
+-- 1).
 SELECT pg_current_snapshot()::text AS snapshot,
        EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = {channel}) AS listening,
        pg_notification_queue_usage() AS queue;
 
 -- name: source/probe
--- Which of many tables may have changed since a snapshot, in one statement that is planned once: $1 its xmax, $2 what
--- ran then, $3 its floor in 32 bits, $4 the snapshot itself. The order leads to an index whatever the statistics say.
--- The catalogue's row versions tell of new columns, triggers, files and partitions, in sums that any change moves.
+-- Which of many tables may have changed since a snapshot, in one prepared statement. $1: its xmax; $2:
+-- transactions that ran; $3: its xmin in 32 bits; $4: the snapshot itself. ORDER BY makes the planner use an index
+-- whatever the statistics say. The xmin of catalogue rows reveals new columns, triggers, files and partitions, in
+-- sums that any change alters.
 PREPARE {question} (xid8, xid8[], xid, text) AS
 SELECT pg_current_snapshot()::text AS snapshot,
        EXISTS (SELECT FROM pg_listening_channels() AS channel WHERE channel = {channel}) AS listening,
@@ -120,7 +123,7 @@ SELECT pg_current_snapshot()::text AS snapshot,
             ELSE array_remove(ARRAY[{tables}]::int8[], NULL) END AS suspects;
 
 -- name: source/probe_stamped
--- One adopted table in the probe: the newest stamp, and those of transactions that ran.
+-- One adopted table in the probe: the newest stamp, and stamps of transactions that ran.
 CASE WHEN (SELECT t.updated_xid FROM {table} AS t ORDER BY t.updated_xid DESC LIMIT 1) >= $1
        OR (SELECT d.xid FROM compactory.deleted_rows AS d WHERE d."table" = {oid}::oid ORDER BY d.xid DESC LIMIT 1) >= $1
        OR EXISTS (SELECT FROM unnest($2) AS x WHERE x IN (
@@ -130,96 +133,96 @@ CASE WHEN (SELECT t.updated_xid FROM {table} AS t ORDER BY t.updated_xid DESC LI
      THEN {oid} END;
 
 -- name: source/probe_versions
--- One table as it is in the probe: row versions at or above the snapshot's floor.
+-- One table without adoption in the probe: row versions at or above the snapshot's xmin.
 CASE WHEN EXISTS (SELECT FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age($3)) THEN {oid} END;
 
 -- name: source/probe_tree
--- Tables with their partitions and children, of which the probe watches the catalogue.
+-- Tables with their partitions and children, whose catalogue rows the probe compares.
 WITH RECURSIVE part AS (
     SELECT unnest({oids}::int8[])::oid AS oid
      UNION SELECT inhrelid FROM part JOIN pg_inherits ON inhparent = part.oid)
 SELECT oid::int8 FROM part;
 
 -- name: source/rows
--- Rows to publish, new active ones before deactivated ones, so that a lookup never finds a gap between the two.
+-- Rows to publish. New active rows come before deactivated ones, so that a lookup finds no gap between the two.
 SELECT {columns}, {phase} AS "compactory phase", {places}, t.xmin::text
   FROM {table} AS t
  WHERE {unseen}
  ORDER BY "compactory phase", {order};
 
 -- name: source/formatted
--- Living rows of a load, as records that the server writes itself.
+-- Living rows of a first load, as records that the server renders itself.
 SELECT {columns}, {places}
   FROM {table} AS t
  WHERE {living}
  ORDER BY {order};
 
--- name: source/expected
--- How many rows a load will bring, without putting them in order.
+-- name: source/count_rows
+-- The number of rows that a load will read, unordered.
 SELECT count(*) FROM {table} AS t WHERE {unseen};
 
--- name: source/left
--- Whether there is a row that an earlier page covers and a later one does not.
+-- name: source/uncovered_rows
+-- Whether there is a row that an earlier page covers and a later page does not.
 SELECT EXISTS (SELECT FROM {table} AS t WHERE {left});
 
 -- name: source/pending
--- How many rows a query of a poll would bring.
+-- The number of rows that a query of a poll would return.
 SELECT count(*) FROM ({rows}) AS pending;
 
--- name: source/removals
--- How many of the rows that such a query would bring are deactivated or gone.
+-- name: source/count_removals
+-- The number of deactivated or deleted rows that such a query would return.
 SELECT count(*) FROM ({rows}) AS pending WHERE "compactory phase" > 0;
 
--- name: source/survivors
--- Rows that live, counted as far as it matters.
+-- name: source/count_living
+-- The number of living rows, counted up to a limit.
 SELECT count(*) FROM (SELECT FROM {relation} AS t WHERE {alive} LIMIT {limit}) AS living;
 
 -- name: source/deleted
--- Hard-deleted rows from the log of an adopted table; phase 3 where a column that is asked for had another name then.
+-- Deleted rows from the log of an adopted table. Phase 3 if a requested column had another name then.
 SELECT {columns}, CASE WHEN d."row" ?& {names}::text[] THEN 2 ELSE 3 END AS "compactory phase", {nulls}d.id::text, '0'
   FROM compactory.deleted_rows AS d
  WHERE d."table" = {oid}::oid AND {unseen}
  ORDER BY d.id;
 
 -- name: source/logged_column
--- A column of a logged row. Each is read by itself: what became of the other columns since does not matter.
+-- One column of a logged row. It is read alone, so that changes of other columns do not matter.
 (SELECT t.{column} FROM jsonb_to_record(d."row") AS t ({column} {type}));
 
 -- name: source/row_xids
--- Ids at or above the snapshot's floor of all row versions that are visible now.
+-- Transaction ids at or above the snapshot's xmin, of all visible row versions.
 SELECT DISTINCT t.xmin::text FROM {table} AS t WHERE age(t.xmin) BETWEEN 0 AND age({floor}::text::xid);
 
--- name: source/living
--- Rows that live in this snapshot under one of these keys, which must not be deleted; for their record keys only.
+-- name: source/rows_with_keys
+-- Living rows with these keys, which must not be deleted from the topic; only their record keys are used.
 SELECT {columns} FROM unnest({arrays}) AS d ({names}) JOIN {table} AS t ON {matches} WHERE {alive};
 
 -- name: source/keys
--- Every row whose key belongs in the topic; for their record keys only.
+-- All rows whose keys belong in the topic; only their record keys are used.
 SELECT {columns} FROM {table} AS t WHERE {present};
 
 -- name: source/key_rows
--- A range of a table in the order of its primary key; for the record keys only.
+-- A range of a table in order of its primary key; only the record keys are used.
 SELECT {columns}, {places} FROM {table} AS t WHERE {within} AND {present} ORDER BY {order} LIMIT {limit};
 
 -- name: source/key_hash
--- Whether the keys of a range are still the same, whatever their order: their number and the sum of their hashes.
+-- The number of keys in a range and the sum of their hashes, in any order: equal if the keys are the same.
 SELECT concat_ws(' ', count(*), sum(hashtextextended((ROW({keys})::text) COLLATE "C", 0))) AS fingerprint
   FROM {table} AS t WHERE {within} AND {present};
 
 -- name: source/logged_tables
--- Tables of which deletions are logged; those of tables that are no more are nobody's.
+-- Tables with logged deletions, without dropped tables.
 SELECT c.oid::int8 AS oid, n.nspname || '.' || c.relname AS name
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
  WHERE EXISTS (SELECT FROM compactory.deleted_rows AS d WHERE d."table" = c.oid)
  ORDER BY 2;
 
 -- name: source/prunable
--- Logged deletions that every connector has behind it.
+-- The number of logged deletions that all connectors have read.
 SELECT count(*) FROM compactory.deleted_rows AS d
  WHERE d."table" = {oid}::oid AND d.xid < {floor}::text::xid8 AND d.deleted_at < clock_timestamp() - {age}::interval;
 
 -- name: source/prune
--- Remove some of them; how many.
+-- Delete some of them; return how many.
 WITH gone AS (
     DELETE FROM compactory.deleted_rows WHERE id IN (
         SELECT d.id FROM compactory.deleted_rows AS d
@@ -229,16 +232,16 @@ WITH gone AS (
 SELECT count(*) AS removed FROM gone;
 
 -- name: source/running_ids
--- Of these ids those of transactions and savepoints that run now.
+-- Ids of this list that belong to running transactions and savepoints.
 SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) = 'in progress';
 
 -- name: source/ended_ids
--- Of these ids those that do not run any more.
+-- Ids of this list whose transactions have ended.
 SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) IS DISTINCT FROM 'in progress';
 
 -- name: source/holders
--- The session that runs or has prepared a transaction, by the 32-bit id of that, or the oldest one that has an id; none
--- where none is open.
+-- The session that runs or has prepared a transaction: by its 32-bit id, or the oldest one. No row if none is
+-- open.
 WITH wanted AS (
   SELECT coalesce(%(xid)s::text::xid, pg_snapshot_xmin(pg_current_snapshot())::xid) AS xid)
 SELECT a.backend_xid::text::int8 AS xid, a.datname::text AS database, a.usename::text AS "user", a.pid,
@@ -252,7 +255,7 @@ SELECT p.transaction::text::int8, p.database::text, p.owner::text, NULL, NULL, N
   FROM wanted JOIN pg_prepared_xacts AS p ON p.transaction = wanted.xid;
 
 -- name: source/lockers
--- Sessions that have locked a table or a partition of it against readers, or wait for such a lock before us.
+-- Sessions that have locked a table or a partition against readers, or wait for such a lock.
 SELECT format('pid %s (user %s, application %s, %s)%s', a.pid, a.usename,
               coalesce(nullif(a.application_name, ''), 'without a name'),
               coalesce(a.state || ', transaction open since ' || date_trunc('second', a.xact_start)::text,
@@ -274,16 +277,16 @@ SELECT DISTINCT format('prepared transaction %L of user %s, since %s', p.gid, p.
         (SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}::oid));
 
 -- name: source/count
--- Rows for people: the planner's estimate where a table is large, counted where not.
+-- The number of rows, for people: an estimate for a large table, else counted.
 SELECT coalesce((SELECT c.reltuples::int8 FROM pg_class AS c WHERE c.oid = {oid} AND c.reltuples > 100000),
                 (SELECT count(*) FROM {table} AS t));
 
--- name: source/announce
--- A source of a connector runs: a lock that all of them share, for as long as the connection lasts.
+-- name: source/lock_running
+-- Announce a running source of a connector by a shared lock, which lasts as long as the connection.
 SELECT pg_try_advisory_lock_shared({class}, {key}) AS announced;
 
--- name: source/running
--- Sessions of sources of a connector on this database.
+-- name: source/running_sessions
+-- Sessions of other running sources of a connector in this database.
 SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coalesce(' at ' || a.client_addr, ''),
               coalesce(date_trunc('second', a.backend_start)::text, '?')) AS holder
   FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
@@ -291,12 +294,13 @@ SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coale
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND l.classid = {class}::int8::oid AND l.objid = {key}::int8::oid;
 
--- name: source/stamp_of
+-- name: source/timestamp_of
 -- The timestamp of a row, by its id.
 SELECT ({timestamp})::text FROM {relation} AS t WHERE {incrementing} = {number} LIMIT 1;
 
 -- name: source/read
--- A transaction on one snapshot of what has no row versions, and the server's clock to the millisecond, as JDBC has it.
+-- Begin a transaction on one snapshot, for a view without row versions, and return the server's clock in
+-- milliseconds, as JDBC has it.
 BEGIN ISOLATION LEVEL {isolation} READ ONLY;
 SELECT floor(extract(epoch FROM transaction_timestamp()) * 1000)::int8 AS now_ms;
 
@@ -304,14 +308,14 @@ SELECT floor(extract(epoch FROM transaction_timestamp()) * 1000)::int8 AS now_ms
 -- The server's clock in milliseconds since 1970.
 SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now_ms;
 
--- name: source/behind
--- Rows behind a place in the order of timestamp and id, as the real connector asks for them.
+-- name: source/rows_after
+-- Rows after an offset, in the order of timestamp and id, as the real connector reads them.
 SELECT {columns}, {phase}, {places} FROM {relation} AS t WHERE {behind} ORDER BY {order} {suffix};
 
 -- name: source/any_later
--- Whether a row's timestamp lies behind a moment.
+-- Whether a row's timestamp is later than {now}.
 SELECT EXISTS (SELECT FROM {relation} AS t WHERE {moment} > {now});
 
 -- name: source/whole
--- Every row of something that has no row versions.
+-- All rows of a view without row versions.
 SELECT {columns}, {phase} FROM {relation} AS t {suffix};

@@ -1,4 +1,4 @@
--- Keys that more than one row has, five at most. An index finds them too, but only after it was built for nothing.
+-- Keys of several rows, five at most. Checked before the build, which would fail only at its end.
 SELECT jsonb_build_array({columns})::text AS key, count(*) AS rows
   FROM {table}
  WHERE {condition}

@@ -1,2 +1,2 @@
--- How many rows lack a value where the source needs one.
+-- The number of rows that lack a value that the source needs, by column.
 SELECT json_build_object({counts}) AS nulls FROM {table};

@@ -1,2 +1,2 @@
--- The migration was applied, with this text.
+-- Note that the migration is applied.
 INSERT INTO compactory.migrations (version, name, checksum) VALUES ({version}, {name}, {checksum});

@@ -1,4 +1,4 @@
--- Rows that came from another server with ids yet to be given here: they would look new at every poll.
+-- Rows from another server may have ids that this server has not assigned yet: they would look new at every poll.
 UPDATE {table} SET updated_xid = pg_catalog.pg_current_xact_id()
  WHERE updated_xid >= pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot());
 

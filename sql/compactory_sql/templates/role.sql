@@ -1,4 +1,4 @@
--- A role that may log in; how it proves itself (password, certificate, peer) is the administrator's business.
+-- A role that may log in. The administrator decides how (password, certificate, peer).
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal}) THEN

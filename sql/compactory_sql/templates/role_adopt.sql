@@ -1,2 +1,2 @@
--- Adopting adds a column, triggers and an index, which only a table's owner may, and functions to schema compactory.
+-- Adopting adds a column, triggers and indexes to a table, and functions to schema compactory: only their owners may.
 GRANT {member} TO {owner};

@@ -1,4 +1,4 @@
--- Rights of the writer to load files: a place for rows on their way, and the list of loads, once they are there.
+-- Rights of the writer to load files: staging tables and the list of loads, once they exist.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_tables WHERE schemaname = 'compactory' AND tablename = 'loads') THEN

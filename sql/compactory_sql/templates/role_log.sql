@@ -1,4 +1,4 @@
--- The log of hard-deleted rows, the lease and heartbeats, once they are there.
+-- Rights on the log of deleted rows, the lease and heartbeats, once they exist.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_namespace WHERE nspname = 'compactory') THEN

@@ -1,2 +1,2 @@
--- A serial column takes its numbers from a sequence.
+-- A serial column needs a right on its sequence.
 GRANT USAGE ON SEQUENCE {sequence} TO {writer};

@@ -1,2 +1,2 @@
--- A row that is inserted past the trigger is found all the same.
+-- So a source also finds a row that is inserted without firing the trigger.
 ALTER TABLE {table} ALTER COLUMN updated_xid SET DEFAULT pg_catalog.pg_current_xact_id();

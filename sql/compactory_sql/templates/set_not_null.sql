@@ -1,5 +1,5 @@
--- No comparison finds NULL: such a row would be missed for ever.
+-- No comparison finds NULL: a source would never read such a row.
 UPDATE {table} SET updated_xid = pg_catalog.pg_current_xact_id() WHERE updated_xid IS NULL;
 
--- And it must not come back.
+-- Allow no new ones.
 ALTER TABLE {table} ALTER COLUMN updated_xid SET NOT NULL;

@@ -1,8 +1,8 @@
--- Says which transaction wrote a row version and when. It is the last of the BEFORE triggers, so that nothing changes
--- the stamps after it. Savepoints do not matter: pg_current_xact_id() is the top-level transaction's.
+-- Stamps a row version with its transaction and time. The last BEFORE trigger, so that no other changes the stamps.
+-- Within a savepoint, pg_current_xact_id() is the id of the top-level transaction.
 CREATE OR REPLACE FUNCTION {function}() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS {body};
 
--- Triggers fire without this right; nobody needs it.
+-- Triggers need no right to fire.
 REVOKE ALL ON FUNCTION {function}() FROM PUBLIC;

@@ -64,12 +64,12 @@ class RowClaim:
 
         Two statements, so that waiting for another's lease writes nothing.
         """
-        other = self._row("lease/look")
+        other = self._row("lease/holder")
         if other is None or other["given_back"] or (absent and other["expired"]):
             claimed = self._row("lease/claim")
             if claimed is not None:
                 return self._status(held=True, epoch=claimed["epoch"])
-            other = self._row("lease/look") or other
+            other = self._row("lease/holder") or other
         if other is None:  # another's row was in the way, and has gone since
             return self._status(held=False, holder="one that has ended meanwhile")
         return self._status(held=False, holder=other["words"], epoch=other["epoch"])
@@ -100,7 +100,7 @@ class LockClaim:
     def take(self, *, absent: bool = True) -> LeaseStatus:
         """Hold it, or take it with ``absent``: a released lock looks the same as one whose holder cannot be seen."""
         if self._held:
-            self._connection.execute(query("lease/alive"))
+            self._connection.execute(query("lease/ping"))
         elif absent:
             row = self._connection.execute(query("lease/lock"), self._given).fetchone()
             self._held = row is not None and bool(row[0])
@@ -129,7 +129,7 @@ def connect_lease(conninfo: Mapping[str, Any]) -> LeaseConnection:
 def choose_claim(connection: LeaseConnection, connector: str, holder: str) -> Claim:
     """The better of the ways that this database allows. Raises psycopg.Error, and ConfigError for a standby."""
     patience = {"patience": f"{TTL:g}s"}
-    row = connection.cursor(row_factory=dict_row).execute(query("lease/kinds"), patience).fetchone()
+    row = connection.cursor(row_factory=dict_row).execute(query("lease/server"), patience).fetchone()
     assert row is not None
     if row["standby"]:
         raise ConfigError(STANDBY)

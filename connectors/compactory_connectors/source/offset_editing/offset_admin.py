@@ -251,7 +251,7 @@ class OffsetAdmin:
         moment = coalesced(plan)
         assert moment is not None
         query = statement(
-            "source/stamp_of",
+            "source/timestamp_of",
             timestamp=moment,
             relation=plan.relation(),
             incrementing=sql.Identifier("t", plan.incrementing),

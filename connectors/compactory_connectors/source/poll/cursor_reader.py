@@ -98,7 +98,7 @@ class CursorReader(Reader):
         until = row_order.until(self.plan, now)
         bounds = [row_order.behind(self.plan, base), *([] if until is None else [until])]
         return statement(
-            "source/behind",
+            "source/rows_after",
             **parts,
             places=sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order),
             order=sql.SQL(", ").join(self._order),

@@ -87,7 +87,7 @@ class LivingRows:
         if not keys:
             return found
         parts = {"columns": self._columns, "table": self._plan.relation(), "alive": alive}
-        for row in self._server.rows(statement("source/living", **parts, **keys_joined(self._plan, keys))):
+        for row in self._server.rows(statement("source/rows_with_keys", **parts, **keys_joined(self._plan, keys))):
             with suppress(RowError):  # no row with these columns has a key then
                 found.add(self._plan.rows.render_key(row) or b"")
         return found

@@ -82,7 +82,7 @@ class PollRows:
     def expected(self, base: SourceOffset) -> int:
         """How many rows of the table the offset does not cover."""
         unseen = self._where.unseen_rows(base)
-        return int(self._server.scalar(statement("source/expected", table=self._table, unseen=unseen)))
+        return int(self._server.scalar(statement("source/count_rows", table=self._table, unseen=unseen)))
 
     def needed(self, polls: tuple[PartialPoll, ...]) -> tuple[PartialPoll, ...]:
         """Without the partial polls that the last one has overtaken: it covers their rows, and saw them later."""
@@ -92,7 +92,7 @@ class PollRows:
 
     def _left(self, old: PartialPoll, new: PartialPoll) -> bool:
         left = sql.SQL("true") if old.after[0] == 2 else self._where.left_of(old, new)
-        return bool(self._server.scalar(statement("source/left", table=self._table, left=left)))
+        return bool(self._server.scalar(statement("source/uncovered_rows", table=self._table, left=left)))
 
     def readers(self, base: SourceOffset, fill: PageFill) -> dict[str, ChunkReader]:
         """Readers of the changes since ``base``, to be opened before it is known whether a poll takes these rows."""

@@ -228,7 +228,7 @@ class TableReader(Reader):
         """How many deactivated and deleted rows come behind the page that was handed over last."""
         if self._ahead is None:
             return 0
-        counts = [statement("source/removals", rows=query) for _, query in self._rows.queries(self._ahead)]
+        counts = [statement("source/count_removals", rows=query) for _, query in self._rows.queries(self._ahead)]
         return sum(int(self._server.scalar(count)) for count in counts)
 
     def _visible(self, snapshot: Snapshot) -> SeenSnapshot:

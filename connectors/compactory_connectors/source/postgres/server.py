@@ -196,10 +196,10 @@ class Server:
         session, known = str(uuid4()), None
         with self.connection.transaction():
             self.connection.execute("SET TRANSACTION READ WRITE")
-            remembers = self.scalar(statement("lease/remembers"))
+            remembers = self.scalar(statement("lease/can_store_sessions"))
             if remembers:
                 given = {"connector": connector, "session": session, "kept": [*kept]}
-                known = self.connection.execute(query("lease/session"), given).fetchone()
+                known = self.connection.execute(query("lease/add_session"), given).fetchone()
         if remembers and known is None:
             return
         self._identity["session"] = session if remembers else None
@@ -216,7 +216,7 @@ class Server:
 
     def peek(self) -> Snapshot:
         """The current snapshot, outside of a poll."""
-        text = self.scalar(statement("source/peek"))
+        text = self.scalar(statement("source/snapshot"))
         return Snapshot.parse(text)
 
     @contextmanager
@@ -288,7 +288,9 @@ class Server:
         if known is None:
             known = sql.Identifier(f"compactory sight {len(self._sights)}")
             shape = statement("source/shape", oid=sql.Literal(oid))
-            self.connection.execute(_of_parts("source/sight", oid, sight=known, table=sql.Literal(name), shape=shape))
+            self.connection.execute(
+                _of_parts("source/prepare_poll", oid, sight=known, table=sql.Literal(name), shape=shape)
+            )
             self._sights[oid, name] = known
         return known
 
@@ -330,12 +332,14 @@ class Server:
     def announce(self, connector: str) -> None:
         """Let others know, until this connection ends, that a source of this connector runs."""
         key = sql.Literal(connector_lock(connector))
-        self.scalar(statement("source/announce", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": key}))
+        self.scalar(statement("source/lock_running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": key}))
 
     def running(self, connector: str) -> list[str]:
         """In words, the sources of this connector that are connected to this database, this connection left out."""
         key = connector_lock(connector) % (1 << 32)
-        query = statement("source/running", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)})
+        query = statement(
+            "source/running_sessions", **{"class": sql.Literal(SOURCE_LOCK_CLASS), "key": sql.Literal(key)}
+        )
         return [str(text) for text in self.column(query)]
 
 

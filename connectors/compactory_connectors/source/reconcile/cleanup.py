@@ -244,7 +244,7 @@ class TopicCleanup:
         plan = self.reader.plan
         alive = Conditions(plan).alive()
         parts = {"relation": plan.relation(), "alive": alive, "limit": sql.Literal(limit)}
-        return int(self.server.scalar(statement("source/survivors", **parts)))
+        return int(self.server.scalar(statement("source/count_living", **parts)))
 
     def _refuse(self, removed: int, keys: list[bytes]) -> None:
         """Hold a poll that can't be divided, unless it was approved."""

@@ -55,7 +55,7 @@ class ChangeDetector:
 
     def observation(self) -> Observation:
         """How things are, without a word about tables."""
-        row = self._server.connection.execute(statement("source/glance", channel=_CHANNEL)).fetchone()
+        row = self._server.connection.execute(statement("source/snapshot_and_queue", channel=_CHANNEL)).fetchone()
         assert row is not None
         return Observation(Snapshot.parse(row[0]), row[1], row[2])
 

@@ -88,7 +88,7 @@ def _holder(connection: psycopg.Connection, connector: str) -> tuple[str | None,
     given |= {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
     cursor = connection.cursor(row_factory=dict_row)
     try:
-        row = cursor.execute(query("lease/look"), given).fetchone()
+        row = cursor.execute(query("lease/holder"), given).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege):
         row = None
     if row is not None:

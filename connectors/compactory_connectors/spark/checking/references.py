@@ -44,7 +44,7 @@ def of_table(spark: SparkSession, connection: Connection, table: str, column: st
     with postgres_errors(connection):
         session = connect({"connect_timeout": 10, "application_name": "compactory-load", **connection.conninfo})
         try:
-            statement = sql.SQL(query("load/known")).format(**names).as_bytes(session)
+            statement = sql.SQL(query("load/referenced_values")).format(**names).as_bytes(session)
             session.execute(b"EXPLAIN " + statement)
             conninfo: dict[str, Any] = {**workers_conninfo(session)}
         except psycopg.errors.Error as error:

@@ -72,7 +72,7 @@ class Staging:
         until = time.monotonic() + wait
         while not self._try_lock(self._table.oid):
             if time.monotonic() >= until:
-                holder = self._scalar("load/loading", self._lock(self._table.oid)) or "one that has ended by now"
+                holder = self._scalar("load/lock_holder", self._lock(self._table.oid)) or "one that has ended by now"
                 raise Unreachable(
                     "Postgres", f"{self._table.label} is being loaded by {holder}; try again when it ended"
                 )

@@ -227,7 +227,7 @@ class PostgresTarget:
         return [column.name for column in table.targets if column.name in named]
 
     def _done(self, connection: psycopg.Connection[Any]) -> Written | None:
-        row = connection.execute(query("load/done"), {"oid": self._table.oid, "id": self._load_id}).fetchone()
+        row = connection.execute(query("load/finished"), {"oid": self._table.oid, "id": self._load_id}).fetchone()
         if row is None:
             return None
         return Written(counts={Change(name): number for name, number in dict(row[0]).items()}, repeated=True)
