@@ -128,7 +128,7 @@ def test_a_dump_is_restored_as_it_was(new_database: Callable[[], str]):
 
 
 def test_an_unreachable_server_and_a_wrong_address_are_told():
-    with pytest.raises(Unreachable, match="Postgres was not reached"):
+    with pytest.raises(Unreachable, match="was not reached"):
         install("postgresql://postgres@127.0.0.1:1/none")
     with pytest.raises(ConfigError, match="not a Postgres URL"):
         install("postgres-without-a-scheme")
