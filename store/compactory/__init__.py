@@ -47,8 +47,7 @@ from compactory.storage.memory_backend import Memory
 from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
-from compactory.watch.change import Change
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Change, Cursor
 from compactory.watch.subscription import ChangeSubscription
 from compactory.watch.watch import Watch
 from compactory.write.writer import DirectoryWriter

@@ -23,8 +23,7 @@ from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import spanned
 from compactory.waiting import Waiting
-from compactory.watch.change import Change
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Change, Cursor
 
 __all__ = ["AsyncGlobalStore"]
 

@@ -28,8 +28,7 @@ from compactory.table.table import Table
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned
-from compactory.watch.change import Change
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Change, Cursor
 from compactory.watch.subscription import ChangeSubscription
 
 __all__ = ["GlobalStore"]

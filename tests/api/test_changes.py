@@ -293,7 +293,7 @@ def test_a_client_that_does_not_read_delays_nobody_and_misses_nothing_or_is_told
     store: testing.InProcessStore, watching: Watching, serving: Serving, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 5: neither the reader nor other clients wait for it, and what it is owed is not kept twice."""
-    monkeypatch.setattr(change_log, "_MOST", kept)
+    monkeypatch.setattr(change_log, "_MAX_CHANGES", kept)
     serving._bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # of what it accepts, so that it is full soon
     slow, quick = watching(), watching()
     slow._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -319,7 +319,7 @@ def test_clients_that_come_and_go_see_every_change_once(
     """Beside a writer in full flight; some go on from a cursor, some from now, some watch a part of the keys."""
     monkeypatch.setattr(route, "_MOST_BYTES", 200)  # so that clients fall behind and catch up
     monkeypatch.setattr(route, "_HEARTBEAT", 0.001)
-    monkeypatch.setattr(change_log, "_MOST", 1_000_000)  # then so far that changes would be gone
+    monkeypatch.setattr(change_log, "_MAX_CHANGES", 1_000_000)  # then so far that changes would be gone
     done = threading.Event()
     written: list[str] = []
 

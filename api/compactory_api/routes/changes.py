@@ -21,8 +21,7 @@ from starlette.types import Receive, Scope, Send
 from compactory.errors import CompactoryError, NotReady, WaitTimeout
 from compactory.read.view import View
 from compactory.store import GlobalStore
-from compactory.watch.change import Change
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Change, Cursor
 from compactory.watch.watch import Watch
 
 from ..http import limits
@@ -233,7 +232,7 @@ class _Stream:
             if taken:
                 await asyncio.sleep(0)  # a client that catches up takes turns with the others
                 return self._feed.events(taken, self.prefix)
-            if self._own.in_step_with(shared):
+            if self._own.is_level_with(shared):
                 self._own = None
         self._waiting = asyncio.get_running_loop().create_future()
         try:

@@ -224,7 +224,7 @@ class Engine:
 
         def opened() -> Table:
             table = self.served[directory.name].table
-            table.changes.open()
+            table.changes.start_recording()
             return table
 
         if not self._watched:
@@ -237,7 +237,7 @@ class Engine:
     def _end_changes(self) -> None:
         if self.progress.state in (StoreState.FAILED, StoreState.CLOSED):
             for table in self.tables():
-                table.changes.end_here()
+                table.changes.end()
 
     def _serve_stale(self, tables_by_topic: Collection[TopicTables]) -> bool:
         """Serve what the backend holds where it holds everything, complete and under the same definitions."""
@@ -264,8 +264,8 @@ class Engine:
         for old, new in zip(former.tables if former else (), topic_tables.tables, strict=False):
             if old is not new:
                 if old.changes.recording:
-                    new.changes.open()
-                old.changes.end_here()
+                    new.changes.start_recording()
+                old.changes.end()
 
     def _serve(self) -> None:
         """Open the views, then say so."""

@@ -44,7 +44,7 @@ class TopicTables:
                 table.changes.publish(storage.checkpoint.positions)
                 table.changes.read_to |= {part: end for part, (end, _) in storage.checkpoint.last_record_epochs.items()}
                 if table.directory.keep_changes:
-                    table.changes.open()
+                    table.changes.start_recording()
         self.topic_id: str | None = None  # of the topic that was read, once it is served
         self.served = False  # whether views have been answered from it
         self.logged_unusable = False  # whether the log says already that one of its directories is not usable
@@ -66,7 +66,7 @@ class TopicTables:
             table.topic_id = topic_id
             table.fill_apart(damaged)
             if table.directory.keep_changes:
-                table.changes.open()
+                table.changes.start_recording()
 
     def publish_changes(self, positions: Mapping[int, int]) -> None:
         """Show watches what was applied, up to these positions (by partition); lookups see it already."""

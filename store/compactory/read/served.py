@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from compactory.errors import CompactoryError
 from compactory.table.table import Table
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Cursor
 
 __all__ = ["Served"]
 

@@ -15,7 +15,7 @@ from compactory.read.served import Served
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
 from compactory.table.table import Table
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Cursor
 from compactory.watch.watch import Watch
 
 __all__ = ["View"]

@@ -90,7 +90,7 @@ class ColumnApplier:
         olds = list(map(self._entries.get, keys)) if self._indexes or self._changes.recording else []
         if self._changes.recording:
             packed_records = list(packed_records)
-            self._changes.add_all(keys, olds, packed_records)
+            self._changes.add_updates(keys, olds, packed_records)
         former = self._former_terms(olds)
         for index, old, new in zip(self._indexes, former, terms, strict=True):
             index.enter_all(keys, old, new)

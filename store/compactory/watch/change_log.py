@@ -1,4 +1,4 @@
-"""The newest changes of one table's entries, in the order in which they were applied."""
+"""The newest changes of one table's entries, in the order in which records were applied."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 
 __all__ = ["AppliedChange", "ChangeLog", "size_of"]
 
-_MOST: Final = 10_000  # changes that are kept
-_MOST_BYTES: Final = 16 * 2**20  # of their old and new values
-_SPARE: Final = 1.25  # how far beyond that it may grow, so that changes go by the thousand
+_MAX_CHANGES: Final = 10_000
+_MAX_BYTES: Final = 16 * 2**20  # of old and new values
+_SLACK: Final = 1.25  # the log grows to this multiple of the limits, so that it is trimmed by thousands of changes
 
 
 AppliedChange = tuple[bytes, bytes | None, bytes | None, bytes]
-"""A lookup key; its packed records before a record was applied and afterwards; bytes that end in the record's metadata.
+"""A lookup key, its old and its new packed record, and bytes that end in the origin of the record that was applied.
 
-A plain tuple, made of columns: the reader's thread makes a million a second. The last field may be the packed record
-itself, so that the reader's thread cuts nothing off.
+A plain tuple, as the reader thread zips a million a second out of columns. The last item may be the new packed record
+itself, which saves a copy of its origin.
 """
 
 
@@ -28,120 +28,123 @@ def size_of(change: AppliedChange) -> int:
 
 
 class ChangeLog:
-    """Changes are recorded from `open` on; the newest 10,000 are kept, at most 16 MiB (about a quarter more at times).
+    """Records changes after `start_recording`. Keeps the newest 10,000, at most 16 MiB, or up to a quarter more.
 
-    ``positions``  partition → next offset; every change before it is here or was
-    ``read_to``    partition → the offset after the last record that was read as it came: what lies between that and
-                   the position makes no change, such as the end of a transaction
-    ``floor``      partition → the offset from which on every change is here; 0 for partitions that are not named
-    ``late``       the numbers of changes that retried bad records made: cursors don't show whether they were seen
-    ``first``      the number of the oldest change that is kept; each change has the next number
-    ``ended``      whether no more changes come: the store ended, or another table is served
+    ``positions``      partition → next offset: changes of all records before it were published. Replaced, never changed
+    ``read_to``        partition → offset after the last record that was applied. Nothing between it and the position
+                       makes a change: the end of a transaction is no record
+    ``complete_from``  partition → first offset from which all changes are kept; 0 for other partitions
+    ``retried``        numbers of the changes that retried bad records made: a cursor can't say whether they were seen
+    ``first_number``   number of the oldest change that is kept; each change has the next number
+    ``is_ended``       no more changes come: the store ended, or serves another table
 
-    The reader's thread writes. Any thread reads, while it holds ``changed``, which is notified after each batch.
+    The reader thread writes. Any thread reads while it holds ``condition``, which is notified after each batch.
     """
 
     def __init__(self) -> None:
         self.recording = False
-        self.ended = False
-        self.positions: dict[int, int] = {}
+        self.is_ended = False
+        self.positions: Mapping[int, int] = {}
         self.read_to: dict[int, int] = {}
-        self.floor: dict[int, int] = {}
-        self.late: set[int] = set()
-        self.first = 0
-        self.changed = Condition()
-        self._kept: list[AppliedChange] = []
+        self.complete_from: dict[int, int] = {}
+        self.retried: set[int] = set()
+        self.first_number = 0
+        self.condition = Condition()
+        self._changes: list[AppliedChange] = []
         self._bytes = 0
-        self._published: deque[tuple[int, int, dict[int, int]]] = deque()  # their number, bytes, and positions by then
+        self._batches: deque[tuple[int, int, Mapping[int, int]]] = deque()  # count, bytes and positions of each batch
         self._unpublished: list[AppliedChange] = []
         self._unpublished_bytes = 0
         self._listeners: tuple[Callable[[], object], ...] = ()
 
     @property
-    def end(self) -> int:
-        """The number of the change that comes next."""
-        return self.first + len(self._kept)
+    def next_number(self) -> int:
+        """The number that the next change gets."""
+        return self.first_number + len(self._changes)
 
-    def open(self) -> None:
-        """Record from here on. Idempotent. Called by the reader's thread, between two batches."""
-        with self.changed:
+    def start_recording(self) -> None:
+        """Record all later changes. Idempotent. For the reader thread, between two batches."""
+        with self.condition:
             if not self.recording:
-                self.recording, self.floor = True, {**self.positions, **self.read_to}
+                self.recording = True
+                self.complete_from = {**self.positions, **self.read_to}
 
-    def add(self, name: bytes, old: bytes | None, new: bytes | None, metadata: bytes) -> None:
-        """Record a change, if changes are recorded; readers see it once it is published."""
+    def add(self, key: bytes, old: bytes | None, new: bytes | None, record: bytes) -> None:
+        """Record a change, if the log is recording. `publish` shows it to readers."""
         if self.recording:
-            change = name, old, new, metadata
+            change = key, old, new, record
             self._unpublished.append(change)
             self._unpublished_bytes += size_of(change)
 
-    def add_all(self, names: list[bytes], olds: Sequence[bytes | None], news: list[bytes]) -> None:
-        """Record that these keys got these packed records; ``olds`` are of the time before the first of them."""
-        if len(set(names)) < len(names):
-            olds = _replayed(names, olds, news)
-        self._unpublished += zip(names, olds, news, news, strict=True)
+    def add_updates(self, keys: list[bytes], olds: Sequence[bytes | None], news: list[bytes]) -> None:
+        """Record that these keys got new packed records. ``olds`` are from before the first of the updates."""
+        if len(set(keys)) < len(keys):
+            olds = _successive_olds(keys, olds, news)
+        self._unpublished += zip(keys, olds, news, news, strict=True)
         self._unpublished_bytes += sum(map(len, filter(None, olds))) + sum(map(len, news))
 
     def publish(self, positions: Mapping[int, int]) -> None:
-        """Show readers what was recorded, and the positions up to which that goes; none for retried records."""
-        new, self._unpublished = self._unpublished, []
-        size, self._unpublished_bytes = self._unpublished_bytes, 0
-        with self.changed:
-            self.positions.update(positions)
-            if new:
-                self.late.update(() if positions else range(self.end, self.end + len(new)))
-                self._kept += new
+        """Show readers the recorded changes, and the positions after them; empty for changes by retried bad records."""
+        changes, size = self._unpublished, self._unpublished_bytes
+        with self.condition:
+            self.positions = {**self.positions, **positions}
+            if changes:
+                if not positions:
+                    self.retried.update(range(self.next_number, self.next_number + len(changes)))
+                self._unpublished, self._unpublished_bytes = [], 0
+                self._changes += changes
                 self._bytes += size
-                self._published.append((len(new), size, dict(self.positions)))
+                self._batches.append((len(changes), size, self.positions))
                 self._trim()
-            self.changed.notify_all()
-        if new:
-            self._notify()
+            self.condition.notify_all()
+        if changes:
+            self._call_listeners()
 
-    def end_here(self) -> None:
-        """Say that no more changes come. Idempotent, for any thread."""
-        with self.changed:
-            self.ended = True
-            self.changed.notify_all()
-        self._notify()
+    def end(self) -> None:
+        """Tell readers that no more changes come. Idempotent, for any thread."""
+        with self.condition:
+            self.is_ended = True
+            self.condition.notify_all()
+        self._call_listeners()
 
-    def kept_from(self, number: int, end: int) -> list[AppliedChange]:
-        """Return the changes from a number on, which is not below ``first``, to before ``end``."""
-        return self._kept[number - self.first : max(0, end - self.first)]
+    def changes_between(self, number: int, stop: int) -> list[AppliedChange]:
+        """Return the changes from a number, at least ``first_number``, to before ``stop``."""
+        return self._changes[number - self.first_number : max(0, stop - self.first_number)]
 
     def subscribe(self, listener: Callable[[], object]) -> None:
-        """Have a quick callable called when there are more changes, and at their end."""
-        with self.changed:
+        """Call a quick callable after new changes are published, and at the end of the log."""
+        with self.condition:
             self._listeners += (listener,)
 
     def unsubscribe(self, listener: Callable[[], object]) -> None:
-        """Call it no more."""
-        with self.changed:
-            self._listeners = tuple(other for other in self._listeners if other != listener)
+        """Stop calling a listener."""
+        with self.condition:
+            self._listeners = tuple(subscribed for subscribed in self._listeners if subscribed != listener)
 
-    def _notify(self) -> None:
+    def _call_listeners(self) -> None:
         for listener in self._listeners:
             listener()
 
     def _trim(self) -> None:
-        if len(self._kept) <= _MOST * _SPARE and self._bytes <= _MOST_BYTES * _SPARE:
+        if len(self._changes) <= _MAX_CHANGES * _SLACK and self._bytes <= _MAX_BYTES * _SLACK:
             return
-        dropped = 0
-        while len(self._kept) - dropped > _MOST or self._bytes > _MOST_BYTES:
-            number, size, positions = self._published.popleft()
-            self.floor |= {part: max(at, self.floor.get(part, 0)) for part, at in positions.items()}
-            dropped += number
+        removed = 0
+        while len(self._changes) - removed > _MAX_CHANGES or self._bytes > _MAX_BYTES:
+            count, size, positions = self._batches.popleft()
+            for partition, position in positions.items():
+                self.complete_from[partition] = max(position, self.complete_from.get(partition, 0))
+            removed += count
             self._bytes -= size
-        del self._kept[:dropped]
-        self.first += dropped
-        self.late = {number for number in self.late if number >= self.first}
+        del self._changes[:removed]
+        self.first_number += removed
+        self.retried = {number for number in self.retried if number >= self.first_number}
 
 
-def _replayed(names: list[bytes], olds: Sequence[bytes | None], news: list[bytes]) -> list[bytes | None]:
-    """Return what each key had before each of its packed records, where a key comes several times."""
-    last: dict[bytes, bytes] = {}
-    found = []
-    for name, old, new in zip(names, olds, news, strict=True):
-        found.append(last.get(name, old))
-        last[name] = new
-    return found
+def _successive_olds(keys: list[bytes], olds: Sequence[bytes | None], news: list[bytes]) -> list[bytes | None]:
+    """Return the old packed record before each update, where a key is updated several times."""
+    newest: dict[bytes, bytes] = {}
+    result = []
+    for key, old, new in zip(keys, olds, news, strict=True):
+        result.append(newest.get(key, old))
+        newest[key] = new
+    return result

@@ -1,4 +1,4 @@
-"""A callback for the changes of a directory, called by a thread of its own."""
+"""A callback for the changes of a directory, called in its own thread."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 from compactory.callbacks import Contained
 from compactory.errors import ConfigError, StoreClosed, StoreFailed, WatchExpired
 from compactory.stoppable_thread import StoppableThread
-from compactory.watch.change import Change
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Change, Cursor
 from compactory.watch.watch import Watch
 
 __all__ = ["ChangeSubscription"]
@@ -22,8 +21,8 @@ log = logging.getLogger("compactory.store")
 class ChangeSubscription:
     """Calls a callback with each change of a directory, until it is closed or the store ends.
 
-    What the callback raises is logged, the first time, and the next change comes. Where changes are gone
-    (WatchExpired) ``on_expired`` is called with the error, or the log says so; then it goes on from the error's cursor.
+    The first error of the callback is logged, and the next change comes. If changes are missing (WatchExpired),
+    ``on_expired`` is called with the error; without it the log has a warning. Then the error's cursor is watched.
     """
 
     def __init__(
@@ -34,8 +33,8 @@ class ChangeSubscription:
         since: Cursor | None,
         on_expired: Callable[[WatchExpired], object] | None,
     ) -> None:
-        given: list[tuple[str, Any]] = [("callback", callback), ("on_expired", on_expired or self._log_expired)]
-        for option, function in given:
+        functions: dict[str, Any] = {"callback": callback, "on_expired": on_expired or self._log_expired}
+        for option, function in functions.items():
             if not callable(function) or iscoroutinefunction(function):
                 raise ConfigError(f"on_change: {option} must be a function, not {function!r}; coroutines take watch()")
         self._name, self._open_watch = name, watch
@@ -46,7 +45,7 @@ class ChangeSubscription:
         self._thread.start(self._run)
 
     def close(self) -> None:
-        """Call the callback no more; waits for a call under way, unless the callback is where this is called."""
+        """Stop calling the callback. Waits for a running call, unless the callback itself calls this."""
         self._thread.stopping.set()
         self._watch.close()
         self._thread.stop()
@@ -57,7 +56,7 @@ class ChangeSubscription:
             try:
                 if expired is not None:
                     self._watch, expired = self._open_watch(expired.cursor), None
-                    continue  # it may have been closed meanwhile
+                    continue  # the subscription may have been closed meanwhile
                 for change in self._watch:
                     self._callback(change)
             except WatchExpired as error:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
 from typing import Generic, NoReturn, Self, TypeVar
 
 from compactory.codec.packed_record import unpack_origin
 from compactory.errors import CompactoryError, StoreClosed, StoreFailed, WatchExpired
-from compactory.watch.change import Change, changes_of
+from compactory.watch.change import Change, Cursor, changes_of
 from compactory.watch.change_log import AppliedChange, ChangeLog, size_of
-from compactory.watch.cursor import Cursor
 
 __all__ = ["Watch"]
 
@@ -19,14 +18,14 @@ T = TypeVar("T")
 
 
 class Watch(Iterator[Change[T]], Generic[T]):
-    """The changes of a directory from a cursor on: an iterator that waits for the next one, and a context manager.
+    """The changes of a directory after a cursor: an iterator that waits for the next one, and a context manager.
 
     Made by `View.watch`. A change comes when lookups see it, and in the order in which records were applied. The store
     does not wait for a watch. One watch is for one thread at a time; any thread may call ``close``, which ends the
     iteration.
 
-    Raises WatchExpired when it falls behind the changes that are kept (10,000, at most 16 MiB) and when the topic was
-    read anew; StoreFailed and StoreClosed after the last change.
+    Raises WatchExpired when it is so slow that its next changes are not kept any more (10,000 are, at most 16 MiB), and
+    when the topic was read anew; StoreFailed and StoreClosed after the last change.
     """
 
     def __init__(
@@ -34,24 +33,24 @@ class Watch(Iterator[Change[T]], Generic[T]):
         log: ChangeLog,
         topic_id: str | None,
         since: Cursor | None,
-        decoded: Callable[[str, bytes], T],
-        present: Callable[[], Cursor],
+        decode: Callable[[str, bytes], T],
+        present_cursor: Callable[[], Cursor],
         refusal: Callable[[], CompactoryError],
     ) -> None:
         self._log, self._topic_id = log, topic_id
-        self._decoded, self._present, self._refusal = decoded, present, refusal
-        self._taken: deque[Change[T]] = deque()
-        self._closed = False
-        with self._log.changed:
-            now = self._log.positions
-            self._positions: Mapping[int, int] = dict(now if since is None else since.positions)
-            self._seen = {} if since is None else dict(since.positions)
-            self._seen_ahead = {part: at for part, at in self._seen.items() if at > now.get(part, 0)}
-            self._seen_until = self._log.end  # changes from this number on were seen only if the cursor was ahead
-            if since is not None and (why := self._gap(since)):
-                self._expire(why)
-            self._next = self._log.end if since is None else self._first_unseen()
-        self._returned: Change[T] | None = None  # what the iteration returned last
+        self._decode, self._present_cursor, self._refusal = decode, present_cursor, refusal
+        self._pending: deque[Change[T]] = deque()
+        self._returned: Change[T] | None = None  # the newest change that the iteration returned
+        self._is_closed = False
+        with log.condition:
+            self._opened_at = log.next_number
+            self._next_number = log.next_number
+            self._positions = log.positions
+            # What the cursor has seen: of changes before _opened_at, and of later ones if it is newer than the log.
+            self._cursor_positions: Mapping[int, int] = {}
+            self._later_positions: Mapping[int, int] = {}
+            if since is not None:
+                self._continue_from(since)
 
     def __enter__(self) -> Self:
         return self
@@ -59,106 +58,136 @@ class Watch(Iterator[Change[T]], Generic[T]):
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def __iter__(self) -> Generator[Change[T], None, None]:  # twice as fast as calls of __next__
+        while self._pending or self._wait():
+            self._returned = change = self._pending.popleft()
+            yield change
+
     def __next__(self) -> Change[T]:
-        while not self._taken:
-            with self._log.changed:
-                self._log.changed.wait_for(lambda: self._closed or self._log.ended or self._log.end > self._next)
-            if self._closed:
-                raise StopIteration
-            self._taken.extend(self.take())
-        self._returned = change = self._taken.popleft()
-        return change
+        for change in self:
+            return change
+        raise StopIteration
 
     @property
     def cursor(self) -> Cursor:
-        """Where another watch sees everything that this one has not returned yet."""
+        """The cursor after the last change that this watch returned. Another watch continues there."""
         return self._returned.cursor if self._returned else Cursor(self._topic_id, self._positions)
 
     def take(self, most_bytes: int | None = None, until: Watch[T] | None = None) -> list[Change[T]]:
-        """Return the changes that there are now, without waiting. Raises as the iteration does.
+        """Return the changes that are there, without waiting. Raises as the iteration does.
 
-        With ``most_bytes`` only the first ones, up to the one whose values reach that size. With another watch as
-        ``until`` none that it has not returned yet, if both are of one table.
+        With ``most_bytes`` only the first changes, to the one with which their values reach that size. With another
+        watch as ``until`` only the changes that it has returned, if both are of one table.
         """
         log = self._log
-        with log.changed:
-            if self._next < log.first:
+        with log.condition:
+            if self._next_number < log.first_number:
                 self._expire("the watch was too slow: changes that it has not seen are not kept any more")
-            if self._next == log.end and log.ended:
-                self._end()
-            applied = log.kept_from(self._next, log.end if until is None else until._end_in(log))  # noqa: SLF001
-            number, positions, newest = self._next, dict(log.positions), log.end
-        applied = applied if most_bytes is None else _first(applied, most_bytes)
-        self._next = number + len(applied)
-        if self._seen_ahead or number < self._seen_until:
-            applied = [change for at, change in enumerate(applied, number) if not self._was_seen(change, at)]
-        changes = changes_of(applied, self._topic_id, self._positions, self._decoded)
-        if self._next == newest:
-            seen = self._positions
-            self._positions = {**seen, **{part: max(at, seen.get(part, 0)) for part, at in positions.items()}}
-            self._seen_ahead = {p: at for p, at in self._seen_ahead.items() if at > positions.get(p, 0)}
+            if self._next_number == log.next_number and log.is_ended:
+                self._raise_end()
+            number = self._next_number
+            applied = log.changes_between(number, log.next_number if until is None else until._stop_in(log))  # noqa: SLF001
+            log_positions, log_end = log.positions, log.next_number
+        if most_bytes is not None:
+            applied = _first_changes(applied, most_bytes)
+        self._next_number += len(applied)
+        if self._later_positions or number < self._opened_at:
+            applied = [change for number, change in enumerate(applied, number) if not self._was_seen(change, number)]
+        changes = changes_of(applied, self._topic_id, self._positions, self._decode)
+        if self._next_number == log_end:
+            self._advance(log_positions)
         elif changes:
             self._positions = changes[-1].cursor.positions
         self._returned = None
         return changes
 
-    def in_step_with(self, other: Watch[T]) -> bool:
-        """Whether both return the same changes from now on."""
-        return self._log is other._log and self._seen_until <= self._next == other._next and not self._seen_ahead
+    def is_level_with(self, watch: Watch[T]) -> bool:
+        """Return True if both watches return the same changes from here on."""
+        same_next = self._log is watch._log and self._next_number == watch._next_number
+        return same_next and self._opened_at <= self._next_number and not self._later_positions
 
     def fork(self) -> Watch[T]:
-        """Return another watch that goes on from here."""
-        other = copy(self)
-        other._taken = self._taken.copy()  # noqa: SLF001 (this class's own)
-        return other
+        """Return another watch that continues at the same change."""
+        watch = copy(self)
+        watch._pending = self._pending.copy()  # noqa: SLF001 (of the same class)
+        return watch
 
     def subscribe(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have a quick callable called, by the reader's thread, when `take` has more; return what ends that."""
+        """Call a quick callable, in the reader thread, when `take` has changes. Return a function that stops that."""
         self._log.subscribe(listener)
         return lambda: self._log.unsubscribe(listener)
 
     def close(self) -> None:
         """End the iteration. Idempotent."""
-        with self._log.changed:
-            self._closed = True
-            self._log.changed.notify_all()
+        with self._log.condition:
+            self._is_closed = True
+            self._log.condition.notify_all()
 
-    def _end_in(self, log: ChangeLog) -> int:
-        return self._next if log is self._log else log.end
+    def _wait(self) -> bool:
+        """Wait for changes, and return True if some are pending; False if the watch is closed."""
+        log = self._log
+        while not self._pending:
+            with log.condition:
+                while not (self._is_closed or log.is_ended or log.next_number > self._next_number):
+                    log.condition.wait()
+            if self._is_closed:
+                return False
+            self._pending.extend(self.take())
+        return True
 
-    def _first_unseen(self) -> int:
-        first, end = self._log.first, self._log.end
-        kept = enumerate(self._log.kept_from(first, end), first)
-        return next((at for at, change in kept if not self._was_seen(change, at)), end)
+    def _continue_from(self, since: Cursor) -> None:
+        """Begin with the first change that the cursor has not seen. Raises WatchExpired if changes are missing."""
+        log = self._log
+        self._positions = self._cursor_positions = dict(since.positions)
+        self._later_positions = _later(since.positions, log.positions)
+        if problem := self._gap(since):
+            self._expire(problem)
+        numbered = enumerate(log.changes_between(log.first_number, log.next_number), log.first_number)
+        unseen = (number for number, change in numbered if not self._was_seen(change, number))
+        self._next_number = next(unseen, log.next_number)
+
+    def _advance(self, log_positions: Mapping[int, int]) -> None:
+        """Take over the positions of the log, whose changes were all returned, except where the cursor is later."""
+        self._positions = {**self._positions, **log_positions, **_later(self._later_positions, log_positions)}
+        self._later_positions = _later(self._later_positions, log_positions)
+
+    def _stop_in(self, log: ChangeLog) -> int:
+        """Return the number of the next change of this watch; the end of ``log`` if that is another log."""
+        return self._next_number if log is self._log else log.next_number
 
     def _was_seen(self, change: AppliedChange, number: int) -> bool:
         partition, offset, _ = unpack_origin(change[3])
-        seen = self._seen if number < self._seen_until else self._seen_ahead
-        return offset < seen.get(partition, 0) and number not in self._log.late
+        positions = self._cursor_positions if number < self._opened_at else self._later_positions
+        return offset < positions.get(partition, 0) and number not in self._log.retried
 
     def _gap(self, since: Cursor) -> str:
-        """Say why changes behind a cursor are not all there; empty where they are."""
+        """Return why changes after a cursor are missing; empty if none is."""
         if since.topic_id and self._topic_id and since.topic_id != self._topic_id:
             return "the cursor is of another topic of this name: one was deleted since"
-        lacking = [part for part, floor in self._log.floor.items() if since.positions.get(part, 0) < floor]
-        return f"changes since the cursor are not kept any more (partition {lacking[0]})" if lacking else ""
+        missing = _later(self._log.complete_from, since.positions)
+        return f"changes since the cursor are not kept any more (partition {next(iter(missing))})" if missing else ""
 
-    def _end(self) -> NoReturn:
+    def _raise_end(self) -> NoReturn:
         refusal = self._refusal()
         if isinstance(refusal, StoreFailed | StoreClosed):
             raise refusal
         self._expire("the topic was read anew")
 
-    def _expire(self, why: str) -> NoReturn:
-        now = self._present()
-        raise WatchExpired(f"{why}; read the directory, then watch on from the cursor {now}", now)
+    def _expire(self, problem: str) -> NoReturn:
+        cursor = self._present_cursor()
+        raise WatchExpired(f"{problem}; read the directory, then watch on from the cursor {cursor}", cursor)
 
 
-def _first(changes: list[AppliedChange], most_bytes: int) -> list[AppliedChange]:
-    """Return the changes up to the one whose values reach a size; those of one record stay together."""
+def _later(positions: Mapping[int, int], reference: Mapping[int, int]) -> dict[int, int]:
+    """Return the positions that are after those of ``reference``."""
+    return {part: position for part, position in positions.items() if position > reference.get(part, 0)}
+
+
+def _first_changes(changes: list[AppliedChange], most_bytes: int) -> list[AppliedChange]:
+    """Return the changes to the one with which their values reach a size. Those of one record stay together."""
     size = 0
-    for number, change in enumerate(changes, 1):
+    for count, change in enumerate(changes, 1):
         size += size_of(change)
-        if size >= most_bytes and (number == len(changes) or changes[number][3] != change[3]):
-            return changes[:number]
+        if size >= most_bytes and (count == len(changes) or changes[count][3] != change[3]):
+            return changes[:count]
     return changes

@@ -197,7 +197,7 @@ def test_no_sequence_of_records_of_any_sizes_ends_a_reader(
         log = Log(Directory("d", **kind), storage=disk.open("d") if disk else None)
         log.table.multi_partition = any(partition for partition, _, _ in runs)
         if kind.get("keep_changes"):
-            log.table.changes.open()
+            log.table.changes.start_recording()
         for partition, loading, rows in runs:
             log.load(rows, partition=partition, loading=loading)
             log.table.changes.publish({partition: log._next})

@@ -130,7 +130,7 @@ def test_a_watch_waits_until_it_is_closed_by_another_thread(store: testing.InPro
 def test_a_slow_watch_is_told_so_and_goes_on_from_the_cursor(
     store: testing.InProcessStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(change_log, "_MOST", 4)
+    monkeypatch.setattr(change_log, "_MAX_CHANGES", 4)
     slow = store["d"].watch()
     old = slow.cursor
     for number in range(9):
@@ -145,14 +145,14 @@ def test_a_slow_watch_is_told_so_and_goes_on_from_the_cursor(
 
 
 def test_few_large_values_are_bounded_too(store: testing.InProcessStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change_log, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(change_log, "_MAX_BYTES", 1000)
     slow = store["d"].watch()
     for _ in range(4):
         store.put("d", "a", {"text": "x" * 400})
     with pytest.raises(WatchExpired):
         slow.take()
     log = store["d"]._served.table.changes
-    assert log._bytes == sum(map(change_log.size_of, log._kept)) <= 1250
+    assert log._bytes == sum(map(change_log.size_of, log._changes)) <= 1250
 
 
 def test_cursors_of_another_topic_and_of_before_the_first_watch_are_expired(store: testing.InProcessStore) -> None:
@@ -270,15 +270,15 @@ def test_watches_that_share_a_log_go_on_from_each_other(store: testing.InProcess
     assert (first.offset, str(watch.cursor)) == (tokens[0].offset, str(first.cursor))
     assert [change.cursor for change in fork.take(until=watch)] == [first.cursor]
     assert fork.take(until=watch) == []
-    assert fork.in_step_with(watch)
+    assert fork.is_level_with(watch)
     assert [change.offset for change in watch.take()] == [token.offset for token in tokens[1:]]
-    assert not fork.in_step_with(watch)
+    assert not fork.is_level_with(watch)
     late = store["d"].watch(first.cursor)
-    assert not late.in_step_with(fork)  # which has yet to see what the cursor may know of
+    assert not late.is_level_with(fork)  # which has yet to see what the cursor may know of
     assert [change.cursor for change in late.take()] == [change.cursor for change in fork.take()]
-    assert not ahead.in_step_with(watch)
+    assert not ahead.is_level_with(watch)
     assert [change.offset for change in ahead.take()] == [4]
-    assert all(each.in_step_with(watch) for each in (late, fork, ahead))
+    assert all(each.is_level_with(watch) for each in (late, fork, ahead))
 
 
 def test_two_changes_of_a_record_are_taken_together() -> None:
@@ -312,7 +312,7 @@ def test_what_is_kept_no_more_is_known_of_every_partition(
     topics: Topics, open_store: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 2: also where records of several partitions become visible together, no gap goes unnoticed."""
-    monkeypatch.setattr(change_log, "_MOST", 100)
+    monkeypatch.setattr(change_log, "_MAX_CHANGES", 100)
     name = topics.create(partitions=2)
     store = open_store(name)
     watch = store[name].watch()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Topic
-from compactory.watch.cursor import Cursor
+from compactory.watch.change import Cursor
 
 from ..topic.extent import Extent, by_number, capture, described_topic
 from .options import ReadOptions
