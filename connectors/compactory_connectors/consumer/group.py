@@ -7,6 +7,7 @@ Callbacks of a rebalance run within :meth:`Group.poll`, never while a transactio
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,24 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, event_kind
 from compactory.records import Partition
+from compactory_connectors.connect.javatext.java_regex import java_pattern
 
-__all__ = ["Fetched", "Group", "Locate", "Located", "Position", "at_epoch", "membership"]
+__all__ = [
+    "Fetched",
+    "Group",
+    "Locate",
+    "Located",
+    "Position",
+    "at_epoch",
+    "matching_topics",
+    "membership",
+    "split_topics",
+]
 
 log = structlog.get_logger("compactory.consumer")
 
 _DEFAULTS: dict[str, Any] = {
-    "topic.metadata.refresh.interval.ms": 10_000,  # finds new partitions, and topics that a pattern names
+    "topic.metadata.refresh.interval.ms": 10_000,  # finds new partitions
     "queued.max.messages.kbytes": 32_768,
     "fetch.queue.backoff.ms": 10,
     "fetch.wait.max.ms": 100,
@@ -88,6 +100,9 @@ Locate = Callable[[Sequence[Partition]], Mapping[Partition, Located]]
 class Group:
     """Membership of one process. Owned by one thread.
 
+    A topic that begins with ``^`` is a pattern in Java's syntax: the group reads the topics whose whole names match the
+    text behind it. Raises ValueError for a pattern that is not supported.
+
     ``positions`` are those of our partitions; None where ``locate`` was not asked yet. ``stopped`` is what is raised
     where nothing can go on until somebody decides.
     """
@@ -113,12 +128,32 @@ class Group:
         self._locate: Locate | None = None
         self._committed: dict[Partition, int] = {}
         self.rebalances = 0
-        self._consumer.subscribe(list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
+        self._kafka = kafka
+        self._topics, self._patterns = split_topics(topics)
+        self._subscribed: set[str] = set()
+        self._subscribe(self._topics)
 
     def attach(self, locate: Locate) -> None:
-        """Read from where ``locate`` says from now on."""
+        """Read from where ``locate`` says from now on. Raises Unreachable."""
+        self.look_for_topics()
         self._locate = locate
         self.lose(self.positions)
+
+    def look_for_topics(self) -> None:
+        """Subscribe to the topics that match a pattern now; do nothing without a pattern. Raises Unreachable."""
+        if self._patterns:
+            self._subscribe(self._topics | matching_topics(self._kafka, self._patterns))
+
+    def _subscribe(self, topics: set[str]) -> None:
+        if topics == self._subscribed:
+            return
+        self._subscribed = topics
+        if topics:
+            self._consumer.subscribe(
+                sorted(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+            )
+        else:
+            self._consumer.unsubscribe()
 
     def detach(self) -> None:
         """Read nothing until :meth:`attach`, and stay in the group by further polls."""
@@ -319,6 +354,18 @@ class Group:
 def at_epoch(partition: Partition, offset: int, leader_epoch: int | None, metadata: str = "") -> TopicPartition:
     """Return the client's form of an offset. ``leader_epoch`` is that of the record before it; None: unknown."""
     return TopicPartition(*partition, offset, metadata, -1 if leader_epoch is None else leader_epoch)
+
+
+def split_topics(topics: Iterable[str]) -> tuple[set[str], list[re.Pattern[str]]]:
+    """Return the names, and the patterns of those that begin with ``^``. Raises ValueError for a bad pattern."""
+    topics = list(topics)
+    names = {topic for topic in topics if not topic.startswith("^")}
+    return names, [java_pattern(topic[1:]) for topic in topics if topic.startswith("^")]
+
+
+def matching_topics(kafka: Kafka, patterns: Iterable[re.Pattern[str]]) -> set[str]:
+    """Return the topics of Kafka whose whole names match one of the patterns. Raises Unreachable."""
+    return {name for pattern in patterns for name in filter(pattern.fullmatch, kafka.topic_names())}
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -70,7 +70,8 @@ class Session:
                     check = now + _CHECK
 
     def _check_topics(self) -> None:
-        """See that topics are still the same, and that Kafka answers: a client without records tells of no outage."""
+        """Find new topics of a pattern. See that topics are the same, and that Kafka answers: no record tells it."""
+        self.group.look_for_topics()
         topics = sorted({part.topic for part in self.group.positions})
         if not topics:
             self.locator.kafka.cluster_id()

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.consumer.background import Background
-from compactory_connectors.consumer.group import Group
+from compactory_connectors.consumer.group import Group, split_topics
 from compactory_connectors.database.jdbc_url import Connection, parse_url
 from compactory_connectors.database.postgres_errors import postgres_errors
 
@@ -35,7 +35,8 @@ class TransactionalSink(Background[Group]):
 
     ``handler(connection, records)`` writes within the open transaction, for records of one partition in their order.
     What it raises of a record's own (anything but an outage) has that record set aside, or with
-    ``on_failure="stop"`` ends the sink. ``topics`` may hold patterns that begin with ``^``. Processes with one ``name``
+    ``on_failure="stop"`` ends the sink. ``topics`` may hold patterns in Java's
+    syntax behind a ``^``, for topics whose whole names match. Processes with one ``name``
     share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds that a
     statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
     is called for at a time, in threads and transactions of their own. ``prepare(records)`` is called beforehand, in a
@@ -83,6 +84,10 @@ class TransactionalSink(Background[Group]):
             for label, function in (("handler", handler), ("prepare", prepare))
             if any(kind(function) for kind in _NOT_RUN)
         ]
+        try:
+            split_topics(self._topics)
+        except ValueError as error:
+            problems.append(f"topics: a pattern {error}")
         if not 0 < transaction_timeout < limit:
             problems.append(
                 f"transaction_timeout must be between 0 and max.poll.interval.ms, which is {limit:g} s: a member that"

@@ -171,11 +171,12 @@ DELETE FROM compactory.kafka_failed_records AS f
 RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;
 
 -- name: sink/columns
--- Columns that can be written, with the base type of a domain.
+-- Columns, with the base type of a domain; "made": the server makes the values by itself.
 SELECT a.attname AS name, a.atttypmod AS length,
+       CASE WHEN a.attgenerated <> '' THEN 'stored' WHEN a.attidentity = 'a' THEN 'identity' ELSE '' END AS made,
        coalesce(e.typname || '[]', CASE t.typtype WHEN 'd' THEN b.typname ELSE t.typname END) AS kind
   FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
   LEFT JOIN pg_type AS b ON b.oid = t.typbasetype
   LEFT JOIN pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A'
- WHERE a.attrelid = to_regclass(%(name)s) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ WHERE a.attrelid = to_regclass(%(name)s) AND a.attnum > 0 AND NOT a.attisdropped
  ORDER BY a.attnum;

@@ -19,7 +19,7 @@ from ..record import RecordRefused, SinkRecord
 from .chain import Change
 from .sink_config import SinkConfig
 from .statements import delete, merge
-from .target import Target, Texts, texts_of
+from .target import Target, Texts, is_identifier, texts_of
 
 __all__ = ["NOT_FITTING", "Gathering", "Plan", "Row", "Wanted", "Write", "columns_of", "plan_of"]
 
@@ -63,6 +63,12 @@ def columns_of(config: SinkConfig, change: Change) -> tuple[dict[str, Wanted], t
             wanted[name] = source
     if not wanted:
         raise RecordRefused("has no field to write")
+    for name in wanted:
+        if not is_identifier(name):
+            raise RecordRefused(
+                f"field {name[:63]!r} can not be a column, whose name has 1 to 63 bytes and no NUL: leave it out by"
+                " fields.whitelist, or rename it by a transform"
+            )
     return wanted, primary
 
 
@@ -169,8 +175,9 @@ def plan_of(mode: str, target: Target, wanted: dict[str, Wanted], key: tuple[str
     """The plan. All columns must be in the table. Raises RecordRefused."""
     columns = tuple(wanted)
     statement = delete(target, key) if deletes else merge(mode, target, columns, key)
+    copies = mode == "upsert" and not deletes and all(target.columns[name].made != "stored" for name in columns)
     sources = tuple((source, texts_of(source.schema, target.columns[name])) for name, source in wanted.items())
-    return Plan(target, columns, key, deletes, mode == "upsert" and not deletes, statement, sources)
+    return Plan(target, columns, key, deletes, copies, statement, sources)
 
 
 class Write(NamedTuple):

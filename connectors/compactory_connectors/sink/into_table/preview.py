@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.consumer.group import matching_topics, split_topics
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.topics.topic_reader import read
 
@@ -50,9 +50,8 @@ def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPr
 
 
 def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
-    if config.topics[0].startswith("^"):
-        return [name for name in kafka.topic_names() if re.match(config.topics[0], name)]
-    return list(config.topics)
+    names, patterns = split_topics(config.topics)
+    return sorted(names | matching_topics(kafka, patterns))
 
 
 def _topic(

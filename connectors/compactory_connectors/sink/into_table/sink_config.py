@@ -6,7 +6,6 @@ The names are those of the Confluent JDBC sink connector and of Kafka Connect. A
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from compactory_connectors.connect.config.key_reader import KeyReader
 from compactory_connectors.connect.config.placeholder import Placeholders
 from compactory_connectors.connect.converters.decoders import decoder_of
 from compactory_connectors.connect.converters.decoding import Decoder
+from compactory_connectors.connect.javatext.java_regex import java_pattern
 from compactory_connectors.connect.setting import (
     Setting,
     at_least,
@@ -33,6 +33,8 @@ from compactory_connectors.connect.setting import (
 )
 from compactory_connectors.connect.transforms import TransformSpec
 from compactory_connectors.database.jdbc_url import Connection
+
+from .target import table_identifier
 
 __all__ = ["SinkConfig", "load_sink"]
 
@@ -167,10 +169,10 @@ class _SinkReader(KeyReader):
         if not pattern:
             return topics
         try:
-            re.compile(pattern)
-        except re.error as error:
-            self._problems.append(f"topics.regex: is no regular expression: {error}")
-        return (f"^(?:{pattern.removeprefix('^').removesuffix('$')})$",)
+            java_pattern(pattern)
+        except ValueError as error:
+            self._problems.append(f"topics.regex: {error}")
+        return (f"^{pattern}",)
 
     def _check_modes(self) -> None:
         mode, pk = self._values["insert.mode"], self._values["pk.mode"]
@@ -185,6 +187,10 @@ class _SinkReader(KeyReader):
                 "compactory.parallel: needs pk.mode=record_key or kafka: parts go by the record's key, and rows of one"
                 " primary key of values could change their order"
             )
+        try:
+            table_identifier(self._values["table.name.format"].replace("${topic}", "topic"))
+        except ValueError as error:
+            self._problems.append(f"table.name.format: {error}")
         if self._values["delete.enabled"] and pk != "record_key":
             self._problems.append("delete.enabled: needs pk.mode=record_key, as a tombstone has nothing but its key")
         if self._values["errors.deadletterqueue.topic.name"] and self._values["errors.tolerance"] != "all":

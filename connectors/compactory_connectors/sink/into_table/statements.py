@@ -36,7 +36,12 @@ def merge(mode: str, target: Target, columns: tuple[str, ...], key: tuple[str, .
             raise RecordRefused("has nothing to update beside its primary key")
         sets = sql.SQL(", ").join(sql.SQL("{0} = staged.{0}").format(column) for column in others)
         return sql.SQL("UPDATE {} AS t SET {} FROM staged WHERE {}").format(target.name, sets, _same(key))
-    insert = sql.SQL("INSERT INTO {0} ({1}) SELECT {1} FROM staged").format(target.name, _names(columns))
+    inserted = tuple(column for column in columns if target.columns[column].made != "stored")
+    has_identity = any(target.columns[column].made == "identity" for column in columns)
+    overriding = sql.SQL("OVERRIDING SYSTEM VALUE " if has_identity else "")
+    insert = sql.SQL("INSERT INTO {0} ({1}) {2}SELECT {1} FROM staged").format(
+        target.name, _names(inserted), overriding
+    )
     if mode == "insert":
         return insert
     if not others:
@@ -50,13 +55,12 @@ def delete(target: Target, key: tuple[str, ...]) -> sql.Composed:
     return sql.SQL("DELETE FROM {} AS t USING staged WHERE {}").format(target.name, _same(key))
 
 
-def create_table(name: str, wanted: Mapping[str, Schema | None], primary: tuple[str, ...]) -> sql.Composed:
+def create_table(name: sql.Identifier, wanted: Mapping[str, Schema | None], primary: tuple[str, ...]) -> sql.Composed:
     """A table for these columns. Raises RecordRefused where the records have no schema."""
     parts = [_defined(column, schema, needed=column in primary) for column, schema in wanted.items()]
     if primary:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(primary)))
-    table = sql.Identifier(*name.split(".", 1))
-    return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(parts))
+    return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts))
 
 
 def add_columns(target: Target, missing: Mapping[str, Schema | None]) -> sql.Composed:

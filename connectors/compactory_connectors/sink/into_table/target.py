@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
 import psycopg
@@ -19,8 +19,9 @@ from compactory_connectors.connect.javatext.java_calendar import MILLIS_PER_DAY,
 from compactory_connectors.connect.record.column_value import INFINITIES
 from compactory_connectors.connect.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 from compactory_sql import query
+from compactory_sql.naming import split_name
 
-__all__ = ["Column", "Target", "Texts", "column_type", "read_target", "texts_of"]
+__all__ = ["Column", "Target", "Texts", "column_type", "is_identifier", "read_target", "table_identifier", "texts_of"]
 
 _TYPES = {
     Type.BOOLEAN: "boolean", Type.INT8: "smallint", Type.INT16: "smallint", Type.INT32: "integer",
@@ -34,12 +35,13 @@ _NAMED = {DATE: "date", TIME: "time", TIMESTAMP: "timestamp", DECIMAL: "numeric"
 class Column:
     """One column. ``kind`` is its base type's name in pg_type, of an array that of its members with ``[]``.
 
-    ``length`` counts the digits of a bit column.
+    ``length`` counts the digits of a bit column. ``made``: values that the server makes by itself.
     """
 
     name: str
     kind: str
     length: int
+    made: Literal["", "stored", "identity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,26 @@ class Target:
     columns: dict[str, Column]
 
 
-def read_target(connection: psycopg.Connection[Any], name: str) -> Target | None:
-    """The table of this name, ``schema.table`` or one in the search path; None where there is none."""
-    identifier = sql.Identifier(*name.split(".", 1))
+def table_identifier(name: str) -> sql.Identifier:
+    """Return the identifier of ``table``, ``schema.table`` or ``database.schema.table``; parts may be quoted.
+
+    Raises ValueError, which tells the problem.
+    """
+    parts = [part for part, _ in split_name(name) or ()]
+    if not 1 <= len(parts) <= 3:
+        raise ValueError(f"{name!r} is not the name of a table; write table, schema.table or database.schema.table")
+    if not all(map(is_identifier, parts)):
+        raise ValueError(f"{name!r} is not the name of a table; a name has 1 to 63 bytes and no NUL")
+    return sql.Identifier(*parts)
+
+
+def is_identifier(name: str) -> bool:
+    """Return True if Postgres keeps this name as it is: it has 1 to 63 bytes and no NUL."""
+    return 1 <= len(name.encode(errors="replace")) <= 63 and "\0" not in name
+
+
+def read_target(connection: psycopg.Connection[Any], identifier: sql.Identifier, name: str) -> Target | None:
+    """Return the table, or None if there is none; without a schema it is looked up in the search path."""
     given = {"name": identifier.as_string(connection)}
     rows = connection.cursor(row_factory=dict_row).execute(query("sink/columns"), given).fetchall()
     return Target(identifier, name, {row["name"]: Column(**row) for row in rows}) if rows else None

@@ -18,11 +18,12 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import sql
 
-from compactory.errors import ConfigError
+from compactory.errors import CompactoryError, ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.converters.decoding import Decoded
 from compactory_connectors.connect.record.record import RowError
+from compactory_connectors.database.postgres_errors import refusal
 
 from ..offsets import Start
 from ..record import RecordRefused, Records
@@ -31,7 +32,7 @@ from .chain import Chain, Change
 from .plan import NOT_FITTING, Gathering, Plan, Row, Write, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
-from .target import Target, read_target
+from .target import Target, read_target, table_identifier
 
 __all__ = ["TableWriter", "table_sink"]
 
@@ -129,12 +130,16 @@ class TableWriter:
     def _made(self, connection: psycopg.Connection[Any], change: Change) -> Plan:
         wanted, primary = columns_of(self._config, change)
         name = self._config.table_name_format.replace("${topic}", change.topic)
-        target = read_target(connection, name)
+        try:
+            identifier = table_identifier(name)
+        except ValueError as error:
+            raise ConfigError(f"table.name.format: {error}") from None
+        target = read_target(connection, identifier, name)
         if target is None:
             if not self._config.auto_create:
                 raise ConfigError(f"there is no table {name}: create it, or set auto.create=true")
             schemas = {column: source.schema for column, source in wanted.items()}
-            target = self._altered(connection, name, create_table(name, schemas, primary))
+            target = self._altered(connection, identifier, name, create_table(identifier, schemas, primary))
         missing = {column: source.schema for column, source in wanted.items() if column not in target.columns}
         if missing and not self._config.auto_evolve:
             raise RecordRefused(
@@ -142,13 +147,20 @@ class TableWriter:
                 " out by fields.whitelist"
             )
         if missing:
-            target = self._altered(connection, name, add_columns(target, missing))
+            target = self._altered(connection, identifier, name, add_columns(target, missing))
+        wanted = {
+            column: source for column, source in wanted.items() if column in primary or not target.columns[column].made
+        }
+        if not wanted:
+            raise RecordRefused(f"has no field to write: table {name} makes the columns {', '.join(target.columns)}")
         return plan_of(self._config.insert_mode, target, wanted, primary, deletes=change.value is None)
 
-    def _altered(self, connection: psycopg.Connection[Any], name: str, statement: sql.Composed) -> Target:
+    def _altered(
+        self, connection: psycopg.Connection[Any], identifier: sql.Identifier, name: str, statement: sql.Composed
+    ) -> Target:
         self._changed = True
         connection.execute(statement)
-        target = read_target(connection, name)
+        target = read_target(connection, identifier, name)
         assert target is not None
         return target
 
@@ -228,6 +240,33 @@ def _settled(records: Records, refused: dict[int, str]) -> set[int]:
 
 
 def _write(connection: psycopg.Connection[Any], write: Write, sent: Callable[[], object]) -> None:
+    """Write the rows of one plan. Raises RecordRefused, psycopg.Error, CompactoryError that names the table."""
+    try:
+        _merge(connection, write, sent)
+    except psycopg.DataError as error:
+        column = _column_of(error, write.plan)
+        if column is None:
+            raise
+        kind = write.plan.target.columns[column].kind
+        raise RecordRefused(f"column {column} of type {kind}: {refusal(error)}") from error
+    except psycopg.ProgrammingError as error:
+        if isinstance(error, psycopg.errors.InsufficientPrivilege) or not (error.sqlstate or "").startswith("42"):
+            raise
+        table, key = write.plan.target, ", ".join(write.plan.key)
+        remedy = "compare its columns with the fields of the records"
+        if isinstance(error, psycopg.errors.InvalidColumnReference):
+            remedy = f"the key of pk.fields must be unique: ALTER TABLE {table.text} ADD PRIMARY KEY ({key})"
+        raise CompactoryError(f"table {table.text}: {refusal(error)}; {remedy}") from error
+
+
+def _column_of(error: psycopg.Error, plan: Plan) -> str | None:
+    """Return the column that COPY was at, by the context of its error; its words depend on the server's language."""
+    context = error.diag.context or ""
+    places = {name: context.find(f" {name}: ") for name in plan.columns}
+    return min((name for name, place in places.items() if place >= 0), key=places.__getitem__, default=None)
+
+
+def _merge(connection: psycopg.Connection[Any], write: Write, sent: Callable[[], object]) -> None:
     plan, lines = write
     table = _staging(connection, plan)
     merge = sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(table) + plan.statement
