@@ -528,6 +528,10 @@ CREATE TABLE compactory.kafka_failed_records (
     PRIMARY KEY (sink, topic, partition, "offset")
 );
 
+-- A running sink looks every second for records to retry, and takes a few of them at a time with those of their keys.
+CREATE INDEX kafka_failed_records_again ON compactory.kafka_failed_records (sink, topic, partition, "offset") WHERE again;
+CREATE INDEX kafka_failed_records_key ON compactory.kafka_failed_records USING hash (key);
+
 -- Ids of messages that a reader has handled, so that it skips duplicates. Kept for a week.
 CREATE TABLE compactory.kafka_handled_messages (
     reader     text        COLLATE "C" NOT NULL,       -- a sink, or another consumer

@@ -188,3 +188,28 @@ def test_records_set_aside_come_again_where_the_offset_is_set_back(bench: Bench)
     bench.wait_for_end(topic)
     assert bench.values() == ["3"]
     assert [(item.offset, item.reason is None) for item in failed_records(bench.sql)] == [(0, False), (1, True)]
+
+
+def test_many_are_tried_again_in_short_transactions_and_in_the_order_of_their_keys(bench: Bench) -> None:
+    transactions: Counter[int] = Counter()
+
+    def counts(connection: psycopg.Connection[Any], records: Records) -> None:
+        row = connection.execute("SELECT pg_current_xact_id()::text::int8").fetchone()
+        transactions.update(row or ())
+        count(connection, records)
+
+    bench.sql.execute(REFUSES)
+    topic = bench.topic()
+    bench.produce(topic, [("p", "bad 0"), *((f"k{n}", f"bad {n}") for n in range(300)), ("p", "1"), ("p", "2")])
+    sink = bench.sink(topic, counts)
+    bench.wait_for_end(topic)
+    transactions.clear()
+    assert retry(bench.sql, bench.name) == 303
+    wait_until(lambda: not any(item.again for item in failed_records(bench.sql)), what="the second try")
+    assert (len(failed_records(bench.sql)), bench.values()) == (303, [])
+    assert max(transactions.values()) < 200
+    bench.sql.execute("ALTER TABLE effects DROP CONSTRAINT refuses")
+    assert retry(bench.sql, bench.name) == 303
+    wait_until(lambda: failed_records(bench.sql) == [], what="none left")
+    bench.compare(Counter({"p": 3} | {f"k{n}": 1 for n in range(300)}))
+    wait_until(lambda: not any(sink.board.set_aside.values()), what="the sink's count")

@@ -93,14 +93,19 @@ class Applying:
                 raise
         return self._attempt(batch, part, isolating=True)
 
-    def apply_again(self, partition: Partition) -> Outcome:
-        """Try records of a partition again that were set aside, where an operator wants it. Raises as :meth:`apply`."""
+    def apply_again(self, partition: Partition, limit: int) -> int:
+        """Try records of a partition again that were set aside, where an operator wants it; return how many.
+
+        The first ``limit`` of them are tried in one transaction. Raises as :meth:`apply`.
+        """
         with self.connection.transaction():
             self.offsets.known([partition])  # locks it
             failed: list[Failed] = []
-            self._isolate(self.failed.take_again(partition), failed, set(), stops=False)
+            records = self.failed.take_again(partition, limit)
+            self._isolate(records, failed, set(), stops=False)
             self.failed.add(failed)
-        return failed
+            self.failed.follow(partition, records, failed)
+        return len(records)
 
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log that holds no records. Raises Moved, psycopg.Error."""

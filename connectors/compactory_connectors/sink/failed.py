@@ -74,11 +74,20 @@ class FailedRecords:
         rows = self._connection.execute(query("sink/retry_partitions"), {"sink": self._sink}).fetchall()
         return [Partition(topic, number) for topic, number in rows]
 
-    def take_again(self, partition: Partition) -> list[SinkRecord]:
-        """Take those records out, in the order of their offsets."""
-        rows = self._connection.execute(query("sink/take_retries"), _chosen(self._sink, *partition)).fetchall()
+    def take_again(self, partition: Partition, limit: int) -> list[SinkRecord]:
+        """Take out the first ``limit`` of those records, in the order of their offsets."""
+        choice = _chosen(self._sink, *partition) | {"limit": limit}
+        rows = self._connection.execute(query("sink/take_retries"), choice).fetchall()
         records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
         return sorted(records, key=lambda record: record.offset)
+
+    def follow(self, partition: Partition, records: Iterable[SinkRecord], failed: Iterable[Failed]) -> None:
+        """Have the later records of these keys tried again, except those behind a record that has failed again."""
+        keys = {record.key for record in records if record.key is not None}
+        failed_keys = {item.record.key for item in failed if item.record.key is not None}
+        if keys:
+            choice = _chosen(self._sink, *partition) | {"keys": [*keys], "failed": [*failed_keys]}
+            self._connection.execute(query("sink/retry_keys"), choice)
 
 
 def _text(record: SinkRecord) -> Json | None:

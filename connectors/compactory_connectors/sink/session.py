@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -29,6 +29,9 @@ _Due: TypeAlias = tuple[Fetched, "Future[Records | None]"]
 
 _POLL = 0.1  # seconds that a poll waits for a record
 _BEAT = 1.0  # seconds between commits to Kafka, samples, and looks for what is tried again
+_COUNT = 10.0  # seconds between counts of the records set aside, of which an operator may have dropped some
+_RETRIES = 100  # records that are tried again in one transaction, at most
+_RETRY_SECONDS = 1.0  # the next transaction tries twice as many if this one took less, and else half as many
 _CHECK = 5.0  # seconds between looks whether topics are still the same
 
 
@@ -45,6 +48,10 @@ class Session:
     stop: threading.Event
     batch: int
     connected: Callable[[], None]
+    retrying: set[Partition] = field(default_factory=set)
+    """Partitions with records that are tried again, some of them in each round."""
+    retries: int = 1
+    count_at: float = 0.0
 
     def run(self) -> None:
         """Apply what comes until ``stop`` is set."""
@@ -52,7 +59,7 @@ class Session:
         due: list[_Due] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as ahead:
             while not self.stop.is_set():
-                found = self.group.poll(self.batch, 0 if due else _POLL)
+                found = self.group.poll(self.batch, 0 if due or self.retrying else _POLL)
                 read: list[_Due] = []
                 prepare = partial(self._submit, ahead, found, read)
                 for number, (fetched, records) in enumerate(due, 1):
@@ -60,6 +67,7 @@ class Session:
                         self._apply(fetched, records, prepare if number == len(due) else lambda: None)
                 prepare()
                 due = read
+                self._retry()
                 self.board.polled_at = time.monotonic()
                 now = time.monotonic()
                 if now >= beat:
@@ -115,6 +123,7 @@ class Session:
             self.connected()
             self.group.advance(part, batch.end)
             self.board.count(part, batches=1, rows=len(records) - len(failed), failed=len(failed))
+            self.board.set_aside = {**self.board.set_aside, part: self.board.set_aside.get(part, 0) + len(failed)}
             place = {"sink": self.sink, "topic": part.topic, "partition": part.partition}
             for item in failed[:10]:
                 log.warning("record set aside", **place, offset=item.record.offset, reason=item.reason)
@@ -122,9 +131,7 @@ class Session:
     def _look_around(self, due: Container[Partition]) -> None:
         """``due``: partitions with records that are not applied yet."""
         positions = self.group.offsets()
-        for part in self.applying.failed.asked_again():
-            if part in positions:
-                self.applying.apply_again(part)
+        self.retrying.update(self.applying.failed.asked_again())
         for part, position in positions.items():
             end = self.group.ends.get(part, 0)
             if part not in due and position is not None and position < end:  # marks of transactions, and holes
@@ -132,11 +139,24 @@ class Session:
         self.group.commit()
         positions = self.group.offsets()
         self.board.positions, self.board.lag = positions, self.group.lag()
-        self.board.set_aside = self.applying.failed.counts()
+        if (now := time.monotonic()) >= self.count_at:
+            self.board.set_aside, self.count_at = self.applying.failed.counts(), now + _COUNT
         if positions and None not in positions.values():
             self.connected()
             self.board.located, self.board.error = True, None
         self.board.rebalances = self.group.rebalances
+
+    def _retry(self) -> None:
+        """Try some records of one partition again, so that new records are applied in between."""
+        self.retrying &= self.group.positions.keys()
+        if not self.retrying:
+            return
+        part, began = next(iter(self.retrying)), time.monotonic()
+        if self.applying.apply_again(part, self.retries) < self.retries:
+            self.retrying.discard(part)
+            self.count_at = 0.0
+        is_quick = time.monotonic() - began < _RETRY_SECONDS
+        self.retries = min(self.retries * 2, _RETRIES) if is_quick else max(self.retries // 2, 1)
 
     def _pass_over(self, batch: Batch) -> None:
         try:

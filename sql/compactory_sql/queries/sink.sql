@@ -163,12 +163,19 @@ UPDATE compactory.kafka_failed_records AS f SET again = true
 SELECT DISTINCT topic, partition FROM compactory.kafka_failed_records WHERE sink = %(sink)s AND again;
 
 -- name: sink/take_retries
--- Take the records to retry, with those that were set aside after them.
+-- Take the next records to retry.
 DELETE FROM compactory.kafka_failed_records AS f
+ USING (SELECT "offset" FROM compactory.kafka_failed_records
+         WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND again
+         ORDER BY "offset" LIMIT %(limit)s) AS next
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND f."offset" = next."offset"
+RETURNING topic, partition, f."offset", key, value, timestamp_ms, headers;
+
+-- name: sink/retry_keys
+-- Retry the other records of the keys, but not behind a record that has failed again.
+UPDATE compactory.kafka_failed_records SET again = NOT again
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
-   AND (again OR key IN (SELECT key FROM compactory.kafka_failed_records AS o
-                          WHERE o.sink = f.sink AND o.topic = f.topic AND o.partition = f.partition AND o.again))
-RETURNING topic, partition, "offset", key, value, timestamp_ms, headers;
+   AND key = ANY (%(keys)b::bytea[]) AND again = (key = ANY (%(failed)b::bytea[]));
 
 -- name: sink/columns
 -- Columns, with the base type of a domain; "made": the server makes the values by itself.
