@@ -10,7 +10,7 @@ from typing import Any
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, enqueue
-from compactory.kafka.transactional_producer import TransactionalProducer
+from compactory.kafka.transactional_producer import TransactionalProducer, was_ended_outside
 from compactory.write.delivery import Record, Shipment
 
 __all__ = ["FencedProducer", "OutcomeUnknown"]
@@ -69,8 +69,10 @@ class FencedProducer(TransactionalProducer):
             with self._mapped("write in a transaction"):
                 self._producer.begin_transaction()
                 yield
-        except BaseException:
+        except BaseException as error:
             self._abort(_SHORT)
+            if was_ended_outside(error):
+                raise OutcomeUnknown("Kafka had ended the transaction before all of it was written") from error
             raise
         self._commit()
 
@@ -111,7 +113,7 @@ class FencedProducer(TransactionalProducer):
         try:
             self._producer.commit_transaction(self._timeout)
         except KafkaException as error:
-            if error.args[0].txn_requires_abort():
+            if error.args[0].txn_requires_abort() and not was_ended_outside(error):
                 self._abort(_SHORT)
                 with self._mapped("commit a transaction"):
                     raise

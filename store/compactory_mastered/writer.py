@@ -251,7 +251,8 @@ class MasteredWriter:
 
     def _own(self) -> Owner:
         owned = self._owned
-        if owned is not None and owned.state.topic_id == self._store.topic_id(self._topic):
+        is_same_topic = owned is not None and owned.state.topic_id == self._store.topic_id(self._topic)
+        if owned is not None and is_same_topic and not owned.producer.is_end_in_doubt:
             owned.state.prune(self._store.positions())
             return owned
         self._drop()

@@ -28,7 +28,7 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka, KafkaError
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.topics.partitioner import home_of
-from compactory_connectors.topics.publisher import Publisher, TopicRefused
+from compactory_connectors.topics.publisher import EndInDoubt, Publisher, TopicRefused
 
 from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules
@@ -89,6 +89,7 @@ class Sender:
         self._taken: set[str] = set()  # topics that the keeper gives to nobody else
         self._lost: dict[str, Pending] = {}  # topics whose lock is held: to be taken over from this name after an error
         self._apart = False  # those are sent one by one, as one of them is at fault
+        self._doubtful_holders: set[str] = set()  # whose last transaction may be committed in part
         self._backoff = Backoff()
         self._limits: dict[str, int] = {}  # topic → messages in a batch, below the usual while one is refused
 
@@ -98,6 +99,8 @@ class Sender:
             try:
                 with self._session():
                     self._work()
+            except EndInDoubt as error:  # the next session has another transactional id
+                log.info("a new producer is opened", thread=self._number, reason=str(error))
             except (psycopg.Error, CompactoryError) as error:
                 self._shared.board.failed(str(error))
                 log.warning("the outbox is not sent", thread=self._number, error=" ".join(str(error).split()))
@@ -113,8 +116,12 @@ class Sender:
             self._table = OutboxTable(connection, self._holder)
             self._marks = SentMarks(self._shared.kafka, identity)
             self._marks.ensure()
-            with self._shared.board.holding(self._holder):
-                yield
+            try:
+                with self._shared.board.holding(self._holder):
+                    yield
+            finally:
+                if self._publisher.was_ended_outside:
+                    self._doubtful_holders.add(self._holder)
 
     def _work(self) -> None:
         lost = [*self._lost.values()]
@@ -191,6 +198,8 @@ class Sender:
             except TopicRefused as error:
                 held = self._narrow(held, error)
                 continue
+            except EndInDoubt:
+                raise
             except CompactoryError:
                 self._shrink(held)  # Kafka may be too slow for that many
                 raise
@@ -346,11 +355,13 @@ class Sender:
         with closing(self._producer(holder)) as publisher:
             publisher.open()
         self._table.end_session(holder)
-        return self._marks.last(holder)
+        return {} if holder in self._doubtful_holders else self._marks.last(holder)
 
     def _producer(self, holder: str) -> Publisher:
         # a commit does not wait for the linger time; until then only full batches leave, one or few for each topic
-        return Publisher(self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides={"linger.ms": 1000})
+        return Publisher(
+            self._shared.kafka, f"outbox-{holder}", MARKS_TOPIC, overrides={"linger.ms": 1000}, may_reopen=False
+        )
 
     def _place(self, held: Held) -> Callable[[str], int]:
         """The partition of a partition key: where the producer would put a key of that name."""

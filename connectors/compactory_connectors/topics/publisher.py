@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from compactory.errors import CompactoryError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka, enqueue
 from compactory.kafka.errors import code_of
-from compactory.kafka.transactional_producer import TransactionalProducer
+from compactory.kafka.transactional_producer import TransactionalProducer, was_ended_outside
 from compactory_connectors.topics.producer_record import Copy, Headers, ProducerRecord
 
 from .partitioner import placing
@@ -25,7 +25,7 @@ from .partitioner import placing
 if TYPE_CHECKING:
     from confluent_kafka import Producer
 
-__all__ = ["PublishLease", "Publisher", "TopicRefused", "TransactionTimedOut"]
+__all__ = ["EndInDoubt", "PublishLease", "Publisher", "TopicRefused", "TransactionTimedOut"]
 
 _LONGEST = 10.0
 """Seconds after which Kafka aborts a transaction: an abandoned one blocks read_committed readers as long."""
@@ -78,6 +78,12 @@ class TransactionTimedOut(CompactoryError):
     retryable = True
 
 
+class EndInDoubt(CompactoryError):
+    """The end of the last transaction may reach Kafka once more; nothing was sent after it. Open another publisher."""
+
+    retryable = True
+
+
 class TopicRefused(CompactoryError):
     """Kafka takes records, but not these. They were given up; the publisher goes on with others.
 
@@ -95,8 +101,10 @@ class Publisher(TransactionalProducer):
     """A producer of one holder of a transactional id. Owned by one thread.
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
-    After TopicRefused it has to be closed too unless it is ``usable``: the client can't undo some transactions.
-    ``longest`` is the number of seconds after which Kafka ends a transaction. Raises what ``lease`` raises, and:
+    After TopicRefused, and where the end of a transaction is in doubt (see `transactional_producer`), it replaces its
+    producer before the next transaction if it ``may_reopen``. Else it is not ``usable`` any more: that is for an id
+    which another process takes over without a lease. ``longest`` is the number of seconds after which Kafka ends a
+    transaction. Raises what ``lease`` raises, and:
 
     - TopicRefused: the records or their topic are at fault.
     - LeaseLost: another holder of the transactional id has taken over.
@@ -115,16 +123,21 @@ class Publisher(TransactionalProducer):
         timeout: float = 9.0,
         longest: float = _LONGEST,
         lease: PublishLease | None = None,
+        may_reopen: bool = True,
     ) -> None:
         self._offsets_topic = offsets_topic
         self._transactions = transactions
         self._timeout = timeout
         self._longest = longest
         self._lease = lease
+        self._may_reopen = may_reopen
+        self._must_reopen = False
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
         self.usable = True
-        """Whether it may go on: no failure was about more than some records."""
+        """True while the publisher may go on: no failure was about more than some records."""
+        self.was_ended_outside = False
+        """True if Kafka had ended the last transaction before: which part of it is committed is unknown."""
         own: dict[str, Any] = dict(overrides or {})
         if transactions:
             own |= {"transactional.id": f"compactory-{name}", "transaction.timeout.ms": int(longest * 1000)}
@@ -224,6 +237,7 @@ class Publisher(TransactionalProducer):
         """
         if self._lease is not None:
             self._lease.check()
+        self._replace_producer()
         self.usable, self._failure = False, None
         try:
             with self._mapped(doing):
@@ -238,6 +252,7 @@ class Publisher(TransactionalProducer):
                 if self._transactions:
                     self._producer.commit_transaction(self._timeout)
                     self._began = None
+                    self._must_reopen = self.is_end_in_doubt
                 else:
                     self.flush()
         except LeaseLost as error:
@@ -248,6 +263,7 @@ class Publisher(TransactionalProducer):
                 " was away, and Kafka has aborted it; its records are sent again"
             ) from error
         except Exception as error:
+            self.was_ended_outside = was_ended_outside(error)
             self._give_up_what_is_refused(error)
             cause = error.__cause__
             if isinstance(cause, KafkaException) and code_of(cause) in _SLOW and self._trouble is None:
@@ -255,7 +271,23 @@ class Publisher(TransactionalProducer):
                 why = "it is away, or takes records too slowly; the next pages are smaller"
                 raise Unreachable("Kafka", f"{place}: {why}") from error
             raise
-        self.usable = True
+        self.usable = self._may_reopen or not self._must_reopen
+
+    def _replace_producer(self) -> None:
+        """Open another producer if the last transaction demands it. Raises EndInDoubt if it may not."""
+        if not self._transactions or not (self._must_reopen or self.is_end_in_doubt):
+            return
+        was_usable, self.usable = self.usable, False
+        if not self._may_reopen:
+            raise EndInDoubt(
+                f"the end of the last transaction of {self._id!r} was repeated, because a connection to Kafka broke: a"
+                " new producer is opened, so that a late request ends nothing"
+            )
+        if was_usable:
+            self.close()
+            self._open_producer()
+            self._must_reopen = False
+            self.open()
 
     def _raise_reason(self, error: KafkaException) -> None:
         """Raise why the transaction has failed in place of the client's word that it has: no record is taken then."""
@@ -274,6 +306,7 @@ class Publisher(TransactionalProducer):
             if self._transactions:
                 self._producer.abort_transaction(_SHORT)
             self._began = None
-            self.usable = True
+            self._must_reopen = self._transactions  # an abort that is repeated may end the next transaction too
+            self.usable = self._may_reopen or not self._must_reopen
         reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
         raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}", refused.code()) from error

@@ -280,16 +280,22 @@ class Kafka:
             return Consumer(chosen, logger=self._admin.log)
 
     def producer(
-        self, defaults: Mapping[str, Any], overrides: Mapping[str, Any], on_error: Callable[[KafkaError], None]
+        self,
+        defaults: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        on_error: Callable[[KafkaError], None],
+        on_log: Callable[[str, str], None] | None = None,
     ) -> Producer:
         """Return a producer: the user's properties win over ``defaults``, ``overrides`` over both.
+
+        ``on_log`` is called with the facility (such as FAIL) and the text of each log line during ``poll``.
 
         ``on_error`` is called with errors of the client as a whole during ``poll``, before the user's ``error_cb``.
         Raises ConfigError for a property that the client library refuses.
         """
         settings = {**defaults, **self._admin.client_properties(on_error), **overrides}
         with _refused_properties("producer", settings):
-            return Producer(settings, logger=self._admin.log)
+            return Producer(settings, logger=self._admin.log.with_listener(on_log))
 
     def mapped_errors(self, action: str, client_error: Callable[[], KafkaError | None]) -> AbstractContextManager[None]:
         """Map errors of a consumer or producer made here to ours.

@@ -120,13 +120,24 @@ class ClientLog:
     serves them all). We raise or log once each problem that a user must know. Any thread of the library may call it.
     """
 
-    def __init__(self, hidden: Callable[[str], str]) -> None:
-        self._hidden = hidden
+    def __init__(
+        self, without_secrets: Callable[[str], str], listener: Callable[[str, str], None] | None = None
+    ) -> None:
+        self._without_secrets = without_secrets
+        self._listener = listener
+
+    def with_listener(self, listener: Callable[[str, str], None] | None) -> ClientLog:
+        """Return a log that also calls ``listener`` with the facility and the text of each line."""
+        return ClientLog(self._without_secrets, listener)
 
     def log(self, _level: int, message: str, *args: object) -> None:
         """Log one line; called by the client library."""
-        if args and args[0] != "CONFWARN" and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", self._hidden(message % args))
+        if not args or args[0] == "CONFWARN":
+            return
+        if self._listener is not None:
+            self._listener(str(args[0]), message % args)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s", self._without_secrets(message % args))
 
 
 @contextmanager

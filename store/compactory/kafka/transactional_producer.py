@@ -1,4 +1,11 @@
-"""A producer under a transactional id, of which only the one that was opened last works (KIP-98)."""
+"""A producer under a transactional id, of which only the one that was opened last works (KIP-98).
+
+librdkafka repeats the request that ends a transaction (EndTxn) when a connection breaks or stays silent, and then
+reports success. If the network delivers the first request later, the broker takes it for the end of the *next*
+transaction of this producer: it commits a part of it or discards a part (KIP-890). Only a log line of the client shows
+that this may happen. Such a producer has to be replaced before its next transaction: the new one has a higher epoch, so
+the broker refuses the late request. Checked on librdkafka 2.16 against Apache Kafka 4.1 to 4.3.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +16,17 @@ from typing import Any
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka, KafkaError, KafkaException
 
-__all__ = ["TransactionalProducer"]
+__all__ = ["TransactionalProducer", "was_ended_outside"]
 
 _FENCED = (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)  # noqa: SLF001
+_LOST_REQUESTS = ("FAIL", "REQTMOUT")  # facilities of log lines about broken connections and requests without an answer
+_LOG_LEVEL = 6  # the lowest level at which the client logs them
+
+
+def was_ended_outside(error: BaseException) -> bool:
+    """Return True if the broker says that the transaction had ended already: nobody knows which part is committed."""
+    causes = (*getattr(error, "args", ()), *getattr(error.__cause__, "args", ()))
+    return any(isinstance(cause, KafkaError) and cause.code() == KafkaError.INVALID_TXN_STATE for cause in causes)
 
 
 class TransactionalProducer:
@@ -22,8 +37,16 @@ class TransactionalProducer:
     ) -> None:
         self._kafka = kafka
         self._id = transactional_id
-        self._trouble: KafkaError | None = None  # the last error of the client as a whole
-        self._producer = kafka.producer(settings, own, self._remember)
+        self._settings = settings
+        level = int(kafka.properties().get("log_level", _LOG_LEVEL))
+        self._own = {**own, "log.connection.close": True, "log_level": max(level, _LOG_LEVEL)}
+        self._open_producer()
+
+    @property
+    def is_end_in_doubt(self) -> bool:
+        """True if the end of a transaction may still be on its way: no transaction may begin with this producer."""
+        self._producer.poll(0)  # the client hands over its log lines while it is polled
+        return self._has_lost_requests
 
     def close(self) -> None:
         """Discard unsent records without waiting. An open transaction ends by its time-out or by the next producer.
@@ -35,6 +58,11 @@ class TransactionalProducer:
         with suppress(KafkaException):  # a producer that failed for good says so again, and would hide the first time
             self._producer.flush(0)
         del self._producer
+
+    def _open_producer(self) -> None:
+        self._trouble: KafkaError | None = None  # the last error of the client as a whole
+        self._has_lost_requests = False
+        self._producer = self._kafka.producer(self._settings, self._own, self._remember, self._read_log)
 
     def _take_over(self, topic: str, timeout: float) -> None:
         """Fence earlier producers of the id. On return Kafka has committed or aborted their open transaction.
@@ -59,11 +87,16 @@ class TransactionalProducer:
     def _remember(self, error: KafkaError) -> None:
         self._trouble = error
 
+    def _read_log(self, facility: str, text: str) -> None:
+        # Equal lines are not logged again for 30 s: so one line counts until the producer is replaced.
+        if facility in _LOST_REQUESTS and "TxnCoordinator" in text:
+            self._has_lost_requests = True
+
     @contextmanager
-    def _mapped(self, doing: str) -> Iterator[None]:
+    def _mapped(self, action: str) -> Iterator[None]:
         """Raise our errors in place of the client's: LeaseLost where another producer of the id was opened."""
         try:
-            with self._kafka.mapped_errors(doing, lambda: self._trouble):
+            with self._kafka.mapped_errors(action, lambda: self._trouble):
                 yield
         except CompactoryError as failed:
             causes = (*getattr(failed.__cause__, "args", ()), self._trouble)  # a purged record says less than its cause
