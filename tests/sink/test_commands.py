@@ -91,7 +91,7 @@ def test_a_dry_run_prints_table_sql_and_first_rows(bench: Bench, tmp_path: Path)
     payments(bench, topic, 7, 8)
     bench.produce(topic, [("bad", "{")])
     file = written(bench, tmp_path, topic, **{"tasks.max": "3"})
-    told = tell(bench, "run", file, "--dry-run")
+    told = tell(bench, "run", file, "--dry-run", code=1)
     for text in (
         f"{topic} → table accounts",
         'INSERT INTO "accounts" ("id", "name", "balance")',
@@ -101,7 +101,7 @@ def test_a_dry_run_prints_table_sql_and_first_rows(bench: Bench, tmp_path: Path)
         "tasks.max: has no effect",
     ):
         assert text in told
-    found, refused = ask(bench, "run", file, "--dry-run")["topics"]
+    found, refused = ask(bench, "run", file, "--dry-run", code=1)["topics"]
     assert (found["table"], found["rows"]) == ("accounts", [["k7", "N", "7"], ["k8", "N", "8"]])
     assert refused["refused"] == ["partition 0, offset 2: is not JSON"]
     assert bench.rows("SELECT FROM accounts") == []

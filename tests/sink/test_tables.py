@@ -253,6 +253,28 @@ def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tab
     assert bench.offset(topic) is None
 
 
+def test_a_dry_run_refuses_what_a_run_refuses(bench: Bench, tables: Tables, tmp_path: Path) -> None:
+    bench.sql.execute("ALTER TABLE accounts ADD CHECK (balance < 1000)")
+    topic = bench.topic()
+    tables.sunk(
+        topic,
+        ("a", {"name": "A", "balance": 70000000000}),
+        ("b", {"name": "B", "balance": 1000}),
+        ("c", {"balance": 1}),
+        ("d", {"name": "D"}),
+    )
+    keys = {**UPSERT, "table.name.format": "accounts", "errors.tolerance": "all"}
+    rows, refused = preview(config(bench, tmp_path, topic, **keys), bench.kafka)
+    assert rows.rows == (("d", "D"),)
+    assert bench.rows("SELECT FROM accounts") == []
+    tables.run(topic, **keys)
+    bench.wait_for_end(topic)
+    reasons = [item.reason or "" for item in failed_records(bench.sql, bench.name)]
+    assert list(refused.refused) == [f"partition 0, offset {n}: {reason}" for n, reason in enumerate(reasons)]
+    assert "column balance of type int4" in reasons[0]
+    assert "accounts_balance_check" in reasons[1]
+
+
 def test_tables_that_can_not_be_made_from_the_records(bench: Bench, tables: Tables) -> None:
     topic = bench.topic()
     tables.sunk(topic, ("a", {"name": "A"}))

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from compactory.kafka.client import Kafka
+    from compactory_connectors.sink.into_table.preview import TopicPreview
     from compactory_connectors.sink.into_table.sink_config import SinkConfig
 
 __all__ = ["app"]
@@ -51,7 +52,9 @@ OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at th
 def run(
     flags: Flags,
     sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
-    dry_run: Annotated[bool, flag("--dry-run", "Show table, SQL and first rows; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, flag("--dry-run", "Show SQL and first rows; write nothing. Exit code 1: records are refused.")
+    ] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
         float, option("--polling-ttl", "SECONDS", "Not live after this time without a poll.")
@@ -87,13 +90,19 @@ def run(
 def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
     from compactory_connectors.sink.into_table.preview import preview
 
-    found = preview(config, kafka)
+    previews = preview(config, kafka)
     if flags.json:
-        print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in found]})
-        return
+        print_json({"sink": config.name, "notes": config.notes, "topics": [item._asdict() for item in previews]})
+    else:
+        _print_previews(config, previews)
+    if any(item.refused for item in previews):
+        raise typer.Exit(1)
+
+
+def _print_previews(config: SinkConfig, previews: list[TopicPreview]) -> None:
     for note in config.notes:
         write(note)
-    for item in found:
+    for item in previews:
         write(f"{item.topic} → table {item.table}")
         if item.columns:
             write(item.sql)

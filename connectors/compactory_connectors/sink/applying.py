@@ -107,6 +107,12 @@ class Applying:
             self.failed.follow(partition, records, failed)
         return len(records)
 
+    def apply_unstored(self, records: Sequence[SinkRecord]) -> Outcome:
+        """Apply records within the caller's transaction; set none aside, move no offset. Raises as :meth:`apply`."""
+        failed: list[Failed] = []
+        self._isolate(records, failed, set(), stops=False)
+        return failed
+
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log that holds no records. Raises Moved, psycopg.Error."""
         with self.connection.transaction():

@@ -1,4 +1,4 @@
-"""A dry run: the statements and rows for the first records of a sink's topics. Writes nothing."""
+"""A dry run: the first records of a sink's topics are applied as a run applies them, and rolled back."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any, NamedTuple, TypeAlias
-
-import psycopg
+from typing import NamedTuple, TypeAlias
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.consumer.group import matching_topics, split_topics
 from compactory_connectors.database.postgres_errors import postgres_errors
 from compactory_connectors.topics.topic_reader import read
 
+from ..applying import Applying
 from ..offsets import open_sink
 from ..record import Records, SinkRecord
 from .plan import Plan
@@ -24,6 +23,7 @@ from .writer import TableWriter
 __all__ = ["TopicPreview", "preview"]
 
 
+_BEHIND = "waits for an earlier record of its key"
 _Row: TypeAlias = tuple[str | None, ...]
 
 
@@ -44,9 +44,10 @@ def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPr
     writer = TableWriter(config)
     with postgres_errors(config.connection):
         connection = open_sink(config.connection.conninfo, config.name)
+        applying = Applying(connection=connection, sink=config.name, handler=writer, dedupes=config.dedupe)
         with closing(connection), connection.transaction(force_rollback=True):
             topics = _topics(config, kafka)
-            return [item for topic in topics for item in _topic(config, writer, connection, kafka, topic, limit)]
+            return [item for topic in topics for item in _topic(config, writer, applying, kafka, topic, limit)]
 
 
 def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
@@ -55,18 +56,23 @@ def _topics(config: SinkConfig, kafka: Kafka) -> list[str]:
 
 
 def _topic(
-    config: SinkConfig, writer: TableWriter, connection: psycopg.Connection[Any], kafka: Kafka, topic: str, limit: int
+    config: SinkConfig, writer: TableWriter, applying: Applying, kafka: Kafka, topic: str, limit: int
 ) -> Iterator[TopicPreview]:
     rows: dict[Plan, list[_Row]] = defaultdict(list)
-    refused: list[str] = []
-    for record in SinkRecord.of(list(islice(read(kafka, topic), limit))):
-        one = Records([record])
-        for write in writer.writes(connection, one):
+    records = SinkRecord.of(list(islice(read(kafka, topic), limit)))
+    failed = applying.apply_unstored(records)
+    refused_records = {(item.record.partition, item.record.offset) for item in failed}
+    for record in records:
+        if (record.partition, record.offset) in refused_records:
+            continue
+        for write in writer.writes(applying.connection, Records([record])):
             rows[write.plan] += [
                 tuple(None if text == r"\N" else text for text in line.split("\t")) for line in write.lines
             ]
-        refused += [f"partition {record.partition}, offset {record.offset}: {item.reason}" for item in one.failed]
-    for plan, found in rows.items():
-        yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(found), ())
-    if refused or not rows:
-        yield TopicPreview(topic, config.table_name_format.replace("${topic}", topic), "", (), (), tuple(refused))
+    for plan, plan_rows in rows.items():
+        yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(plan_rows), ())
+    if failed or not rows:
+        refused = tuple(
+            f"partition {record.partition}, offset {record.offset}: {reason or _BEHIND}" for record, reason, _ in failed
+        )
+        yield TopicPreview(topic, config.table_name_format.replace("${topic}", topic), "", (), (), refused)
