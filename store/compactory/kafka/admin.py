@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from compactory.callbacks import contained_callbacks
 from compactory.cleanup import in_forked_children, keep_forever
-from compactory.errors import ConfigError, StoreClosed, Unreachable
+from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.errors import (
     ABSENT,
@@ -160,9 +160,13 @@ class Admin:
             attempt_timeout = max(0.1, min(deadline - time.monotonic(), _ATTEMPT_TIMEOUT))
             try:
                 return send(self._current_client(), attempt_timeout)
+            except (
+                CompactoryError
+            ) as error:  # frames of an error that is kept would keep the client and its connections
+                raise error.with_traceback(None)  # noqa: B904
             except KafkaException as error:
                 if code_of(error) not in PASSING or self._is_refused() or deadline - time.monotonic() <= 0.1:
-                    raise
+                    raise error.with_traceback(None)  # noqa: B904
                 if self._has_old_metadata(error):
                     self._client = None
             self._interrupted.wait(_RETRY_INTERVAL)

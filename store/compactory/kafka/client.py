@@ -243,6 +243,8 @@ class Kafka:
                 if code_of(error) == KafkaError.INVALID_REPLICATION_FACTOR and replication < 0:  # brokers are away
                     raise Unreachable("Kafka", f"could not create topic {name!r}: {error.args[0].str()}") from error
                 raise
+            finally:
+                del client  # the traceback of a cause that is kept must not keep it
             return True
 
         return self._admin.request(f"create topic {name!r}", 0.0, create)
