@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
+from compactory_cli.stack.port import free_port
 from tests.docs.pages import Block, blocks
 from tests.docs.test_examples import Folder, background, in_its_place
 from tests.processes.harness import committed
@@ -22,15 +25,23 @@ OLD = ("3.3", "3.4", "3.5", "3.6")  # Kafka's tools were in another package
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """A working folder in which Kafka's own tool to create topics is on PATH."""
-    tool = tmp_path / "bin" / "kafka-topics.sh"
-    tool.parent.mkdir()
-    main = "kafka.admin.TopicCommand" if (VERSION or "").startswith(OLD) else "org.apache.kafka.tools.TopicCommand"
+    """A working folder in which Kafka's own tools to create topics and to send records are on PATH."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    is_old = (VERSION or "").startswith(OLD)
+    write_tool(
+        tools / "kafka-topics.sh", "kafka.admin.TopicCommand" if is_old else "org.apache.kafka.tools.TopicCommand"
+    )
+    producer = "kafka.tools.ConsoleProducer" if (VERSION or "").startswith("3.") else None
+    write_tool(tools / "kafka-console-producer.sh", producer or "org.apache.kafka.tools.ConsoleProducer")
+    folder = Folder(tmp_path)
+    folder.environment["PATH"] = os.pathsep.join([str(tools), folder.environment["PATH"]])
+    return folder
+
+
+def write_tool(tool: Path, main: str) -> None:
     tool.write_text(f"#!/bin/sh\nexec java {QUICK} -cp '{jars()}/*' {main} \"$@\"\n")
     tool.chmod(0o755)
-    folder = Folder(tmp_path)
-    folder.environment["PATH"] = os.pathsep.join([str(tool.parent), folder.environment["PATH"]])
-    return folder
 
 
 def follow(folder: Folder, page: list[Block], places: dict[str, str], is_done: Callable[[], bool]) -> str:
@@ -86,3 +97,37 @@ def test_the_first_processor(folder: Folder, kafka: str, unique: Callable[[str],
     page = blocks("sh", "python", run="processes")
     printed = follow(folder, page, places, lambda: bool(committed(kafka, f"{topic}_created")))
     assert '"account": "account of info@acme.org"' in printed or '"account":"account of info@acme.org"' in printed
+
+
+def test_the_first_sink_and_the_first_function(
+    folder: Folder, database: str, kafka: str, unique: Callable[[str], str]
+) -> None:
+    accounts, events = unique("accounts"), unique("events")
+    places = {
+        "jdbc:postgresql://localhost/app": database,
+        "postgresql://user@localhost/app": database,
+        "localhost:9092": kafka,
+        "0.0.0.0:8080": f"127.0.0.1:{free_port()}",
+        "--topic accounts": f"--topic {accounts}",
+        '"topics": "accounts"': f'"topics": "{accounts}", "table.name.format": "accounts"',
+        '"name": "accounts"': f'"name": "{accounts}"',
+        "--topic events": f"--topic {events}",
+        '["events"]': f'["{events}"]',
+        'name="totals"': f'name="{events}"',
+    }
+    texts = [block.text for block in blocks("sh", "json", "python", run="sink")]
+    for name, place in places.items():
+        texts = [text.replace(name, place) for text in texts]
+    prepare, config, run, prepare_function, function = texts
+    with psycopg.connect(database, autocommit=True) as sql:
+        folder.shell(prepare)
+        (folder.path / "accounts.json").write_text(config)
+        run_and_await(folder, ["bash", "-euc", in_its_place(run)], sql, "SELECT FROM accounts WHERE balance = 5")
+        folder.shell(prepare_function)
+        run_and_await(folder, [sys.executable, "-c", function], sql, "SELECT FROM totals WHERE n = 1")
+
+
+def run_and_await(folder: Folder, command: list[str], sql: psycopg.Connection[Any], rows: LiteralString) -> None:
+    with background(folder, command) as worker:
+        wait_until(lambda: sql.execute(rows).rowcount == 1 or worker.poll() is not None, 60, "the worker's row")
+        assert worker.poll() is None, worker.communicate()[0]
