@@ -17,7 +17,7 @@ from compactory_sql.locks import (
     WAKEUP_LOCK_CLASS,
 )
 from compactory_sql.migration import Migration, migrations
-from compactory_sql.step import Phase, Plan, Step
+from compactory_sql.step import Plan, Step, StepGroup
 
 __all__ = [
     "ADOPT_LOCK_CLASS",
@@ -34,9 +34,9 @@ __all__ = [
     "WAKEUP_LOCK_CLASS",
     "Adoption",
     "Migration",
-    "Phase",
     "Plan",
     "Step",
+    "StepGroup",
     "migrations",
     "query",
     "query_names",

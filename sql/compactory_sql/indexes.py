@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.naming import object_name, quoted
-from compactory_sql.step import Phase, Step
+from compactory_sql.step import Step, StepGroup
 from compactory_sql.table import Index, Member, Table
 
 __all__ = ["active_predicates", "index_steps", "spans_partitions"]
@@ -96,7 +96,7 @@ class _Planner:
         leftover = next((index for index in indexes if index.name == name and index.parent is None), None)
         drop = [f"DROP INDEX CONCURRENTLY {leftover.sql}"] if leftover else []
         yield Step(
-            phase=Phase.BUILD,
+            group=StepGroup.BUILD,
             title=f"{'rebuild' if leftover else 'build'} index {quoted(name)} on {member.sql}",
             problem=_problem(spec, member),
             sql=(*drop, self._create(spec, member, "INDEX CONCURRENTLY", member.sql)),
@@ -125,7 +125,7 @@ class _Planner:
         same_named = next((index for index in self.table.indexes_of(parent) if index.name == name), None)
         drop = [f"DROP INDEX {same_named.sql}"] if same_named else []
         return Step(
-            phase=Phase.CHANGE,
+            group=StepGroup.CHANGE,
             title=f"create index {quoted(name)} on {parent.sql} alone",
             problem=_problem(spec, parent),
             sql=(*drop, self._create(spec, parent, "INDEX", f"ONLY {parent.sql}")),
@@ -136,7 +136,7 @@ class _Planner:
         usable = next((i.sql for i in free_indexes if i.valid or not child.is_leaf), spec.sql_name(child))
         parent_sql = parent_index.sql if parent_index is not None else spec.sql_name(parent)
         return Step(
-            phase=Phase.ATTACH,
+            group=StepGroup.ATTACH,
             title=f"attach index {usable} to {parent_sql}",
             problem=f"{child.sql}: its index for {spec.purpose} is not attached to that of {parent.sql}",
             sql=(f"ALTER INDEX {parent_sql} ATTACH PARTITION {usable}",),

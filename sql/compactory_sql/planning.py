@@ -10,7 +10,7 @@ from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.indexes import index_steps, spans_partitions
 from compactory_sql.loader import read, statements
 from compactory_sql.naming import dollar_quoted, literal
-from compactory_sql.step import Phase, Step
+from compactory_sql.step import Step, StepGroup
 from compactory_sql.table import Column, Table
 from compactory_sql.triggers import function_steps, trigger_steps
 
@@ -114,7 +114,7 @@ def _column_steps(table: Table) -> Iterator[Step]:
     if XID_COLUMN not in table.columns:
         block = read("templates/add_column_block.sql").format(table_text=literal(name))
         yield Step(
-            phase=Phase.CHANGE,
+            group=StepGroup.CHANGE,
             title=f"add column {XID_COLUMN} to {name}",
             problem=f"{name}: column {XID_COLUMN} is missing",
             sql=statements("add_column", table=name, block=dollar_quoted(block)),
@@ -128,7 +128,7 @@ def _correct_column(table: Table, column: Column) -> Iterator[Step]:
     name = table.root.sql
     if not column.not_null:
         yield Step(
-            phase=Phase.CHANGE,
+            group=StepGroup.CHANGE,
             title=f"make column {XID_COLUMN} of {name} NOT NULL",
             problem=f"{name}: column {XID_COLUMN} may be NULL",
             sql=statements("set_not_null", table=name),
@@ -136,14 +136,14 @@ def _correct_column(table: Table, column: Column) -> Iterator[Step]:
         )
     if column.default != "pg_current_xact_id()":
         yield Step(
-            phase=Phase.CHANGE,
+            group=StepGroup.CHANGE,
             title=f"set the default of column {XID_COLUMN} of {name}",
             problem=f"{name}: the default of column {XID_COLUMN} is {column.default}, not pg_current_xact_id()",
             sql=statements("set_default", table=name),
         )
     if table.foreign_xids:
         yield Step(
-            phase=Phase.CHANGE,
+            group=StepGroup.CHANGE,
             title=f"stamp rows of {name} again",
             problem=f"{name}: rows have transaction ids of another server, as after restoring a dump",
             sql=statements("restamp", table=name, table_text=literal(name)),

@@ -7,10 +7,10 @@ from enum import Enum
 
 from compactory_sql.migration import Migration
 
-__all__ = ["Phase", "Plan", "Step"]
+__all__ = ["Plan", "Step", "StepGroup"]
 
 
-class Phase(Enum):
+class StepGroup(Enum):
     """A group of steps; groups run in this order."""
 
     CHANGE = "columns and triggers, all in one short transaction under an exclusive lock"
@@ -26,7 +26,7 @@ class Step:
     drops an index whose build failed. ``unique``: the build fails if two rows have the same key.
     """
 
-    phase: Phase
+    group: StepGroup
     title: str
     problem: str
     sql: tuple[str, ...]
@@ -49,30 +49,33 @@ class Plan:
     notes: tuple[str, ...]
     refused_changes: tuple[str, ...]
 
-    def steps_of(self, phase: Phase) -> list[Step]:
-        """Return the steps of one phase, in order."""
-        return [step for step in self.steps if step.phase is phase]
+    def steps_of(self, group: StepGroup) -> list[Step]:
+        """Return the steps of one group, in order."""
+        return [step for step in self.steps if step.group is group]
 
     def script(self, lock_timeout: float = 2.0) -> str:
         """Return the plan as a script for psql (run it with ``-v ON_ERROR_STOP=1``). ``lock_timeout`` is in seconds."""
         parts = [f"-- {note}" for note in self.notes]
-        parts += (
-            ["\n".join(f"-- From now on refused: {change}" for change in self.refused_changes)] if self.steps else []
-        )
+        if self.steps:
+            parts.append("\n".join(f"-- From now on refused: {change}" for change in self.refused_changes))
         parts += [migration.script() for migration in self.migrations]
-        for phase in Phase:
-            steps = self.steps_of(phase)
-            bodies = [f"-- {step.title}\n" + "\n".join(f"{text};" for text in step.sql) for step in steps]
-            if not steps:
+        for group in StepGroup:
+            bodies = [
+                f"-- {step.title}\n" + "\n".join(f"{text};" for text in step.sql) for step in self.steps_of(group)
+            ]
+            if not bodies:
                 continue
-            if phase is Phase.BUILD:
-                parts += [f"-- Builds: {phase.value}.", *bodies]
+            if group is StepGroup.BUILD:
+                parts += [f"-- Builds: {group.value}.", *bodies]
                 continue
-            head = [f"-- {phase.value[0].upper()}{phase.value[1:]}.", "BEGIN;"]
-            parts += ["\n".join(head + [f"{text};" for text in self.preamble(phase, lock_timeout)]), *bodies, "COMMIT;"]
+            first_lines = [f"-- {group.value[0].upper()}{group.value[1:]}.", "BEGIN;"]
+            first_lines += [f"{text};" for text in self.preamble(group, lock_timeout)]
+            parts += ["\n".join(first_lines), *bodies, "COMMIT;"]
         return "\n\n".join(parts or ["-- Nothing to do."]) + "\n"
 
-    def preamble(self, phase: Phase, lock_timeout: float) -> list[str]:
-        """Return the first statements of a phase's transaction: time-outs, then the strongest lock that it needs."""
-        timeouts = [f"SET LOCAL lock_timeout = '{round(lock_timeout * 1000)}ms'", "SET LOCAL statement_timeout = 0"]
-        return [*timeouts, f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE"] if phase is Phase.CHANGE else timeouts
+    def preamble(self, group: StepGroup, lock_timeout: float) -> list[str]:
+        """Return the first statements of a group's transaction: time-outs, then the strongest lock that it needs."""
+        texts = [f"SET LOCAL lock_timeout = '{round(lock_timeout * 1000)}ms'", "SET LOCAL statement_timeout = 0"]
+        if group is StepGroup.CHANGE:
+            texts.append(f"LOCK TABLE {self.table} IN ACCESS EXCLUSIVE MODE")
+        return texts

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from compactory_sql.adoption import XID_COLUMN, Adoption
 from compactory_sql.loader import read, statements
 from compactory_sql.naming import dollar_quoted, literal, object_name, quoted
-from compactory_sql.step import Phase, Step
+from compactory_sql.step import Step, StepGroup
 from compactory_sql.table import Column, Member, Table, Trigger
 
 __all__ = ["NOTIFY_TRIGGER", "TRIGGER_PREFIX", "function_steps", "trigger_steps"]
@@ -96,7 +96,7 @@ def function_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
         return
     function = f"compactory.{quoted(name)}"
     yield Step(
-        phase=Phase.CHANGE,
+        group=StepGroup.CHANGE,
         title=f"create function {function}",
         problem=f"function {function} is missing or has another body",
         sql=statements("stamp", function=function, body=dollar_quoted(body)),
@@ -113,7 +113,7 @@ def trigger_steps(table: Table, adoption: Adoption) -> Iterator[Step]:
         for member in table.members:
             if table.trigger(member, NOTIFY_TRIGGER):
                 yield Step(
-                    phase=Phase.CHANGE,
+                    group=StepGroup.CHANGE,
                     title=f"drop trigger {NOTIFY_TRIGGER} on {member.sql}",
                     problem=f"{member.sql}: trigger {NOTIFY_TRIGGER} exists in spite of --no-notify",
                     sql=(f"DROP TRIGGER {NOTIFY_TRIGGER} ON {member.sql}",),
@@ -237,7 +237,7 @@ def _steps_for(table: Table, spec: _TriggerSpec, member: Member) -> Iterator[Ste
         trigger = table.trigger(enabled_on, spec.name)
         if trigger is not None and trigger.enabled != "A":
             yield Step(
-                phase=Phase.CHANGE,
+                group=StepGroup.CHANGE,
                 title=f"enable trigger {spec.name} on {enabled_on.sql}",
                 problem=f"{enabled_on.sql}: trigger {spec.name} is not enabled as ALWAYS",
                 sql=_enable(spec, [enabled_on.sql]),
@@ -254,7 +254,7 @@ def _creation(table: Table, spec: _TriggerSpec, member: Member, present: Trigger
         is_satisfied = spec.is_satisfied_by(present)
         problem = "has no condition, which makes it slow" if is_satisfied else "is not as it should be"
     return Step(
-        phase=Phase.CHANGE,
+        group=StepGroup.CHANGE,
         title=f"{'replace' if present else 'create'} trigger {spec.name} on {member.sql}",
         problem=f"{member.sql}: trigger {spec.name} {problem}",
         sql=(

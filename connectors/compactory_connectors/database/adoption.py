@@ -13,7 +13,7 @@ import psycopg
 from psycopg.rows import dict_row, scalar_row
 
 from compactory.errors import ConfigError
-from compactory_sql import Adoption, Phase, Plan, query
+from compactory_sql import Adoption, Plan, StepGroup, query
 from compactory_sql.planning import duplicates_query, notes, nulls_query, refusals, steps
 from compactory_sql.step import Step
 from compactory_sql.table import Table
@@ -150,7 +150,7 @@ def _duplicates(connection: Connection, table: Table, adoption: Adoption) -> Ite
 
 
 class _Run:
-    """Executes the steps of a plan, phase by phase."""
+    """Executes the steps of a plan, group by group."""
 
     def __init__(
         self, connection: Connection, plan: Plan, table: Table, patience: Patience, progress: Callable[[str], None]
@@ -162,14 +162,14 @@ class _Run:
         self._progress = progress
 
     def change(self) -> None:
-        self._together(Phase.CHANGE)
+        self._together(StepGroup.CHANGE)
 
     def attach(self) -> None:
-        self._together(Phase.ATTACH)
+        self._together(StepGroup.ATTACH)
 
     def build(self) -> None:
         """Build index by index. A failed build leaves an invalid index, which would slow down every write: drop it."""
-        for step in self._plan.steps_of(Phase.BUILD):
+        for step in self._plan.steps_of(StepGroup.BUILD):
             self._progress(step.title)
             with _unlimited(self._connection):
                 try:
@@ -182,13 +182,13 @@ class _Run:
                         raise ConfigError(f"could not {step.title}: {error.diag.message_detail}") from error
                     raise
 
-    def _together(self, phase: Phase) -> None:
-        steps = self._plan.steps_of(phase)
+    def _together(self, group: StepGroup) -> None:
+        steps = self._plan.steps_of(group)
         if not steps:
             return
 
         def work() -> None:
-            for text in self._plan.preamble(phase, self._patience.lock_timeout):
+            for text in self._plan.preamble(group, self._patience.lock_timeout):
                 self._execute(text)
             for step in steps:
                 self._progress(step.title)
