@@ -14,8 +14,7 @@ from compactory import GlobalStore, Partition, RocksDB
 from compactory.records import RebuildCause
 from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
-from compactory_api.http.timing import BOUNDS, Timing
-from compactory_api.ops.metrics import Exposition
+from compactory_api.ops.metrics import BUCKETS, Exposition, RequestMetrics
 from compactory_connectors.jobs.status import Board as JobsBoard
 from compactory_connectors.jobs.status import TypeStatus
 from compactory_connectors.jobs.worker import JobsWorker
@@ -122,15 +121,15 @@ def _sink() -> SinkWorker:
 
 def page_text() -> str:
     """The page."""
-    bounds = ", ".join(f"{bound:g}" for bound in BOUNDS)
+    bounds = ", ".join(f"{bound:g}" for bound in BUCKETS)
     note = f"`compactory_http_request_seconds` counts in buckets up to these seconds: {bounds}. {_ROUTE}"
     parts = [table(["metric", "kind", "labels", "meaning"], _rows()), note]
     return page("Metrics", "`api/compactory_api` and the workers", _INTRO, *parts)
 
 
 def _rows() -> Iterator[list[str]]:
-    timing = Timing()
-    timing.observe("route", 200, 0.001)
+    requests = RequestMetrics(lambda: {_PARTITION.topic: 1})
+    requests.observe("route", 200, 0.001)
     workers: list[Worker] = [
         StoreWorker(_Shown("localhost:9092", ["terminal_acquirer"])),
         _source(),
@@ -140,7 +139,7 @@ def _rows() -> Iterator[list[str]]:
         _process(),
     ]
     declared = {metric.name: metric.labels for worker in workers for metric in worker.metrics()}
-    text, _ = Exposition(workers, timing, lambda: {_PARTITION.topic: 1}).render("")
+    text, _ = Exposition(workers, requests).render("")
     for family in text_string_to_metric_families(text.decode()):
         if not family.name.startswith("compactory_"):
             continue

@@ -16,9 +16,9 @@ import pytest
 
 from compactory import Directory, Topic, testing
 from compactory.watch import change_log
+from compactory_api.answers import change_streams as streams
 from compactory_api.http import limits
 from compactory_api.http.access import Access, Tokens
-from compactory_api.routes import changes as route
 from tests.api.serving import Serving
 from tests.store.topics import eventually
 
@@ -125,7 +125,7 @@ def test_every_client_gets_each_change_with_the_cursor_to_go_on_from(
 def test_a_prefix_leaves_other_keys_out_and_heartbeats_move_the_cursor_on(
     store: testing.InProcessStore, watching: Watching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(route, "_HEARTBEAT", 0.02)
+    monkeypatch.setattr(streams, "_HEARTBEAT", 0.02)
     client = watching(PATH + "?prefix=x")
     last = store.put("d", "a", {"n": 2})
     while client.cursor != f"in-process-d;0:{last.offset + 1}":
@@ -317,8 +317,8 @@ def test_clients_that_come_and_go_see_every_change_once(
     store: testing.InProcessStore, serving: Serving, seeded: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a writer in full flight; some go on from a cursor, some from now, some watch a part of the keys."""
-    monkeypatch.setattr(route, "_MOST_BYTES", 200)  # so that clients fall behind and catch up
-    monkeypatch.setattr(route, "_HEARTBEAT", 0.001)
+    monkeypatch.setattr(streams, "_MOST_BYTES", 200)  # so that clients fall behind and catch up
+    monkeypatch.setattr(streams, "_HEARTBEAT", 0.001)
     monkeypatch.setattr(change_log, "_MAX_CHANGES", 1_000_000)  # then so far that changes would be gone
     done = threading.Event()
     written: list[str] = []

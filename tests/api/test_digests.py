@@ -16,8 +16,8 @@ import pytest
 
 from compactory import Directory, Index, RocksDB
 from compactory.read.digest import Digester, range_of, record_digest
+from compactory_api.answers import digests
 from compactory_api.http.access import Access, Tokens
-from compactory_api.routes import digests
 from tests.api.serving import Serving
 from tests.store.topics import Topics, eventually, send
 
@@ -177,7 +177,7 @@ def test_lookups_go_on_and_askers_share_one_answer(
     held, released, begun = threading.Event(), threading.Event(), list[int]()
 
     class Held:
-        def __init__(self, longest: float | None = None) -> None:
+        def __init__(self, seconds: float = 0) -> None:
             begun.append(1)
 
         def __call__(self) -> None:
@@ -209,11 +209,11 @@ def test_listings_are_limited_and_end_with_their_client(
     topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 2000})) for n in range(3000)))
     serving = serve(topic)
     path = f"/v1/directories/{topic}/digest/0-255?values=true"
-    monkeypatch.setattr(digests, "_LONGEST", 0.0)
+    monkeypatch.setattr(digests, "_LISTING_SECONDS", 0.0)
     cut = serving.ask(f"/v1/directories/{topic}/digest/7")
     assert (cut.status, cut.problem) == (503, "not-ready")
-    monkeypatch.setattr(digests, "_LONGEST", 300.0)
-    monkeypatch.setattr(digests, "_UNREAD", 300.0)
+    monkeypatch.setattr(digests, "_LISTING_SECONDS", 300.0)
+    monkeypatch.setattr(digests, "_UNREAD_SECONDS", 300.0)
     sockets = []
     try:
         for _ in range(4):
@@ -238,8 +238,8 @@ def test_a_client_that_does_not_read_loses_its_place(
     topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 20_000})) for n in range(1000)))
     serving = serve(topic)
     path = f"/v1/directories/{topic}/digest/0-255?values=true"
-    monkeypatch.setattr(digests, "_LONGEST", 2.0)
-    monkeypatch.setattr(digests, "_UNREAD", 300.0)
+    monkeypatch.setattr(digests, "_LISTING_SECONDS", 2.0)
+    monkeypatch.setattr(digests, "_UNREAD_SECONDS", 300.0)
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
@@ -252,7 +252,7 @@ def test_a_client_that_does_not_read_loses_its_place(
 def test_clients_that_do_not_read_give_their_places_to_others(
     serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "_UNREAD", 0.2)
+    monkeypatch.setattr(digests, "_UNREAD_SECONDS", 0.2)
     topic = topics.create()
     topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 20_000})) for n in range(1000)))
     serving = serve(topic)
@@ -276,7 +276,7 @@ def test_a_digest_does_not_hold_up_the_end(serve: Serve, topics: Topics, monkeyp
     begun, paused = threading.Event(), threading.Event()
 
     class Slow:
-        def __init__(self, longest: float | None = None) -> None: ...
+        def __init__(self, seconds: float = 0) -> None: ...
 
         def __call__(self) -> None:
             begun.set()

@@ -14,8 +14,9 @@ from fastapi.responses import StreamingResponse
 
 from compactory import Directory, Entry, Index
 from compactory.table.secondary_index import SecondaryIndex
+from compactory_api.answers import pages as answers
 from compactory_api.app import _CutOff
-from compactory_api.routes import entries, listing
+from compactory_api.routes import entries
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics
 
@@ -157,9 +158,9 @@ class Vanishing:
 @pytest.mark.parametrize("gone", ["a", "b"])
 def test_a_page_that_lost_an_entry_meanwhile_is_not_taken_for_the_last(gone: str) -> None:
     view: Any = Vanishing(gone)
-    query = listing.Query(directory="d", limit=2)
-    first = listing.page(view, query)
-    second = listing.page(view, query, first.next_cursor)
+    query = answers.Query(directory="d", limit=2)
+    first = answers.page(view, query)
+    second = answers.page(view, query, first.next_cursor)
     assert [entry.key for entry in (*first.entries, *second.entries)] == [key for key in "abcd" if key != gone]
     assert second.next_cursor is None
 
@@ -167,7 +168,7 @@ def test_a_page_that_lost_an_entry_meanwhile_is_not_taken_for_the_last(gone: str
 def test_large_values_make_pages_shorter_and_batches_refused(
     serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(answers, "MOST_BYTES", 10_000)
     monkeypatch.setattr(entries, "MOST_VALUE_BYTES", 10_000)
     topic = topics.create()
     topics.produce(
@@ -266,8 +267,8 @@ def test_a_unique_index_lists_one(serve: Serve, topics: Topics) -> None:
         ("limit=1e3", "limit"), ("limit=" + "9" * 5000, "limit"), ("index=nope&value=1", "no index 'nope'"),
         ("index=a", "0 given"),
         ("index=a&value=1&value=2", "2 given"), ("value=1", "index="), ("index=&value=1", "no index ''"),
-        ("cursor=x", "not one of ours"), ("cursor=", "not one of ours"), ("cursor=%C3%A9", "not one of ours"),
-        ("cursor=AAAAAAAAAAAA", "belongs to another"), ("cursor=%FF", "not one of ours"),
+        ("cursor=x", "no server made it"), ("cursor=", "no server made it"), ("cursor=%C3%A9", "no server made it"),
+        ("cursor=AAAAAAAAAAAA", "belongs to another"), ("cursor=%FF", "no server made it"),
         ("a=1", "unknown parameter 'a'; known are cursor, index, limit, prefix, value"),
     ],
 )  # fmt: skip

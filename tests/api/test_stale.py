@@ -7,7 +7,7 @@ from collections.abc import Callable
 import orjson
 
 from compactory import Directory, StaleData, StoreState
-from compactory_api.http.document import Status
+from compactory_api.http.models import Status
 from compactory_api.http.problem import problem
 from tests.api.serving import Serving
 from tests.store.ingest.test_rebuild import recreate

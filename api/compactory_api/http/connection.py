@@ -17,7 +17,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
-from .budget import HeldBytes
+from .body import HeldBytes
 from .errors import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
 from .problem import problem
 

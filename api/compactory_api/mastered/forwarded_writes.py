@@ -9,9 +9,8 @@ from compactory_mastered.operation import Kind
 
 from ..http.access import GRANT, Grant, Scope
 from ..http.errors import NoResource, Unauthorized
-from ..http.headers import joined
-from ..http.path import DIRECTORIES, decode_segment, raw_path
 from ..http.problem import problem
+from ..http.request import DIRECTORIES, decode_segment, raw_path, text_headers
 from .credential import CREDENTIAL, FORWARDED, PROOF, Answer, Signer
 from .writes import Writes, check_owner
 
@@ -29,7 +28,7 @@ class ForwardedWrites:
         if self._writes.servers is None:
             raise Unauthorized("this server takes no forwarded writes: it has no servers_secret")
         signer = Signer(self._writes.servers.secret)
-        headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in joined(scope["headers"]).items()}
+        headers = text_headers(scope)
         path = raw_path(scope).decode("latin-1")
         credential = signer.credential(headers[FORWARDED], scope["method"], path, headers)
         scope[CREDENTIAL] = credential
@@ -38,8 +37,10 @@ class ForwardedWrites:
             answer = await self._unproven(scope, receive)
         except CompactoryError as error:
             refusal = problem(error)
-            text_headers = {name.decode(): text.decode() for name, text in refusal.headers if name != b"content-length"}
-            answer = refusal.status, text_headers, refusal.body
+            refusal_headers = {
+                name.decode(): text.decode() for name, text in refusal.headers if name != b"content-length"
+            }
+            answer = refusal.status, refusal_headers, refusal.body
         status, answer_headers, body = answer
         return status, answer_headers | {PROOF: signer.proof(credential, self._writes.url, answer)}, body
 

@@ -15,14 +15,14 @@ from compactory.errors import ConfigError
 from compactory.store import GlobalStore
 from compactory.token import Version
 
+from ..answers.values import embedder
 from ..http.access import GRANT
-from ..http.document import Outcome
 from ..http.errors import NoEntry, NoResource, OutcomeFailed
 from ..http.freshness import wait_of
+from ..http.models import Outcome
 from ..http.openapi import KEY, parameter, problems
-from ..http.path import decode_segment, raw_path
 from ..http.problem import MEDIA_TYPE, problem
-from ..http.values import embedder
+from ..http.request import decode_segment, raw_path
 from .credential import Answer
 
 __all__ = ["completed", "outcome_routes"]

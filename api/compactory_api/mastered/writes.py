@@ -22,12 +22,11 @@ from compactory_mastered.writer import MasteredWriter, check_topics, start_write
 from ..http import limits
 from ..http.access import GRANT, Scope
 from ..http.body import check_media, read_body
-from ..http.document import WriteAnswer, WriteLine
 from ..http.errors import Forbidden, MethodRefused, TooLarge
-from ..http.headers import joined
+from ..http.models import WriteAnswer, WriteLine
 from ..http.openapi import KEY, parameter, problems, reference_to, text
-from ..http.path import ENTRIES, decode_segment, raw_path
 from ..http.problem import problem
+from ..http.request import ENTRIES, decode_segment, raw_path, text_headers
 from .credential import CREDENTIAL, Answer
 from .forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
 from .outcomes import completed
@@ -130,7 +129,7 @@ class Writes:
 
     async def single(self, kind: Kind, name: str, key: str | None, scope: Any, receive: Any) -> Answer:
         """Answer the request for one write. Raises the errors of `problem`'s table."""
-        turn, headers = self.turn(name, scope), _headers(scope)
+        turn, headers = self.turn(name, scope), text_headers(scope)
         body, value = b"", None
         if _MEDIA[kind]:
             body = await _body(scope, receive, _MOST_BYTES)
@@ -156,7 +155,7 @@ class Writes:
 
     async def bulk(self, name: str, scope: Any, receive: Any) -> StreamedAnswer:
         """Answer a bulk write. Raises the errors of `problem`'s table."""
-        turn, headers = self.turn(name, scope), _headers(scope)
+        turn, headers = self.turn(name, scope), text_headers(scope)
         check_bulk(headers)
         body = await _body(scope, receive, limits.REQUEST_BYTES)
         lines = _lines(body)
@@ -380,10 +379,6 @@ def _answer(directory: str, written: Written) -> Answer:
         return 200, headers, written.content
     headers["location"] = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(written.key, safe='')}"
     return 201, headers, written.content
-
-
-def _headers(scope: Any) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in joined(scope["headers"]).items()}
 
 
 def _caller(scope: Any) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from compactory.worker import Operated, Order, Verb, Worker
 
 from ..http.errors import BadRequest, MethodRefused, NoResource
-from ..http.path import decode_segment
+from ..http.request import decode_segment
 
 __all__ = ["CONNECTORS", "Orders"]
 

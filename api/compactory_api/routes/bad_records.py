@@ -16,8 +16,8 @@ from compactory.store import GlobalStore
 
 from ..http.access import GRANT, Scope
 from ..http.body import read_body
-from ..http.document import Dealt, Errors, RecordPlaces
 from ..http.errors import BadRequest, Forbidden
+from ..http.models import Dealt, Errors, RecordPlaces
 from ..http.openapi import problems, reference_to
 from ..http.threads import ThreadGroup
 

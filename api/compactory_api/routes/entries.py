@@ -12,14 +12,14 @@ from compactory.read.view import View
 from compactory.records import Entry
 from compactory.store import GlobalStore
 
+from ..answers import pages
+from ..answers.values import embedder
 from ..http.body import check_media, read_body
-from ..http.document import BatchAnswer, BatchQuestion, ListedEntries
 from ..http.errors import BadRequest, TooLarge
 from ..http.freshness import Freshness, tokens_of, wait_of
+from ..http.models import BatchAnswer, BatchQuestion, ListedEntries
 from ..http.openapi import FRESHNESS_HEADERS, problems, reference_to
 from ..http.threads import ThreadGroup
-from ..http.values import embedder
-from . import listing
 
 __all__ = ["MOST_KEYS", "MOST_VALUE_BYTES", "entry_routes"]
 
@@ -70,8 +70,8 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
         prefix: Annotated[str, Query(description="Only keys that begin with this")] = "",
         limit: Annotated[
             int,
-            Query(ge=1, le=listing.MOST_ENTRIES, description="Fewer come where their values have more than 8 MiB"),
-        ] = listing.DEFAULT_LIMIT,
+            Query(ge=1, le=pages.MOST_ENTRIES, description="Fewer come where their values have more than 8 MiB"),
+        ] = pages.DEFAULT_LIMIT,
         cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     ) -> Response:
         view = store[directory]
@@ -81,7 +81,7 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
         if value and index is None:
             raise BadRequest("value: give index= too; it says in which field to look")
         await _await_offset(freshness, request, view)
-        query = listing.Query(directory=directory, index=index, values=tuple(value or ()), prefix=prefix, limit=limit)
+        query = pages.Query(directory=directory, index=index, values=tuple(value or ()), prefix=prefix, limit=limit)
         return _json(await threads.run(_page, view, query, cursor, embed[directory]))
 
     return routes
@@ -137,8 +137,8 @@ def _batch(view: View[Any], keys: list[str], embed: Any) -> bytes:
     return orjson.dumps({"found": values, "missing": missing, "bad": bad})
 
 
-def _page(view: View[Any], query: listing.Query, cursor: str | None, embed: Any) -> bytes:
-    page = listing.page(view, query, cursor)
+def _page(view: View[Any], query: pages.Query, cursor: str | None, embed: Any) -> bytes:
+    page = pages.page(view, query, cursor)
     entries = [_listed(entry, embed) for entry in page.entries]
     return orjson.dumps({"entries": entries, "next_cursor": page.next_cursor})
 

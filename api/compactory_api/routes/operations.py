@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from compactory.store_worker import StoreWorker
 
-from ..http.document import Directories, Readiness, Status
+from ..http.models import Directories, Readiness, Status
 from ..http.openapi import OPEN, problems
 from ..http.threads import ThreadGroup
 from ..ops.health import Health

@@ -1,14 +1,23 @@
-"""Paths as the client sent them. This module alone percent-decodes a key, exactly once."""
+"""The path and the headers of a request, as the client sent them. Only this module percent-decodes, exactly once."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from .errors import BadRequest
 
-__all__ = ["DIRECTORIES", "ENTRIES", "decode_segment", "raw_path", "routed_directory"]
+__all__ = [
+    "DIRECTORIES",
+    "ENTRIES",
+    "decode_segment",
+    "joined_headers",
+    "raw_path",
+    "routed_directory",
+    "text_headers",
+]
 
 DIRECTORIES = b"/v1/directories/"
 ENTRIES = b"/entries/"
@@ -27,10 +36,10 @@ def raw_path(scope: Any) -> bytes:
 
 
 def routed_directory(scope: Any) -> str | None:
-    """Return the directory that the framework will find in the path, which it decodes before it looks."""
+    """Return the directory in the path as FastAPI reads it: FastAPI decodes a path before it matches routes."""
     path: str = scope["path"]
-    _, found, rest = path.partition("/v1/directories/")
-    return rest.partition("/")[0] if found else None
+    _, prefix, segments = path.partition("/v1/directories/")
+    return segments.partition("/")[0] if prefix else None
 
 
 def decode_segment(raw: bytes) -> str:
@@ -45,3 +54,18 @@ def decode_segment(raw: bytes) -> str:
         return unquote_to_bytes(raw).decode()
     except UnicodeDecodeError:
         raise BadRequest("the path does not decode to UTF-8 text, which every key is") from None
+
+
+def joined_headers(headers: Iterable[tuple[bytes, bytes]], names: Container[bytes] | None = None) -> dict[bytes, bytes]:
+    """Return the headers of these names, or all. A header sent several times becomes one list (RFC 9110, 5.3)."""
+    values: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if names is None or name in names:
+            values[name] = value if name not in values else values[name] + b", " + value
+    return values
+
+
+def text_headers(scope: Any) -> dict[str, str]:
+    """Return all headers of a request as text; see `joined_headers`."""
+    headers = joined_headers(scope["headers"])
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
