@@ -180,4 +180,4 @@ class BaseStore(Views):
 
         Happens when a topic got more partitions, or is written with two partitioners. The newer record counts.
         """
-        return [found for table in self._engine.tables() for found in list(table.contested_keys.values())]
+        return [found for table in self._engine.tables() for found in list(table.conflicts.contested_keys.values())]

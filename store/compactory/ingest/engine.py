@@ -192,7 +192,7 @@ class Engine:
                 directory=directory,
                 topic_id=topic_tables.topic_id,
                 positions=self.progress.checkpointed(topic)[0],
-                bad=table.quarantine.bad_keys(),
+                bad=table.quarantine.bad_topic_keys(),
                 revision=table.revision,
                 entries=table.snapshot(),
             )
@@ -223,7 +223,7 @@ class Engine:
         """Return the table of a directory that is served; its changes are recorded from now on at the latest."""
 
         def opened() -> Table:
-            table = self.served[directory.name].table
+            table = self.served[directory.name].live_table
             table.changes.start_recording()
             return table
 
@@ -231,7 +231,7 @@ class Engine:
             self._watched = True
             self.progress.subscribe(self._end_changes)
             self._end_changes()  # it may have failed before
-        table = self.served[directory.name].table
+        table = self.served[directory.name].live_table
         return table if table.changes.recording else self.reader.run(opened, timeout)
 
     def _end_changes(self) -> None:

@@ -362,7 +362,7 @@ class Reader:
                 continue  # an older record of the same key may still come out of another partition
             with self._watched(topic):
                 for table in topic_tables.tables:
-                    table.forget_tombstones(int((time.time() - behind - _KEEP_TOMBSTONES) * 1000))
+                    table.conflicts.forget_tombstones(int((time.time() - behind - _KEEP_TOMBSTONES) * 1000))
 
     def _flush(self) -> None:
         """Bring to disk what was applied, with positions that control records have moved since."""

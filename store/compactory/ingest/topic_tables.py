@@ -40,7 +40,7 @@ class TopicTables:
             table.usable = self.resumable  # what is kept was served once
             if self.resumable and storage.checkpoint is not None:
                 table.resume()
-                table.project_kept()
+                table.project_stored_entries()
                 table.changes.publish(storage.checkpoint.positions)
                 table.changes.read_to |= {part: end for part, (end, _) in storage.checkpoint.last_record_epochs.items()}
                 if table.directory.keep_changes:
@@ -64,7 +64,7 @@ class TopicTables:
         self.publish_changes(positions)
         for table in self.tables:
             table.topic_id = topic_id
-            table.fill_apart(damaged)
+            table.start_filling(damaged)
             if table.directory.keep_changes:
                 table.changes.start_recording()
 

@@ -13,7 +13,7 @@ from compactory.codec.packed_record import recency
 from compactory.errors import DecodeError, UnknownIndex
 from compactory.storage.backend import Reading
 from compactory.table.secondary_index import SecondaryIndex
-from compactory.table.table import Table
+from compactory.table.table import ReadableTable
 
 __all__ = ["Pair", "index_named", "index_over", "matching", "matching_between"]
 
@@ -21,7 +21,7 @@ Pair = tuple[bytes, bytes]
 """A lookup key and its packed record."""
 
 
-def index_named(table: Table, name: str) -> SecondaryIndex:
+def index_named(table: ReadableTable, name: str) -> SecondaryIndex:
     """Return the index of this name. Raises UnknownIndex."""
     found = table.indexes.get(name)
     if found is None:
@@ -29,7 +29,7 @@ def index_named(table: Table, name: str) -> SecondaryIndex:
     return found
 
 
-def index_over(table: Table, fields: Mapping[str, Any]) -> SecondaryIndex:
+def index_over(table: ReadableTable, fields: Mapping[str, Any]) -> SecondaryIndex:
     """Return the index over exactly these fields. Raises UnknownIndex."""
     index = table.directory.index_over(fields)
     if index is None:
@@ -38,14 +38,14 @@ def index_over(table: Table, fields: Mapping[str, Any]) -> SecondaryIndex:
     return table.indexes[index.name]
 
 
-def _unknown(table: Table, asked: str, known: Iterable[str]) -> UnknownIndex:
+def _unknown(table: ReadableTable, asked: str, known: Iterable[str]) -> UnknownIndex:
     return UnknownIndex(
         f"directory {table.directory.name!r} has no index {asked}; it has: {', '.join(known) or 'none'}; declare it in"
         " the directory's indexes"
     )
 
 
-def matching(table: Table, secondary: SecondaryIndex, fields: Mapping[str, Any]) -> list[Pair]:
+def matching(table: ReadableTable, secondary: SecondaryIndex, fields: Mapping[str, Any]) -> list[Pair]:
     """Return the entries that have these values right now; a unique index gives at most one."""
     wanted = _term(secondary, fields)
     if wanted is None:
@@ -57,7 +57,7 @@ def matching(table: Table, secondary: SecondaryIndex, fields: Mapping[str, Any])
 
 
 def matching_between(
-    table: Table, secondary: SecondaryIndex, fields: Mapping[str, Any], start: bytes, stop: bytes | None
+    table: ReadableTable, secondary: SecondaryIndex, fields: Mapping[str, Any], start: bytes, stop: bytes | None
 ) -> Iterator[Pair]:
     """Yield the entries that have these values, from ``start`` to before ``stop``, in order, each as it is by then."""
     if secondary.index.unique:
@@ -80,7 +80,7 @@ def _term(secondary: SecondaryIndex, fields: Mapping[str, Any]) -> Term | None:
         return None
 
 
-def _having(table: Table, secondary: SecondaryIndex, term: Term) -> list[Pair]:
+def _having(table: ReadableTable, secondary: SecondaryIndex, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
     reading = table.directory_storage.reading()
@@ -95,7 +95,7 @@ def _having(table: Table, secondary: SecondaryIndex, term: Term) -> list[Pair]:
 
 
 def _still_filed(
-    table: Table, secondary: SecondaryIndex, term: Term, reading: Reading, names: Iterable[bytes]
+    table: ReadableTable, secondary: SecondaryIndex, term: Term, reading: Reading, names: Iterable[bytes]
 ) -> Iterator[Pair]:
     """Yield the entries of these keys that have the term."""
     entries = reading.entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from compactory.errors import CompactoryError
-from compactory.table.table import Table
+from compactory.table.table import ReadableTable, Table
 from compactory.watch.change import Cursor
 
 __all__ = ["Served"]
@@ -27,14 +27,20 @@ class Served:
         self.refusal = refusal
         self.age = age  # seconds since all of it was last known to be applied to the end of the log
         self.stale_reads = 0  # reads that demanded fresher data and were served what there is
-        self.table: Table
+        self.table: ReadableTable
         self.entries: Mapping[bytes, bytes]  # most of the table's: one that is not here may still be in its storage
 
     def cursor(self) -> Cursor:
         """Return where a watch of the table that is served now would begin."""
-        return Cursor(self.table.topic_id, dict(self.table.changes.positions))
+        return Cursor(self.table.topic_id, self.live_table.changes.positions)
 
-    def swap(self, table: Table) -> None:
+    @property
+    def live_table(self) -> Table:
+        """The table that the reader thread goes on writing; a snapshot has none."""
+        assert isinstance(self.table, Table)
+        return self.table
+
+    def swap(self, table: ReadableTable) -> None:
         """Answer from this table from now on."""
         self.table = table
         self.entries = table.directory_storage.at_hand  # one step nearer: a lookup counts nanoseconds

@@ -79,7 +79,7 @@ def frozen_view(live: View[T], served: Served) -> View[T]:
     if not served.open:
         raise served.refusal()
     frozen = Served(served.refusal, served.age, _no_changes)
-    frozen.swap(served.table.frozen())
+    frozen.swap(served.live_table.lookup_snapshot())
     frozen.open = True
     return live.of(frozen)
 

@@ -14,7 +14,7 @@ from compactory.read.iteration import IndexView, Items, Values
 from compactory.read.served import Served
 from compactory.records import Entry
 from compactory.storage.ordered_keys import bounds
-from compactory.table.table import Table
+from compactory.table.table import ReadableTable
 from compactory.watch.change import Cursor
 from compactory.watch.watch import Watch
 
@@ -305,7 +305,7 @@ class View(Mapping[str, T], Generic[T]):
         return sorted(found)
 
     @property
-    def _table(self) -> Table:
+    def _table(self) -> ReadableTable:
         self._refuse_closed()
         if self._max_age is not None:
             self._demand(self._max_age)
@@ -361,18 +361,18 @@ class View(Mapping[str, T], Generic[T]):
             raise TypeError(f"keys of {self.directory.name!r} are text, not {type(key).__name__}")
         return encode_lookup_key(key)
 
-    def _present(self, name: bytes, max_age: float | None = None) -> tuple[Table, bytes]:
+    def _present(self, name: bytes, max_age: float | None = None) -> tuple[ReadableTable, bytes]:
         """Return the packed record of a key, and the table that has it. Raises KeyError, BadRecord, StaleData."""
         table, packed = self._looked_up(name, max_age)
         if packed is None:
             raise KeyError(name.decode(errors="surrogateescape"))  # bytes that are no text are no key
         return table, packed
 
-    def _looked_up(self, name: bytes, max_age: float | None = None) -> tuple[Table, bytes | None]:
+    def _looked_up(self, name: bytes, max_age: float | None = None) -> tuple[ReadableTable, bytes | None]:
         if max_age is not None:
             self._demand(max_age)
         table = self._table  # once: another may be served in the next moment, of another topic
-        bad = name in table.quarantine.names
+        bad = name in table.bad_lookup_keys
         packed = table.directory_storage.entries.get(name)
         if packed is None:
             if bad:

@@ -23,7 +23,7 @@ __all__ = ["SMALL_PARTS", "Saving", "fetched", "file_name", "kept", "stored", "t
 
 log = logging.getLogger("compactory.store")
 
-SMALL_PARTS = ("graves", "quarantine")  # mappings that are saved whole
+SMALL_PARTS = ("tombstones", "quarantine")  # mappings that are saved whole
 _BUCKET = 64  # records: a lookup reads one, 20 µs, until the dict has it
 _QUIET = 12  # times as long a file holds of a topic in which nothing happens
 _PATIENCE = 10.0  # seconds that closing waits for the file that is being written

@@ -1,1 +1,1 @@
-"""A record and the present state become changed entries, index terms and bad records. Pure."""
+"""The entries of a directory: applies records, and keeps indexes, bad records and changes up to date."""

@@ -1,11 +1,10 @@
-"""Bad records: kept with what is needed to look into them, until a newer record of their key supersedes them."""
+"""Bad records: kept to be inspected, until a newer record of their key replaces them."""
 
 from __future__ import annotations
 
 import logging
 import traceback
 from collections.abc import Collection, Iterator, MutableMapping
-from copy import copy
 from typing import NamedTuple
 
 import msgspec
@@ -18,20 +17,20 @@ __all__ = ["Quarantine"]
 
 log = logging.getLogger("compactory.store")
 
-_KEEP_RECORDS = 1000
-_KEEP_BYTES = 64 << 20
+_MAX_COMPLETE = 1000
+_MAX_BYTES = 64 << 20
 
-Number = bytes | tuple[int, int]
-"""The name under which a bad record is kept: its topic key, or partition and offset where it has none."""
+BadRecordId = bytes | tuple[int, int]
+"""The topic key of a bad record, or its partition and offset if it has no key."""
 
 
-class _Packed(msgspec.Struct, array_like=True, frozen=True):
-    """A bad record as the storage keeps it. One that is not kept whole has neither value nor stack trace."""
+class _StoredRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A bad record as the storage keeps it. An incomplete one has neither value nor stack trace."""
 
     partition: int
     offset: int
     timestamp_ms: int
-    name: bytes | None
+    lookup_key: bytes | None
     key: bytes | None
     value: bytes | None = None
     error: str = ""
@@ -39,90 +38,86 @@ class _Packed(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Outstanding(NamedTuple):
-    """Where a bad record lies. ``name`` is its lookup key, where that much could be read."""
+    """The origin of a bad record, and its lookup key if that could be read."""
 
     origin: Origin
-    name: bytes | None
+    lookup_key: bytes | None
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decode = msgspec.msgpack.Decoder(_Packed).decode
+_decode = msgspec.msgpack.Decoder(_StoredRecord).decode
 
 
 class Quarantine:
     """The outstanding bad records of one directory.
 
-    Written by the reader thread, read by any. The newest 1,000 records or 64 MiB are kept whole; which keys are bad is
-    always known, as ``kept`` (a mapping of the directory's storage) has them all. What is kept whole is in memory
-    once, as the bytes that ``kept`` has. With ``strict`` the first bad record raises BadRecord in the reader instead.
-    Raises BackendCorrupt where ``kept`` can't be read.
+    Written by the reader thread, read by any. The newest 1,000 records, at most 64 MiB, are complete. Of the others
+    only the keys are kept. ``stored`` is a mapping of the directory's storage. Memory has the bytes of complete records
+    once. With ``strict`` the first bad record raises BadRecord in the reader thread instead. Raises BackendCorrupt if
+    ``stored`` can't be read.
+
+    ``total``            bad records since the start, including replaced ones
+    ``bad_lookup_keys``  lookup key → number of its topic keys whose newest record is bad
     """
 
-    def __init__(self, topic: str, directory: str, kept: MutableMapping[bytes, bytes], *, strict: bool) -> None:
+    def __init__(self, topic: str, directory: str, stored: MutableMapping[bytes, bytes], *, strict: bool) -> None:
         self.topic = topic
         self.directory = directory
         self.strict = strict
-        self.total = 0  # bad records seen since the start, superseded ones included
-        self.names: dict[bytes, int] = {}  # lookup key -> how many topic keys under it have a bad newest record
-        self._kept = kept
-        self._outstanding: dict[Number, _Outstanding] = {}
-        self._whole: dict[Number, bytes] = {}  # packed; those that are kept whole, the oldest first
-        self._bytes = 0  # of those
-        self._dropped = 0  # outstanding ones without a key that are not kept any more: none is ever superseded
-        for packed in list(kept.values()):
-            self._remember(_unpacked(packed), packed)
+        self.total = 0
+        self.bad_lookup_keys: dict[bytes, int] = {}
+        self._stored = stored
+        self._outstanding: dict[BadRecordId, _Outstanding] = {}
+        self._complete: dict[BadRecordId, bytes] = {}  # as stored, the oldest first
+        self._complete_bytes = 0
+        self._dropped = 0  # outstanding records without a key that are not kept any more: nothing can replace them
+        for data in list(stored.values()):
+            self._remember(_decoded(data), data)
         self._trim()
-
-    def frozen(self) -> Quarantine:
-        """Return one that knows the bad lookup keys of now, for readers. For the writing thread."""
-        quarantine = copy(self)
-        quarantine.names = self.names.copy()
-        return quarantine
 
     def __bool__(self) -> bool:
         return bool(self._outstanding)
 
-    def concerns(self, keys: Collection[bytes | None]) -> bool:
+    def has_any(self, keys: Collection[bytes | None]) -> bool:
         """Return True if the newest record of one of the topic keys is bad."""
         return bool(self._outstanding) and not self._outstanding.keys().isdisjoint(keys)
 
     def __iter__(self) -> Iterator[QuarantinedRecord]:
-        """Yield the records that are kept whole now, the oldest first; each is read when it is asked for."""
-        return map(self._record, list(self._whole.values()))
+        """Yield the complete records, the oldest first; each is decoded when it is asked for."""
+        return map(self._quarantined, list(self._complete.values()))
 
-    def __contains__(self, error: QuarantinedRecord) -> bool:
-        """Return True if this very record is kept whole, and not replaced by a newer one."""
-        number = _number(error.key, error.partition, error.offset)
-        outstanding = self._outstanding.get(number)
-        return (
-            outstanding is not None
-            and number in self._whole
-            and outstanding.origin[:2] == (error.partition, error.offset)
-        )
+    def __contains__(self, bad: QuarantinedRecord) -> bool:
+        """Return True if this record is complete, and not replaced by a newer one."""
+        record_id = _record_id(bad.key, bad.partition, bad.offset)
+        if record_id not in self._complete:
+            return False
+        return self._outstanding[record_id].origin[:2] == (bad.partition, bad.offset)
 
     @property
     def outstanding(self) -> int:
-        """The number of bad records, those included that are not kept whole. After a restart without keyless ones."""
+        """The number of bad records, including incomplete ones; after a restart without those that have no key."""
         return len(self._outstanding) + self._dropped
 
-    def bad_keys(self) -> frozenset[bytes]:
+    def bad_topic_keys(self) -> frozenset[bytes]:
         """Return the topic keys whose newest record is bad. For the writing thread."""
-        return frozenset(number for number in self._outstanding if isinstance(number, bytes))
+        return frozenset(record_id for record_id in self._outstanding if isinstance(record_id, bytes))
 
-    def add(self, at: Origin, key: bytes | None, value: bytes | None, error: Exception, name: bytes | None) -> None:
-        """Keep a bad record; ``name`` is its lookup key where that much could be read."""
+    def add(
+        self, origin: Origin, key: bytes | None, value: bytes | None, error: Exception, lookup_key: bytes | None
+    ) -> None:
+        """Add a bad record, with its lookup key if that could be read."""
         kind = type(error).__name__
         if self.strict:
-            message = f"bad record in {self.topic} partition {at.partition} offset {at.offset}: {kind}"
+            message = f"bad record in {self.topic} partition {origin.partition} offset {origin.offset}: {kind}"
             raise BadRecord(f'{message}; the store has on_bad_record="fail"') from error
-        number = _number(key, at.partition, at.offset)
-        former = self._outstanding.get(number)
-        record = _Packed(*at, name, key, value, *_described(error))
-        self._kept[_under(number)] = packed = _encoded(record)
-        self._remember(record, packed)
+        record_id = _record_id(key, origin.partition, origin.offset)
+        previous = self._outstanding.get(record_id)
+        record = _StoredRecord(*origin, lookup_key, key, value, *_texts_of(error))
+        self._stored[_storage_key(record_id)] = data = _encoded(record)
+        self._remember(record, data)
         self._trim()
-        if former is None or former.origin[:2] != at[:2]:  # else it was tried once more
-            self._report(at, kind)
+        if previous is None or previous.origin[:2] != origin[:2]:  # otherwise it was a retry
+            self._report(origin, kind)
 
     def outlives(self, key: bytes, good: Origin) -> bool:
         """Return True if the bad record of a topic key is of another partition, and newer than this good one."""
@@ -132,70 +127,70 @@ class Quarantine:
         bad = outstanding.origin
         return (bad.timestamp_ms, bad.partition, bad.offset) > (good.timestamp_ms, good.partition, good.offset)
 
-    def clear(self, number: Number) -> None:
-        """Let go of a record. That of a topic key no longer counts if a newer one is good or a tombstone."""
-        outstanding = self._outstanding.pop(number, None)
+    def clear(self, record_id: BadRecordId) -> None:
+        """Remove a record, if it is there, because a newer record of its key is good or a tombstone."""
+        outstanding = self._outstanding.pop(record_id, None)
         if outstanding is not None:
-            self._kept.pop(_under(number), None)
-            self._drop_whole(number)
-            self._count(outstanding.name, -1)
+            self._stored.pop(_storage_key(record_id), None)
+            self._drop_complete(record_id)
+            self._count(outstanding.lookup_key, -1)
 
-    def skip(self, error: QuarantinedRecord) -> bool:
-        """Let go of a record, as if it had never come; False where it is not kept."""
-        if error not in self:
+    def skip(self, bad: QuarantinedRecord) -> bool:
+        """Remove a record as if it had never existed. Return False if it is not in the quarantine."""
+        if bad not in self:
             return False
-        self.clear(_number(error.key, error.partition, error.offset))
+        self.clear(_record_id(bad.key, bad.partition, bad.offset))
         return True
 
-    def _remember(self, record: _Packed, packed: bytes) -> None:
-        number = _number(record.key, record.partition, record.offset)
-        former = self._outstanding.get(number)
+    def _remember(self, record: _StoredRecord, data: bytes) -> None:
+        record_id = _record_id(record.key, record.partition, record.offset)
+        previous = self._outstanding.get(record_id)
         origin = Origin(record.partition, record.offset, record.timestamp_ms)
-        self._outstanding[number] = _Outstanding(origin, record.name)
-        self._count(record.name, 1)
-        if former is not None:
-            self._count(former.name, -1)
-        self._drop_whole(number)
+        self._outstanding[record_id] = _Outstanding(origin, record.lookup_key)
+        self._count(record.lookup_key, 1)
+        if previous is not None:
+            self._count(previous.lookup_key, -1)
+        self._drop_complete(record_id)
         if record.stacktrace:
-            self._whole[number] = packed
-            self._bytes += len(packed)
+            self._complete[record_id] = data
+            self._complete_bytes += len(data)
 
     def _trim(self) -> None:
-        """Keep no more of the oldest records than which key is bad, until the others are within the limits."""
-        while len(self._whole) > 1 and (len(self._whole) > _KEEP_RECORDS or self._bytes > _KEEP_BYTES):
-            number = next(iter(self._whole))
-            if isinstance(number, bytes):
-                origin, name = self._outstanding[number]
-                self._kept[_under(number)] = _encoded(_Packed(*origin, name, number))
-                self._drop_whole(number)
+        """Make the oldest complete records incomplete, until the others are within the limits."""
+        while len(self._complete) > 1 and (len(self._complete) > _MAX_COMPLETE or self._complete_bytes > _MAX_BYTES):
+            record_id = next(iter(self._complete))
+            if isinstance(record_id, bytes):
+                origin, lookup_key = self._outstanding[record_id]
+                self._stored[_storage_key(record_id)] = _encoded(_StoredRecord(*origin, lookup_key, record_id))
+                self._drop_complete(record_id)
             else:
-                self.clear(number)
+                self.clear(record_id)
                 self._dropped += 1
 
-    def _drop_whole(self, number: Number) -> None:
-        self._bytes -= len(self._whole.pop(number, b""))
+    def _drop_complete(self, record_id: BadRecordId) -> None:
+        self._complete_bytes -= len(self._complete.pop(record_id, b""))
 
-    def _count(self, name: bytes | None, change: int) -> None:
-        """Count one topic key more or less with a bad newest record under a lookup key."""
-        if name is None:
+    def _count(self, lookup_key: bytes | None, difference: int) -> None:
+        """Add to the number of topic keys under a lookup key whose newest record is bad."""
+        if lookup_key is None:
             return
-        count = self.names.get(name, 0) + change
+        count = self.bad_lookup_keys.get(lookup_key, 0) + difference
         if count:
-            self.names[name] = count
+            self.bad_lookup_keys[lookup_key] = count
         else:
-            del self.names[name]
+            del self.bad_lookup_keys[lookup_key]
 
-    def _report(self, at: Origin, kind: str) -> None:
-        """Log the 1st, 10th, 100th …: a topic full of bad records must not fill the log. Never the value."""
+    def _report(self, origin: Origin, kind: str) -> None:
+        """Log the 1st, 10th, 100th … bad record: a topic full of them must not fill the log. Never logs values."""
         self.total += 1
         if str(self.total).rstrip("0") == "1":
             log.warning(
                 "bad record number %d in directory %s: %s partition %d offset %d: %s; see quarantine()",
-                self.total, self.directory, self.topic, at.partition, at.offset, kind,
+                self.total, self.directory, self.topic, origin.partition, origin.offset, kind,
             )  # fmt: skip
 
-    def _record(self, packed: bytes) -> QuarantinedRecord:
-        record = _unpacked(packed)
+    def _quarantined(self, data: bytes) -> QuarantinedRecord:
+        record = _decoded(data)
         return QuarantinedRecord(
             directory=self.directory,
             topic=self.topic,
@@ -209,33 +204,32 @@ class Quarantine:
         )
 
 
-def _number(key: bytes | None, partition: int, offset: int) -> Number:
+def _record_id(key: bytes | None, partition: int, offset: int) -> BadRecordId:
     return (partition, offset) if key is None else key
 
 
-def _under(number: Number) -> bytes:
-    """Return the key of a record in the storage."""
-    return b"key " + number if isinstance(number, bytes) else b"place %d %d" % number
+def _storage_key(record_id: BadRecordId) -> bytes:
+    return b"key " + record_id if isinstance(record_id, bytes) else b"place %d %d" % record_id
 
 
-def _described(error: Exception) -> tuple[str, str]:
-    """Return the text and the stack trace of an error, as UTF-8 can have them."""
+def _texts_of(error: Exception) -> tuple[str, str]:
+    """Return the text and the stack trace of an error, without characters that UTF-8 can't encode."""
     kind = type(error).__name__
     try:
         texts = f"{kind}: {error}", "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 (a class of the user's may raise when it is printed)
+    except Exception:  # noqa: BLE001 (a user's class may raise an error when it is printed)
         texts = f"{kind}: the error can't be printed", kind
     text, stacktrace = (text.encode(errors="replace").decode() for text in texts)
     return text, stacktrace
 
 
-def _encoded(record: _Packed) -> bytes:
-    """Return a copy of what the encoder returns, whose bytes take half as much again (msgspec 0.22)."""
+def _encoded(record: _StoredRecord) -> bytes:
+    """Return a copy of the encoder's bytes, which take half as much memory again (msgspec 0.22)."""
     return bytes(memoryview(_encoder.encode(record)))
 
 
-def _unpacked(packed: bytes) -> _Packed:
+def _decoded(data: bytes) -> _StoredRecord:
     try:
-        return _decode(packed)
+        return _decode(data)
     except msgspec.MsgspecError as damage:
-        raise BackendCorrupt(f"a bad record that was kept makes no sense: {type(damage).__name__}") from damage
+        raise BackendCorrupt(f"a stored bad record can't be read: {type(damage).__name__}") from damage

@@ -1,4 +1,4 @@
-"""A consumed batch as runs of columns: what is loaded a million at a time is moved column by column, at C speed."""
+"""A consumed batch, split into runs of columns. Columns are processed at C speed, a million records at a time."""
 
 from __future__ import annotations
 
@@ -25,20 +25,26 @@ _milliseconds = itemgetter(1)
 class RecordRun:
     """Consecutive records of one partition, in log order. A value of None is a tombstone.
 
-    ``epoch`` is the leader epoch of the last one, None where the broker reports none (Kafka below 0.11).
+    ``timestamps`` are in milliseconds. ``epoch`` is the leader epoch of the last record, None where the broker reports
+    none (Kafka below 0.11).
     """
 
     partition: Partition
     keys: list[bytes | None]
     values: list[bytes | None]
     offsets: Sequence[int]
-    stamps: list[int]
+    timestamps: list[int]
     epoch: int | None = None
 
     def where(self, mask: Sequence[bool]) -> RecordRun:
-        """Return the records for which the mask is true, without an epoch: their last one may be another."""
-        columns = (list(compress(column, mask)) for column in (self.keys, self.values, self.offsets, self.stamps))
-        return RecordRun(self.partition, *columns)  # type: ignore[arg-type]  # each column keeps its type
+        """Return the records for which the mask is true, without an epoch: the last record may be another one."""
+        return RecordRun(
+            self.partition,
+            list(compress(self.keys, mask)),
+            list(compress(self.values, mask)),
+            list(compress(self.offsets, mask)),
+            list(compress(self.timestamps, mask)),
+        )
 
     @property
     def next_offset(self) -> int:
@@ -46,36 +52,40 @@ class RecordRun:
         return self.offsets[-1] + 1
 
 
-def split_batch(messages: Sequence[Message], read: Collection[Partition]) -> tuple[list[RecordRun], list[Message]]:
-    """Return the runs of a consumed batch, and its events (errors and ends of partitions).
+def split_batch(
+    messages: Sequence[Message], partitions: Collection[Partition]
+) -> tuple[list[RecordRun], list[Message]]:
+    """Return the record runs of a consumed batch, and its events: errors and ends of partitions.
 
-    ``read`` are the partitions that it may hold: where there is one, or one topic, looking for others is spared.
+    ``partitions`` are those that the batch may have records of. If there is one, or one topic, the split is quicker.
     """
     events: list[Message] = []
     keys = list(map(_key, messages))
-    if not all(keys):  # events have no key; nor have some bad records, and few keys are empty
+    if not all(keys):  # events have no key; few records have none or an empty one
         events = [message for message in messages if message.error() is not None]
-        messages = [message for message in messages if message.error() is None] if events else messages
-        keys = list(map(_key, messages))
-    return (list(_runs(messages, keys, read)) if messages else []), events
+        if events:
+            messages = [message for message in messages if message.error() is None]
+            keys = list(map(_key, messages))
+    return (list(_record_runs(messages, keys, partitions)) if messages else []), events
 
 
-def _runs(messages: Sequence[Message], keys: list[bytes | None], read: Collection[Partition]) -> Iterator[RecordRun]:
-    if len(read) == 1:
-        yield _run(next(iter(read)), messages, keys)
+def _record_runs(
+    messages: Sequence[Message], keys: list[bytes | None], partitions: Collection[Partition]
+) -> Iterator[RecordRun]:
+    if len(partitions) == 1:
+        yield _record_run(next(iter(partitions)), messages, keys)
         return
-    topics = {partition.topic for partition in read}
+    topics = {partition.topic for partition in partitions}
     numbers = map(_partition, messages)
-    places = numbers if len(topics) == 1 else zip(map(_topic, messages), numbers, strict=True)
     start = 0
-    for _, group in groupby(places):
-        end = start + len(list(group))
-        first = messages[start]
-        yield _run(Partition(str(first.topic()), int(first.partition() or 0)), messages[start:end], keys[start:end])
-        start = end
+    for _, group in groupby(numbers if len(topics) == 1 else zip(map(_topic, messages), numbers, strict=True)):
+        stop = start + len(list(group))
+        partition = Partition(str(messages[start].topic()), int(messages[start].partition() or 0))
+        yield _record_run(partition, messages[start:stop], keys[start:stop])
+        start = stop
 
 
-def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> RecordRun:
+def _record_run(partition: Partition, messages: Sequence[Message], keys: list[bytes | None]) -> RecordRun:
     return RecordRun(
         partition,
         keys,
@@ -87,7 +97,7 @@ def _run(partition: Partition, messages: Sequence[Message], keys: list[bytes | N
 
 
 def _offsets(messages: Sequence[Message]) -> Sequence[int]:
-    """Return the offsets; they only ever rise, so where none is missing the first and the last tell the others."""
+    """Return the offsets. They always rise, so the first and the last show whether one is missing between them."""
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
     if last - first == len(messages) - 1:
         return range(first, last + 1)

@@ -1,7 +1,7 @@
-"""Which record answers for a name that several owners have. Pure.
+"""Decides which record answers for a lookup key that several topic keys own. Pure.
 
-Works on any mutable mapping, so that a backend on disk can lend its own. One thread writes; any thread may read the
-current records meanwhile and sees the old or the new one, never neither.
+Works on any mutable mapping, so that a backend on disk can provide its own. One thread writes. Meanwhile any thread may
+read the current records: it sees the old or the new one of a lookup key, never none.
 """
 
 from __future__ import annotations
@@ -14,88 +14,91 @@ from compactory.codec.packed_record import ORIGIN_SIZE, pack_origin, recency
 
 __all__ = ["EntryUpdate", "KeyOwners"]
 
-Rank = tuple[int, int]  # what `newer` gives: the record's timestamp and place, which tell it from all others
+Rank = tuple[int, int]
+"""The `recency` of a packed record: its timestamp and address, which no other record has."""
 
 
 class EntryUpdate(NamedTuple):
-    """The change that a record makes to one lookup key: the packed records that answered before, and answer now."""
+    """The old and the new packed record of one lookup key; None for none."""
 
-    name: bytes
+    lookup_key: bytes
     old: bytes | None
     new: bytes | None
 
 
 class KeyOwners:
-    """Name → the packed record that answers for it.
+    """Lookup key → the packed record that answers for it.
 
-    Several owners may have one name (an old inactive row and a new active one with the same natural key). All of them
-    are kept; the one with the newer record timestamp answers (tie: higher partition, then higher offset), and when it
-    goes, the next appears. Where there are several, ``candidates`` keeps them by their metadata, and a sorted list
-    keeps their ranks in memory, 150 bytes for each: thousands under one name cost each other next to nothing.
-    ``name_of`` reads the name out of a packed record, for candidates that were kept on disk.
+    Several topic keys may own one lookup key: an old inactive row and a new active one with the same natural key. All
+    their records are kept, and the one with the newer timestamp answers (tie: higher partition, then higher offset).
+    When it is removed, the next one answers. ``candidates`` has the records of such lookup keys by their origin, and
+    sorted lists keep their ranks in memory, 150 bytes each: the cost of an update hardly grows with the owners.
+    ``lookup_key_of`` reads the lookup key of a packed record, for candidates that were kept on disk.
     """
 
     def __init__(
         self,
         current: MutableMapping[bytes, bytes],
         candidates: MutableMapping[bytes, bytes],
-        name_of: Callable[[bytes], bytes],
+        lookup_key_of: Callable[[bytes], bytes],
     ) -> None:
         self._current = current
         self._candidates = candidates
-        self._name_of = name_of
-        self._ranks: dict[bytes, list[Rank]] | None = None  # of names with several owners; rising
+        self._lookup_key_of = lookup_key_of
+        self._ranks: dict[bytes, list[Rank]] | None = None  # of lookup keys with several owners, rising
 
-    def current_for(self, name: bytes, gone: bytes | None, packed: bytes | None) -> bytes | None:
-        """Return which record would answer for ``name`` if ``gone`` did not own it any more and ``packed`` did."""
-        head = self._current.get(name)
-        if head is not None and head == gone:
-            ranks = self._several().get(name)
-            overtaken = packed is not None and recency(packed) > recency(head)
-            head = None if ranks is None or overtaken else self._candidate(ranks[-2])
-        if head is None or packed is None:
-            return packed if head is None else head
-        return max(head, packed, key=recency)
+    def current_after(self, lookup_key: bytes, removed: bytes | None, added: bytes | None) -> bytes | None:
+        """Return the record that would answer after `replace` with the same arguments."""
+        current = self._current.get(lookup_key)
+        if current is not None and current == removed:
+            ranks = self._ranks_by_key().get(lookup_key)
+            if ranks is None or (added is not None and recency(added) > recency(current)):
+                current = None  # no other owner, or none that is newer than ``added``
+            else:
+                current = self._candidate(ranks[-2])
+        if current is None or added is None:
+            return added if current is None else current
+        return max(current, added, key=recency)
 
-    def settle(self, name: bytes, gone: bytes | None, packed: bytes | None) -> None:
-        """Let that be so."""
-        head = self._current.get(name)
-        several = self._ranks if self._ranks is not None else self._several()  # a call less for each update
-        ranks = several.get(name)
+    def replace(self, lookup_key: bytes, removed: bytes | None, added: bytes | None) -> None:
+        """Remove one owner's record of a lookup key and add another's. None removes or adds nothing."""
+        current = self._current.get(lookup_key)
+        ranks_by_key = self._ranks if self._ranks is not None else self._ranks_by_key()  # saves a call for each update
+        ranks = ranks_by_key.get(lookup_key)
         if ranks is None:
-            if packed is not None and (head is None or head == gone):
-                self._current[name] = packed
+            if current is None or current == removed:
+                if added is not None:
+                    self._current[lookup_key] = added
+                else:
+                    self._current.pop(lookup_key, None)
                 return
-            if head is None or head == gone:
-                self._current.pop(name, None)
-                return
-            ranks = several[name] = []
-            self._add(ranks, head)
-        elif gone is not None:
-            del ranks[bisect_left(ranks, recency(gone))]
-            del self._candidates[gone[-ORIGIN_SIZE:]]
-        if packed is not None:
-            self._add(ranks, packed)
+            ranks = ranks_by_key[lookup_key] = []
+            self._add(ranks, current)
+        elif removed is not None:
+            del ranks[bisect_left(ranks, recency(removed))]
+            del self._candidates[removed[-ORIGIN_SIZE:]]
+        if added is not None:
+            self._add(ranks, added)
         newest = self._candidate(ranks[-1])
         if len(ranks) == 1:
-            del several[name], self._candidates[newest[-ORIGIN_SIZE:]]
-        if newest != head:
-            self._current[name] = newest
+            del ranks_by_key[lookup_key], self._candidates[newest[-ORIGIN_SIZE:]]
+        if newest != current:
+            self._current[lookup_key] = newest
 
     def _add(self, ranks: list[Rank], packed: bytes) -> None:
         insort(ranks, recency(packed))
         self._candidates[packed[-ORIGIN_SIZE:]] = packed
 
     def _candidate(self, rank: Rank) -> bytes:
-        timestamp, place = rank
-        return self._candidates[pack_origin(place, timestamp)]
+        timestamp, address = rank
+        return self._candidates[pack_origin(address, timestamp)]
 
-    def _several(self) -> dict[bytes, list[Rank]]:
-        """Return the ranks by name; made of what was kept on disk when the first record comes."""
+    def _ranks_by_key(self) -> dict[bytes, list[Rank]]:
+        """Return the ranks of lookup keys with several owners; the first call reads them from the candidates."""
         if self._ranks is None:
             self._ranks = {}
             for packed in self._candidates.values() if self._candidates else ():
-                self._ranks.setdefault(self._name_of(packed), []).append(recency(packed))
+                self._ranks.setdefault(self._lookup_key_of(packed), []).append(recency(packed))
             for ranks in self._ranks.values():
                 ranks.sort()
         return self._ranks

@@ -1,4 +1,4 @@
-"""The parts of a record that a directory's definition asks for: document, lookup key, decoded value. Pure."""
+"""Reads the parts of a record that a directory's definition needs: document, lookup key, decoded value. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compactory.codec.packed_record import ORIGIN_SIZE, entry_of
 from compactory.directory import Directory
 from compactory.errors import DecodeError
 
-__all__ = ["RecordReader", "checked_key", "name_reader"]
+__all__ = ["RecordReader", "checked_key"]
 
 _UNREAD: Document = {}
 
@@ -18,70 +18,72 @@ _UNREAD: Document = {}
 class RecordReader:
     """Reads the records of one directory. It has no state, and refers to no table.
 
-    ``documents``        whether keys, indexes or an envelope need the JSON of a value
-    ``decodes``          whether a value is decoded once when it is applied
-    ``decodes_entries``  whether the user's decoder takes an `Entry`
-    ``name_in``          the function that reads the lookup key out of a packed record
+    ``needs_documents``  keys, indexes or an envelope need the JSON of a value
+    ``decodes_values``   a value is decoded once when it is applied
+    ``decodes_entries``  the user's decoder takes an `Entry`
+    ``lookup_key_of``    the function that reads the lookup key of a packed record
     """
 
     def __init__(self, directory: Directory[Any], *, validate: bool) -> None:
-        self.documents = bool(directory.key or directory.active or directory.indexes) or directory.envelope != "none"
-        self.decodes = validate and directory.decode is not bytes and not (directory.decode is dict and self.documents)
+        has_fields = bool(directory.key or directory.active or directory.indexes)
+        self.needs_documents = has_fields or directory.envelope != "none"
+        is_checked_object = directory.decode is dict and self.needs_documents
+        self.decodes_values = validate and directory.decode is not bytes and not is_checked_object
         self.decodes_entries = directory.decodes_entries
-        self.name_in = name_reader(directory)
+        self.lookup_key_of = _lookup_key_reader(directory)
         self._topic = directory.topic
         self._field = directory.key or ""
-        self._document = document_reader(directory.envelope)
-        self._key_of = field_reader(directory.key) if directory.key else None
-        self._active_of = field_reader(directory.active) if directory.active else None
+        self._read_document = document_reader(directory.envelope)
+        self._read_key = field_reader(directory.key) if directory.key else None
+        self._read_active = field_reader(directory.active) if directory.active else None
         self._decode: Callable[[Any], Any] = decoder(directory)
 
     def document(self, value: bytes | None) -> Document | None:
-        """Return the document in a value as far as keys and indexes need it; None means deleted."""
+        """Return the document of a value, empty if nothing needs it; None for a deletion."""
         if value is None:
             return None
-        if not self.documents:
+        if not self.needs_documents:
             return _UNREAD
-        doc = self._document(value)
-        if doc is not None and self._active_of is not None and self._active_of(doc) is False:
+        doc = self._read_document(value)
+        if doc is not None and self._read_active is not None and self._read_active(doc) is False:
             return None
         return doc
 
     def document_of(self, packed: bytes) -> Document:
-        """Return the document of a packed record that was read well once."""
-        doc = self._document(packed[:-ORIGIN_SIZE])
+        """Return the document of a packed record, which was read before without an error."""
+        doc = self._read_document(packed[:-ORIGIN_SIZE])
         assert doc is not None
         return doc
 
-    def name(self, topic_key: bytes, doc: Document) -> bytes:
+    def lookup_key(self, topic_key: bytes, doc: Document) -> bytes:
         """Return the lookup key of a record."""
-        return topic_key if self._key_of is None else lookup_key_from(self._field, self._key_of(doc))
+        return topic_key if self._read_key is None else lookup_key_from(self._field, self._read_key(doc))
 
-    def fits(self, value: bytes) -> bool:
-        """Return True if a value that stands for a deletion has the key field of a living one."""
+    def has_lookup_key(self, value: bytes) -> bool:
+        """Return True if the value of an inactive row has the key field that a live entry needs."""
         try:
-            doc = self._document(value)
-            return doc is not None and (self._key_of is None or bool(lookup_key_from("", self._key_of(doc))))
-        except Exception:  # noqa: BLE001 (what an envelope of the user's returns may hold anything)
+            doc = self._read_document(value)
+            return doc is not None and (self._read_key is None or bool(lookup_key_from("", self._read_key(doc))))
+        except Exception:  # noqa: BLE001 (a user's envelope may return or raise anything)
             return False
 
-    def decoded(self, key: str, packed: bytes) -> Any:
-        """Return what the user's decoder makes of a packed record."""
+    def decode(self, key: str, packed: bytes) -> Any:
+        """Return the decoded value of a packed record. Raises whatever the user's decoder raises."""
         return self._decode(entry_of(key, packed, self._topic) if self.decodes_entries else packed[:-ORIGIN_SIZE])
 
 
-def name_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
-    """Return the function that reads the lookup key out of a packed record that was read well once.
+def _lookup_key_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
+    """Return the function that reads the lookup key of a packed record, which was read before without an error.
 
-    It refers to no table: a storage goes with its last reader, and does not wait for the garbage collector.
+    The function refers to no table, so that a storage is freed with its last reader, without the garbage collector.
     """
-    field, read = directory.key or "", document_reader(directory.envelope)
-    key_of = field_reader(field)
-    return lambda packed: lookup_key_from(field, key_of(read(packed[:-ORIGIN_SIZE]) or {}))
+    field, read_document = directory.key or "", document_reader(directory.envelope)
+    read_key = field_reader(field)
+    return lambda packed: lookup_key_from(field, read_key(read_document(packed[:-ORIGIN_SIZE]) or {}))
 
 
 def checked_key(key: bytes | None) -> bytes:
-    """Return a topic key. Raises DecodeError where there is none, UnicodeDecodeError where it is no UTF-8."""
+    """Return a topic key. Raises DecodeError if there is none, UnicodeDecodeError if it is not UTF-8."""
     if key is None:
         raise DecodeError("the record has no key; entries of a compacted topic need one")
     key.decode()

@@ -1,4 +1,4 @@
-"""Why none of a directory's records is usable, and which fields no entry has. Pure. Names fields, not values."""
+"""Explains why no record of a directory is usable, and which fields no entry has. Pure. Names fields, never values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 import orjson
 
 from compactory.codec.decoding import Document, decoder, document_reader, field_reader
+from compactory.codec.encoding import error_summary
 from compactory.directory import Directory
 from compactory.records import QuarantinedRecord
 from compactory.table.table import Table
 
 __all__ = ["missing_field_warnings", "unusable_reason"]
 
-_LOOKED_AT = 100  # records
-_SHOWN = 10  # fields
-_OURS = (
+_SAMPLE = 100  # records
+_MAX_FIELDS = 10  # in a message
+_VALUE_FREE = (
     "key field",
     "index field",
     "the value",
@@ -29,107 +30,99 @@ _OURS = (
     "'after'",
     "Object missing",
     "Expected",
-)  # texts without values
+)  # texts of DecodeError that begin so quote no value
 _ENVELOPES = {"connect": {"schema", "payload"}, "debezium": {"before", "after", "op"}}
 
 
 def unusable_reason(table: Table) -> str | None:
-    """Return why none of the records that were read is usable; None where one is, or there are none. For any thread."""
+    """Return why no record is usable; None if one is, or if there are no records. For any thread."""
     if not table.unusable:
         return None
-    directory, bad = table.directory, list(islice(table.quarantine, _LOOKED_AT))
-    documents = list(_documents(directory, bad))
-    seen = _fields(documents)
-    reasons = Counter(_reason(directory, record, seen) for record in bad)
-    [(reason, times)] = reasons.most_common(1) or [("none was kept", 0)]
-    where = "in all of them" if len(reasons) == 1 else f"in {times} of {len(bad)} that were looked at"
-    said = f"0 of {table.quarantine.outstanding:,} records usable: {reason} {where}{_shown(seen)}"
-    envelope = next((name for name, names in _ENVELOPES.items() if names <= set(seen)), None)
+    directory, bad_records = table.directory, list(islice(table.quarantine, _SAMPLE))
+    fields = _fields(_documents(directory, bad_records))
+    reasons = Counter(_reason(directory, bad, fields) for bad in bad_records)
+    [(reason, count)] = reasons.most_common(1) or [("none was kept", 0)]
+    share = "in all of them" if len(reasons) == 1 else f"in {count} of {len(bad_records)} that were looked at"
+    text = f"0 of {table.quarantine.outstanding:,} records usable: {reason} {share}{_list_fields(fields)}"
+    envelope = next((name for name, names in _ENVELOPES.items() if names <= set(fields)), None)
     if envelope is not None and directory.envelope == "none":
-        return f'{said}; set envelope="{envelope}"'
-    return said + _nearest([directory.key] if directory.key else [], seen)
+        return f'{text}; set envelope="{envelope}"'
+    return text + _suggestion([directory.key] if directory.key else [], fields)
 
 
 def missing_field_warnings(table: Table) -> list[str]:
-    """Return a warning for each index, and for an active field, of which the entries have nothing."""
-    directory = table.directory
-    if table.filling or not (directory.indexes or directory.active) or not len(table.directory_storage.entries):
+    """Return a warning for each index, and for an active field, for which no entry has a value."""
+    directory, storage = table.directory, table.directory_storage
+    if table.filling or not (directory.indexes or directory.active) or not len(storage.entries):
         return []
-    documents = [
-        table.document_of(packed) for _, packed in islice(table.directory_storage.reading().pairs(), _LOOKED_AT)
-    ]
-    seen = _fields(documents)
-    found = []
+    reading = storage.reading()
+    documents = [table.document_of(packed) for _, packed in islice(reading.pairs(), _SAMPLE)]
+    fields = _fields(documents)
+    warnings = []
     for index in directory.indexes:
-        if next(iter(table.directory_storage.reading().terms(index.name)), None) is None:
-            absent = _absent(index.fields, documents) or index.fields
-            found.append(f"index {index.name!r} finds nothing: no entry has a value in {_named(absent, seen)}")
-    if directory.active and _absent([directory.active], documents):
-        found.append(f"no entry counts as deleted: none has a value in {_named([directory.active], seen)}")
-    return found
+        if next(iter(reading.terms(index.name)), None) is None:
+            missing = _missing(index.fields, documents) or index.fields
+            warnings.append(f"index {index.name!r} finds nothing: no entry has a value in {_names(missing, fields)}")
+    if directory.active and _missing([directory.active], documents):
+        warnings.append(f"no entry counts as deleted: none has a value in {_names([directory.active], fields)}")
+    return warnings
 
 
-def _reason(directory: Directory[Any], record: QuarantinedRecord, seen: Sequence[str]) -> str:
-    kind, _, text = record.error.partition(": ")
+def _reason(directory: Directory[Any], bad: QuarantinedRecord, fields: Sequence[str]) -> str:
+    kind, _, text = bad.error.partition(": ")
     if kind == "JSONDecodeError":
         return "the value is not JSON"
     if kind == "UnicodeDecodeError":
         return "key or value is not UTF-8 text"
-    if kind == "DecodeError" and text.startswith(_OURS):
-        said = text.partition("; ")[0]
-        root = (directory.key or "").partition(".")[0]
-        return said.replace(" missing or null", " missing") if root not in seen else said
-    named = getattr(directory.decode, "__name__", "decode")
-    return f"{kind} of {named}{_model_problems(directory, record)}"
-
-
-def _model_problems(directory: Directory[Any], record: QuarantinedRecord) -> str:
-    """Return what a pydantic model misses in a value, by field."""
-    if not hasattr(directory.decode, "model_validate_json"):
-        return ""
-    try:
-        decoder(directory)(record.value or b"")
-    except Exception as error:  # noqa: BLE001 (as it was when the record came)
-        errors = getattr(error, "errors", list)  # of pydantic's ValidationError
-        found: list[dict[str, Any]] = errors()
-        named = [f"{item['loc'][0]}: {item['type']}" for item in found if item["loc"]]
-        return f" ({', '.join(named[:_SHOWN])})" if named else ""
-    return ""
+    if kind == "DecodeError" and text.startswith(_VALUE_FREE):
+        problem = text.partition("; ")[0]
+        key_root = (directory.key or "").partition(".")[0]
+        return problem if key_root in fields else problem.replace(" missing or null", " missing")
+    reason = f"{kind} of {getattr(directory.decode, '__name__', 'decode')}"
+    if hasattr(directory.decode, "model_validate_json"):
+        try:
+            decoder(directory)(bad.value or b"")
+        except Exception as error:  # noqa: BLE001 (the same one as when the record was applied)
+            reason += f" ({error_summary(error)})"
+    return reason
 
 
 def _documents(directory: Directory[Any], records: Iterable[QuarantinedRecord]) -> Iterator[Document]:
-    unwrap = document_reader(directory.envelope)
+    """Yield the documents of the records that have one, inside the envelope or outside."""
+    read_document = document_reader(directory.envelope)
     for record in records:
-        for read in (unwrap, orjson.loads):
+        for read in (read_document, orjson.loads):
             with suppress(Exception):
-                found = read(record.value or b"")
-                if isinstance(found, dict):
-                    yield found
+                document = read(record.value or b"")
+                if isinstance(document, dict):
+                    yield document
                     break
 
 
 def _fields(documents: Iterable[Document]) -> list[str]:
-    """Return the fields that documents have, those that most of them have first."""
-    return [name for name, _ in Counter(name for found in documents for name in found).most_common()]
+    """Return the fields of documents, the most frequent first."""
+    return [name for name, _ in Counter(name for document in documents for name in document).most_common()]
 
 
-def _absent(fields: Iterable[str], documents: Sequence[Document]) -> list[str]:
+def _missing(fields: Iterable[str], documents: Sequence[Document]) -> list[str]:
     return [field for field in fields if all(value is None for value in map(field_reader(field), documents))]
 
 
-def _named(fields: Sequence[str], seen: Sequence[str]) -> str:
-    return " and ".join(map(repr, fields)) + _shown(seen) + _nearest(fields, seen)
+def _names(missing: Sequence[str], fields: Sequence[str]) -> str:
+    return " and ".join(map(repr, missing)) + _list_fields(fields) + _suggestion(missing, fields)
 
 
-def _shown(seen: Sequence[str]) -> str:
-    if not seen:
+def _list_fields(fields: Sequence[str]) -> str:
+    if not fields:
         return ""
-    return "; fields seen: " + ", ".join(name[:60] for name in seen[:_SHOWN]) + (", …" if len(seen) > _SHOWN else "")
+    names = ", ".join(name[:60] for name in fields[:_MAX_FIELDS])
+    return f"; fields seen: {names}" + (", …" if len(fields) > _MAX_FIELDS else "")
 
 
-def _nearest(fields: Iterable[str], seen: Sequence[str]) -> str:
-    """Return a hint where a field that is missing is nearly one that is there."""
-    by_lower = {name.lower(): name for name in reversed(seen)}
-    missing = [field.lower() for field in fields if field not in seen]
-    near = [by_lower[match] for field in missing for match in get_close_matches(field, by_lower, n=1, cutoff=0.75)]
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _suggestion(missing: Iterable[str], fields: Sequence[str]) -> str:
+    """Return a hint if a missing field is nearly one that exists."""
+    by_lower = {name.lower(): name for name in reversed(fields)}
+    for field in missing:
+        if field not in fields and (matches := get_close_matches(field.lower(), by_lower, n=1, cutoff=0.75)):
+            return f"; did you mean {by_lower[matches[0]]!r}?"
+    return ""

@@ -52,7 +52,7 @@ KINDS = [
 def snapshot_of(log: Log) -> DirectorySnapshot:
     table = log.table
     return DirectorySnapshot(
-        directory=table.directory, topic_id=None, positions={}, bad=table.quarantine.bad_keys(),
+        directory=table.directory, topic_id=None, positions={}, bad=table.quarantine.bad_topic_keys(),
         revision=table.revision, entries=table.snapshot(),
     )  # fmt: skip
 
@@ -129,7 +129,7 @@ def test_what_was_let_go_of_costs_the_writer_nothing_more() -> None:
         with snapshot:
             assert len(list(snapshot.records(range(RANGES)))) == 1
     log.put("a", '{"n":1}')
-    assert log.table._entries._epoch is None
+    assert log.table._writer.entries._epoch is None
     revision = log.table.revision
     assert log.table.revision == revision != Log(Directory("t")).table.revision
 

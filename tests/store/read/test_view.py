@@ -164,8 +164,8 @@ def test_keys_in_two_partitions_are_listed() -> None:
     log.put("a", '{"n":2}', at=4, partition=3)
     log.put("b", '{"n":1}', at=5, partition=0)
     assert log.view["a"] == {"n": 1}
-    assert log.table.contested == 1
-    (found,) = log.table.contested_keys.values()
+    assert log.table.conflicts.count == 1
+    (found,) = log.table.conflicts.contested_keys.values()
     assert (found.directory, found.key, found.partition, found.other) == ("d", b"a", 3, 0)
 
 

@@ -82,12 +82,12 @@ def test_a_key_moves_between_partitions_and_goes(storage: TopicStorage) -> None:
 def test_parts_and_directories_are_apart(storage: TopicStorage) -> None:
     one, two = storage.directory_storage("d"), storage.directory_storage("e")
     for directory_storage in (one, two):
-        for part in ("entries", "owners", "graves"):
+        for part in ("entries", "owners", "tombstones"):
             directory_storage.mapping(part)[b"k"] = cell(part)
-    two.mapping("graves").pop(b"k")
+    two.mapping("tombstones").pop(b"k")
     storage.commit(read_to(1))
-    assert one.mapping("graves")[b"k"] == cell("graves")
-    assert not two.mapping("graves")
+    assert one.mapping("tombstones")[b"k"] == cell("tombstones")
+    assert not two.mapping("tombstones")
     assert two.mapping("owners").keys() == {b"k"}
     assert one.mapping("owners") is one.mapping("owners")
     assert storage.directory_storage("d").mapping("entries")[b"k"] == cell("entries")
@@ -97,7 +97,7 @@ def test_order_is_that_of_bytes(storage: TopicStorage, seeded: random.Random) ->
     directory_storage = storage.directory_storage("d")
     names = {seeded.randbytes(seeded.randrange(5)) for _ in range(2500)} | {b"", b"\xff\xff\xff", b"\0"}
     directory_storage.mapping("entries").update((name, cell("v")) for name in names)
-    directory_storage.mapping("rivals")[b"\x01"] = cell("another part")
+    directory_storage.mapping("candidates")[b"\x01"] = cell("another part")
     storage.commit(read_to(1))
     assert list(directory_storage.reading().range(b"", None)) == sorted(names)
     for _ in range(50):

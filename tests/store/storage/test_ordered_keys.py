@@ -194,7 +194,7 @@ def test_pages_of_an_index_go_over_its_keys_once(frozen: bool, monkeypatch: pyte
     view = log.view
     if frozen:
         served = Served(lambda: NotReady("not ready"), lambda: 0.0, lambda _: log.table)
-        served.swap(log.table.frozen())
+        served.swap(log.table.lookup_snapshot())
         served.open = True
         view = view.of(served)
     log.put("00003", '{"g":0}')

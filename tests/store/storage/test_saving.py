@@ -84,7 +84,7 @@ def test_random_histories_that_go_on_from_a_file(
                 assert (packed_record and packed_record[:-16]) == entries.get(key)
             assert len(log.view) == len(entries)
         if seeded.random() < 0.5:
-            log.table.fill_apart(pytest.fail)
+            log.table.start_filling(pytest.fail)
             put(log, then)
         compare(log.view, then)
         eventually(lambda log=log: not log.table.filling and type(log.table.directory_storage.entries) is dict)
@@ -147,7 +147,7 @@ NONSENSE: dict[str, Callable[[Layout], Layout | None]] = {
     "hashes elsewhere": lambda layout: replace(layout, keys=layout.places),
     "no lookup keys": lambda layout: replace(layout, names=None),
     "no small parts": lambda layout: replace(layout, parts={}),
-    "a small part elsewhere": lambda layout: replace(layout, parts={"graves": 5, "quarantine": layout.places}),
+    "a small part elsewhere": lambda layout: replace(layout, parts={"tombstones": 5, "quarantine": layout.places}),
     "no directory": lambda layout: None,
 }
 
@@ -280,10 +280,10 @@ def test_killed_while_it_writes(shape: str, tmp_path: Path, seeded: random.Rando
         found, fresh = saving_table(shape, storage), saving_table(shape, Memory().open("d"))
         apply(fresh, history(seed), 0, at)
         found.directory_storage.reading()  # takes over all that is in the file
-        for part in ("entries", "owners", "rivals", "graves"):
+        for part in ("entries", "owners", "candidates", "tombstones"):
             one, two = (dict(table.directory_storage.mapping(part)) for table in (found, fresh))
             assert one == two, part
-        assert found.quarantine.bad_keys() == fresh.quarantine.bad_keys()
+        assert found.quarantine.bad_topic_keys() == fresh.quarantine.bad_topic_keys()
         for index in found.indexes:
             one, two = (table.directory_storage.reading() for table in (found, fresh))
             assert {term: set(one.names(index, term)) for term in one.terms(index)} == {
@@ -366,13 +366,13 @@ def test_readers_while_it_is_filled(tmp_path: Path) -> None:
     threads = [threading.Thread(target=look, args=[start]) for start in range(4)]
     for thread in threads:
         thread.start()
-    log.table.fill_apart(pytest.fail)
+    log.table.start_filling(pytest.fail)
     for n in range(0, 20_000, 50):
         log.put(str(n), b'{"n":%d}' % n)
     for thread in threads:
         thread.join()
     assert not wrong
     log = resumed(Directory("d"), tmp_path, 20_000)
-    log.table.fill_apart(pytest.fail)
+    log.table.start_filling(pytest.fail)
     log.storage.close()
     assert not log.table.directory_storage.entries.get(b"1") or True

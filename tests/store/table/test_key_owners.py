@@ -59,8 +59,8 @@ class Claimed:
             self._settle(*self.model.pop(owner), None)
 
     def _settle(self, name: bytes, gone: bytes | None, cell: bytes | None) -> None:
-        foretold = self.key_owners.current_for(name, gone, cell)
-        self.key_owners.settle(name, gone, cell)
+        foretold = self.key_owners.current_after(name, gone, cell)
+        self.key_owners.replace(name, gone, cell)
         assert self.current.get(name) == foretold
 
     def check(self) -> None:
@@ -71,7 +71,7 @@ class Claimed:
         aside = {cell[-16:]: cell for its in cells.values() if len(its) > 1 for cell in its}
         assert dict(self.candidates) == aside, "kept aside only where there are several"
         several = {name: sorted(map(recency, its)) for name, its in cells.items() if len(its) > 1}
-        assert self.key_owners._several() == several
+        assert self.key_owners._ranks_by_key() == several
 
 
 @given(

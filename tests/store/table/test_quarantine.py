@@ -54,7 +54,7 @@ def test_what_is_not_kept_whole_is_no_tombstone_after_a_restart(tmp_path: Path) 
     log = Log(directory, storage=backend.open("d"))
     quarantine = log.table.quarantine
     assert len(list(quarantine)) == 1000
-    assert len(quarantine.names) == 1100
+    assert len(quarantine.bad_lookup_keys) == 1100
     for error in quarantine:
         log.table.retry(error)
     assert log.view["0"] == {"n": 1}
@@ -77,7 +77,7 @@ def test_two_bad_records_of_one_lookup_key() -> None:
         assert log.table.quarantine.outstanding == 1
         log.delete(second)
         assert log.view.get("n") is None
-        assert not log.table.quarantine.names
+        assert not log.table.quarantine.bad_lookup_keys
 
 
 def test_all_bad_records_are_counted() -> None:
@@ -192,7 +192,7 @@ def test_no_sequence_of_records_of_any_sizes_ends_a_reader(
 ) -> None:
     """Guarantee 4: whatever comes, in runs or one by one, is applied or is a bad record, which is counted."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quarantine, "_KEEP_BYTES", 1_500_000)
+        patch.setattr(quarantine, "_MAX_BYTES", 1_500_000)
         disk = RocksDB(tmp_path_factory.mktemp("disk")) if backend == "rocksdb" else None
         log = Log(Directory("d", **kind), storage=disk.open("d") if disk else None)
         log.table.multi_partition = any(partition for partition, _, _ in runs)

@@ -308,7 +308,7 @@ def test_one_key_in_two_partitions_the_newer_timestamp_wins_tombstones_included(
     assert "a" not in log.view
     log.put("a", '{"n":"latest"}', at=40, partition=0)
     assert log.view["a"] == {"n": "latest"}
-    assert log.table.contested == 4
+    assert log.table.conflicts.count == 4
 
 
 def test_within_a_partition_the_later_offset_wins_whatever_the_clock_says() -> None:
@@ -327,7 +327,7 @@ def test_old_tombstone_marks_are_forgotten() -> None:
     log.table.multi_partition = True
     log.delete("a", at=10)
     log.delete("b", at=20)
-    log.table.forget_tombstones(15)
+    log.table.conflicts.forget_tombstones(15)
     log.put("a", "{}", at=1, partition=1)
     log.put("b", "{}", at=1, partition=1)
     assert set(log.view) == {"a"}

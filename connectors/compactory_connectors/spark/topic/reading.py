@@ -174,7 +174,7 @@ def read_span(reading: Reading, span: Span) -> Batches:
 
 def _batch(run: RecordRun) -> pa.RecordBatch:
     offsets = np.arange(run.offsets.start, run.offsets.stop) if isinstance(run.offsets, range) else run.offsets
-    columns = (run.keys, run.values, np.full(len(run.keys), run.partition.partition), offsets, run.stamps)
+    columns = (run.keys, run.values, np.full(len(run.keys), run.partition.partition), offsets, run.timestamps)
     return of_columns(columns, SCHEMA)
 
 

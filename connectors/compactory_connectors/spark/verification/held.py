@@ -73,5 +73,5 @@ def _states(directory: Directory[Any], keys: list[Any], values: list[Any]) -> li
     table = Table(directory, directory_storage)
     table.apply(RecordRun(Partition(directory.topic, 0), keys, values, range(len(keys)), [0] * len(keys)), loading=True)
     held = directory_storage.mapping("owners" if directory.key else "entries")
-    bad = table.quarantine.bad_keys()
+    bad = table.quarantine.bad_topic_keys()
     return [HELD if key in held else BAD if key in bad else None for key in keys]
