@@ -128,7 +128,7 @@ class BaseStore(Views):
 
         None before ``start`` and on a Kafka older than 2.8.
         """
-        topic_tables = self._engine.serving.get(topic)
+        topic_tables = self._engine.generations.serving.get(topic)
         return topic_tables.topic_id if topic_tables is not None else None
 
     @property
@@ -139,12 +139,12 @@ class BaseStore(Views):
     @property
     def bad_records(self) -> int:
         """How many bad records were met since ``start``, those superseded since included."""
-        return sum(table.quarantine.total for table in self._engine.tables())
+        return sum(table.quarantine.total for table in self._engine.generations.tables())
 
     def figures(self) -> dict[tuple[str, str], float]:
         """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
         found = {("", name): figure for name, figure in self._engine.backend.figures().items()}
-        for topic, topic_tables in self._engine.tables_by_topic().items():
+        for topic, topic_tables in self._engine.generations.by_topic().items():
             found |= {(topic, name): figure for name, figure in topic_tables.storage.figures().items()}
         return found
 
@@ -169,15 +169,19 @@ class BaseStore(Views):
 
         The newest 1,000 of each directory (at most 64 MiB) are kept whole; `outstanding` counts them all.
         """
-        return [bad for table in self._engine.tables() for bad in table.quarantine]
+        return [bad for table in self._engine.generations.tables() for bad in table.quarantine]
 
     def outstanding(self) -> dict[str, int]:
         """Return how many bad records are outstanding, by directory."""
-        return {table.directory.name: table.quarantine.outstanding for table in self._engine.tables()}
+        return {table.directory.name: table.quarantine.outstanding for table in self._engine.generations.tables()}
 
     def contested(self) -> list[Contested]:
         """Return keys that were met in two partitions of their topic; the first 1,000 of each directory.
 
         Happens when a topic got more partitions, or is written with two partitioners. The newer record counts.
         """
-        return [found for table in self._engine.tables() for found in list(table.conflicts.contested_keys.values())]
+        return [
+            found
+            for table in self._engine.generations.tables()
+            for found in list(table.conflicts.contested_keys.values())
+        ]

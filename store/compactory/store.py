@@ -117,7 +117,7 @@ class GlobalStore(BaseStore):
             raise
         self._engine.load_seconds = took = clock() - began
         annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=took)
-        log.info("%s in %.3f s: %d partitions", self.state.value, took, len(self._progress.reached()))
+        log.info("%s in %.3f s: %d partitions", self.state.value, took, len(self._progress.reading_positions()))
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return.

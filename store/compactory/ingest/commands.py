@@ -1,72 +1,78 @@
-"""Calls that other threads have the reader's thread make, between two batches."""
+"""The queue of calls that other threads ask the reader's thread to make, between two batches."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 from compactory.clock import clock
 from compactory.errors import WaitTimeout
 
-__all__ = ["Command", "Commands"]
+__all__ = ["Command", "CommandQueue"]
 
 R = TypeVar("R")
-_LOOK = 0.1  # seconds between two looks at whether there is a thread at all
+_CHECK_INTERVAL = 0.1  # seconds between two checks that the reader's thread has not ended
 
 
 class Command:
-    """A call, and the answer that its caller waits for."""
+    """A call, with the future that its caller waits for."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self.answer: Future[Any] = Future()
+        self.future: Future[Any] = Future()
         self._function = function
-        self.settle: Callable[[], None] = lambda: None  # gives the caller the answer, after `call`
+        self._result: Any = None
+        self._error: BaseException | None = None
 
     def call(self) -> None:
-        """Make the call; its error is the caller's."""
+        """Make the call. Its error is raised to the caller, by `answer`."""
         try:
-            self.settle = partial(self.answer.set_result, self._function())
+            self._result = self._function()
         except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
-            self.settle = partial(self.answer.set_exception, error)
+            self._error = error
+
+    def answer(self) -> None:
+        """Give the caller the result or the error."""
+        if self._error is None:
+            self.future.set_result(self._result)
+        else:
+            self.future.set_exception(self._error)
 
 
-class Commands:
-    """The queue of these calls. Any thread adds to it, the reader's thread takes from it.
+class CommandQueue:
+    """The queue of commands. Any thread adds to it, the reader's thread takes from it.
 
-    ``raise_end`` raises the error that says that the thread has ended, once it has.
+    ``raise_end`` raises StoreFailed or StoreClosed once the reader's thread has ended.
     """
 
     def __init__(self, raise_end: Callable[[], None]) -> None:
         self._raise_end = raise_end
-        self._waiting: deque[Command] = deque()
+        self._commands: deque[Command] = deque()
 
     def run(self, function: Callable[[], R], timeout: float) -> R:
-        """Have the reader's thread make a call; return its answer.
+        """Let the reader's thread call ``function``; return the result or raise its error.
 
-        Raises WaitTimeout (a call that was begun goes on), and StoreFailed or StoreClosed where there is no thread any
-        more.
+        Raises WaitTimeout (a call that was begun goes on), StoreFailed, StoreClosed.
         """
         command = Command(function)
-        answer: Future[R] = command.answer
-        self._waiting.append(command)
+        future: Future[R] = command.future
+        self._commands.append(command)
         deadline = clock() + timeout
         while True:
             self._raise_end()
             try:
-                return answer.result(min(_LOOK, max(0.0, deadline - clock())))
+                return future.result(min(_CHECK_INTERVAL, max(0.0, deadline - clock())))
             except TimeoutError:
-                if answer.done():
-                    return answer.result()  # the call itself may raise such an error
+                if future.done():
+                    return future.result()  # the call itself may raise such an error
                 if clock() >= deadline:
-                    how = "did not get to it" if answer.cancel() else "is not done with it"
-                    raise WaitTimeout(f"the reader {how} in {timeout:g} s", {}) from None
+                    problem = "did not get to it" if future.cancel() else "is not done with it"
+                    raise WaitTimeout(f"the reader {problem} in {timeout:g} s", {}) from None
 
-    def taken(self) -> Iterator[Command]:
-        """Take the calls out of the queue, one by one, without those that were given up."""
-        while self._waiting:
-            command = self._waiting.popleft()
-            if command.answer.set_running_or_notify_cancel():
+    def take(self) -> Iterator[Command]:
+        """Take the commands out of the queue, one by one, and yield those whose callers still wait."""
+        while self._commands:
+            command = self._commands.popleft()
+            if command.future.set_running_or_notify_cancel():
                 yield command

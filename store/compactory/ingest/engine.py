@@ -1,9 +1,9 @@
-"""The inside of a store: its two threads, the tables of each topic, and the tables that are served."""
+"""The inside of a store: its threads, its tables, and what needs both."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from threading import RLock
 from typing import Any
@@ -11,14 +11,13 @@ from typing import Any
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, NotReady, StartTimeout
-from compactory.ingest.blocked_start import explained
 from compactory.ingest.discovery import Discovery
-from compactory.ingest.memory_guard import MemoryGuard
+from compactory.ingest.generations import Generations
+from compactory.ingest.load_monitor import LoadMonitor, explain_timeout
 from compactory.ingest.progress import Progress
 from compactory.ingest.reader import Reader
 from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Kafka
-from compactory.loading import Loading
 from compactory.options import StoreOptions
 from compactory.read.served import Served
 from compactory.read.snapshot import DirectorySnapshot
@@ -35,266 +34,202 @@ __all__ = ["Engine"]
 
 log = logging.getLogger("compactory.store")
 
-_SAY_EVERY = 5.0  # seconds between two log lines while loading
-
 
 class Engine:
-    """The parts of a `GlobalStore`, put together. It knows nothing of the store, which may be dropped without close.
+    """The parts of a `GlobalStore`. It does not refer to the store, which may be dropped without close.
 
-    ``served`` is what views read, by directory; ``serving`` the topic tables that are behind it, by topic.
+    ``served`` has what views read, by directory.
     """
 
     def __init__(
         self, kafka: Kafka, directories: Iterable[Directory[Any]], backend: Backend, options: StoreOptions
     ) -> None:
-        given = tuple(directories)
         self.kafka = kafka
         self.backend = backend
         self.options = options
-        self.directories = {each.name: each for each in given}
+        self.directories = {directory.name: directory for directory in directories}
         by_topic: dict[str, list[Directory[Any]]] = {}
-        for directory in given:
+        for directory in self.directories.values():
             by_topic.setdefault(directory.topic, []).append(directory)
         self.progress = progress = Progress(by_topic)
         self.served = {
-            each.name: Served(progress.refusal, partial(progress.age, each.topic), partial(self.record_changes, each))
-            for each in given
+            name: Served(
+                progress.refusal, partial(progress.age, directory.topic), partial(self.record_changes, directory)
+            )
+            for name, directory in self.directories.items()
         }
-        self.serving: dict[str, TopicTables] = {}
-        tables_by_topic: dict[str, TopicTables] = {}
-        self.discovery = Discovery(kafka, tables_by_topic, progress, options.missing_topic)
-        self.reader = Reader(
-            kafka, backend, by_topic, options, tables_by_topic, progress, self.discovery, self._swap, self._serve
-        )
-        self._watched = False  # whether changes of a directory were ever asked for
-        self._closing = RLock()  # guards close against what load opens; a signal's handler may close during a close
+        self.generations = Generations(by_topic, backend, options, self.served)
+        self.discovery = Discovery(kafka, self.generations, progress, options.missing_topic)
+        self.reader = Reader(kafka, options, self.generations, progress, self.discovery)
         self.load_seconds: float | None = None
-        self._opened = False  # whether the backend is: a store that never was leaves it alone
+        self._ends_watches = False  # True once the end of the store ends watches
+        self._closing = RLock()  # guards close against what load opens; a signal's handler may close during a close
+        self._is_open = False  # True while the backend is in use: a store that was never loaded leaves it alone
 
     def load(self, began: float) -> None:
         """Read every topic to its high watermark; ``began`` is when that began, by `clock`. Raises as start does."""
         options = self.options
-        limits = [limit for limit in (options.stall_timeout, options.start_timeout) if limit is not None]
         with self._closing:
             self.progress.raise_end()
-            self._opened = True
-            tables_by_topic = self.reader.open()
-        stale = options.start_stale and self._serve_stale(tables_by_topic)
-        if stale:
-            self.discovery.wake()  # its thread says whether Kafka is there; the start does not wait for that
+            self._is_open = True
+            self.generations.open()
+        if options.start_stale and self._serve_checkpoints():
+            self.discovery.wake()  # its thread notices if Kafka is there; the start does not wait for that
         else:
-            self.discovery.open(max(0.1, min(limits) - (clock() - began)))
+            timeout = min(options.stall_timeout, options.start_timeout or options.stall_timeout)
+            self.discovery.open(max(0.1, timeout - (clock() - began)))
         self.reader.start()
         self.discovery.start()
+        monitor = LoadMonitor(self.memory_bytes, options.max_bytes, options.on_progress)
         try:
-            teller = _ProgressReporter(options.on_progress, MemoryGuard(self.memory_bytes, options.max_bytes))
-            self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, teller)
-            teller.guard.check(self.progress.loading())
+            self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, monitor.report)
         except StartTimeout as error:
             last_error = self.reader.last_error
-            raise explained(error, self.blocking(), self.kafka, last_error, options.start_timeout) from None
+            raise explain_timeout(error, self.blocking(), self.kafka, last_error, options.start_timeout) from None
+        monitor.check_memory(self.progress.loading())
 
     def give_up(self) -> None:
-        """End a start that failed, with all that it has opened: another store may take the backend's folder."""
+        """End a start that failed, with all that it has opened: another store may use the backend's folder."""
         with self._closing:
-            self._close_views()
+            self.generations.close_views()
             self._release()
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return."""
         with self._closing:
-            if not self.progress.move(StoreState.CLOSED):
-                return
-            self._close_views()
-            self._release()
+            if self.progress.move(StoreState.CLOSED):
+                self.give_up()
 
     def _release(self) -> None:
-        """End the threads and wait for them; let go of the cluster and, once, of the backend."""
+        """End the threads and wait for them; release the cluster and, once, the backend."""
         self.kafka.interrupt()
         self.reader.stop()
         self.discovery.stop()
         self.kafka.close()
-        if not self._opened:
-            return
-        self._opened = False
-        tables_by_topic = {
-            id(topic_tables): topic_tables
-            for topic_tables in (*self.serving.values(), *self.reader.tables_by_topic.values())
-        }
-        for topic_tables in tables_by_topic.values():
-            topic_tables.storage.close()
-        self.backend.close()
+        if self._is_open:
+            self._is_open = False
+            self.generations.close()
 
     def orphan(self, cause: CompactoryError) -> None:
-        """In a forked child the threads are gone: answer nothing from data that nobody keeps up to date."""
+        """Answer nothing in a forked child: the threads are gone, so nobody keeps the data up to date."""
         self.progress.orphan(cause)
-        self._close_views()
-
-    def tables_by_topic(self) -> dict[str, TopicTables]:
-        """Return the topic tables of each topic that is served; of topics not served yet, those that are loading."""
-        return {**self.reader.tables_by_topic, **self.serving}
-
-    def tables(self) -> list[Table]:
-        """Return the table of each directory of these topics."""
-        return [table for topic_tables in self.tables_by_topic().values() for table in topic_tables.tables]
+        self.generations.close_views()
 
     def memory(self) -> dict[str, dict[str, int]]:
-        """Return what each directory takes of this process' memory, by kind."""
-        return {table.directory.name: table.directory_storage.memory() for table in self.tables()}
+        """Return the bytes of this process' memory that each directory takes, by kind."""
+        return {table.directory.name: table.directory_storage.memory() for table in self.generations.tables()}
 
     def memory_bytes(self) -> int:
-        """Return what all of them take."""
+        """Return the bytes that all directories take."""
         return sum(sum(kinds.values()) for kinds in self.memory().values())
 
     def unusable(self) -> dict[str, str]:
         """Return why none of a directory's records is usable, by directory."""
-        return {table.directory.name: why for table in self.tables() if (why := unusable_reason(table)) is not None}
+        tables = self.generations.tables()
+        return {table.directory.name: reason for table in tables if (reason := unusable_reason(table)) is not None}
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return what readiness waits for: topics, partitions, and directories none of whose records is usable."""
-        topics = {name: served.topic for name, served in self.directories.items()}
         unusable = [
-            {"topic": topics[name], "partition": None, "position": None, "target": None, "directory": name,
-             "reason": why} for name, why in self.unusable().items()
+            {"topic": self.directories[name].topic, "partition": None, "position": None, "target": None,
+             "directory": name, "reason": reason} for name, reason in self.unusable().items()
         ]  # fmt: skip
         return self.progress.blocking() + ([] if self.progress.serves else unusable)
 
     def resolve(
         self, records: Iterable[QuarantinedRecord], resolve: Callable[[Table, QuarantinedRecord], bool], timeout: float
     ) -> list[QuarantinedRecord]:
-        """Resolve bad records in the reader's thread; return those where that did not help."""
+        """Resolve bad records in the reader's thread; return those that are still bad."""
 
-        def resolved() -> list[QuarantinedRecord]:
-            tables = {table.directory.name: table for table in self.tables()}  # only now: they may have been swapped
-            left = [bad for bad in records if not resolve(tables[bad.directory], bad)]
-            for topic, topic_tables in self.serving.items():
-                if topic_tables is not self.reader.tables_by_topic[topic]:  # else the reader commits
+        def resolve_all() -> list[QuarantinedRecord]:
+            generations = self.generations
+            tables = {
+                table.directory.name: table for table in generations.tables()
+            }  # not earlier: a rebuild swaps them
+            unresolved = [bad for bad in records if not resolve(tables[bad.directory], bad)]
+            for topic, topic_tables in generations.serving.items():
+                if topic_tables is not generations.reading[topic]:  # else the reader commits
                     topic_tables.commit_again()
-            return left
+            return unresolved
 
-        return self.reader.run(resolved, timeout)
+        return self.reader.run(resolve_all, timeout)
 
     def frozen(self, views: Mapping[str, View[Any]]) -> StoreSnapshot:
         """Return the views of all directories as they are now, between two batches of the reader."""
         with self.reader.between_batches:
             frozen = {name: frozen_view(view, self.served[name]) for name, view in views.items()}
-            topic_ids = {topic: tables.topic_id for topic, tables in self.serving.items()}
+            topic_ids = {topic: tables.topic_id for topic, tables in self.generations.serving.items()}
             return StoreSnapshot(frozen, self.progress.positions(), topic_ids)
 
     def snapshot(self, directory: Directory[Any], timeout: float) -> DirectorySnapshot:
-        """Return what a directory holds at the positions of now; taken in the reader's thread, between two batches."""
-        topic = directory.topic
+        """Return a snapshot of a directory, with its positions; taken in the reader's thread, between two batches."""
 
-        def taken() -> DirectorySnapshot:
-            topic_tables = self._known(topic)
+        def take() -> DirectorySnapshot:
+            topic_tables = self._current_tables(directory.topic)
             [table] = [table for table in topic_tables.tables if table.directory.name == directory.name]
             return DirectorySnapshot(
                 directory=directory,
                 topic_id=topic_tables.topic_id,
-                positions=self.progress.checkpointed(topic)[0],
+                positions=self.progress.checkpointed(directory.topic)[0],
                 bad=table.quarantine.bad_topic_keys(),
                 revision=table.revision,
                 entries=table.snapshot(),
             )
 
-        return self.reader.run(taken, timeout)
+        return self.reader.run(take, timeout)
 
     def save(self, topic: str, address: str, timeout: float) -> str:
-        """Write what is held of a topic to a path or URL; return which."""
+        """Write the tables of a topic to a path or URL; return which."""
 
         def cut() -> tuple[Checkpoint, list[Cut]]:
-            topic_tables = self._known(topic)
+            topic_tables = self._current_tables(topic)
             self.reader.commit(topic)
             assert topic_tables.committed is not None
             return topic_tables.committed, topic_tables.cuts()
 
         return stored(address, topic, *self.reader.run(cut, timeout))
 
-    def _known(self, topic: str) -> TopicTables:
-        """Return the tables of a topic at the positions of now. In the reader's thread."""
-        topic_tables = self.serving.get(topic)
-        reading = self.progress.topics[topic]
-        moving = reading.demand is not None or not reading.positions
-        if topic_tables is None or topic_tables is not self.reader.tables_by_topic[topic] or moving:
+    def _current_tables(self, topic: str) -> TopicTables:
+        """Return the served tables of a topic if their positions are known. In the reader's thread. Raises NotReady."""
+        served = self.generations.serving.get(topic)
+        progress = self.progress.topics[topic]
+        has_positions = progress.demand is None and bool(progress.positions)
+        if served is None or served is not self.generations.reading[topic] or not has_positions:
             raise NotReady(f"topic {topic!r} is being read anew; served data has no known positions meanwhile")
-        return topic_tables
+        return served
 
     def record_changes(self, directory: Directory[Any], timeout: float) -> Table:
-        """Return the table of a directory that is served; its changes are recorded from now on at the latest."""
+        """Return the served table of a directory. Its changes are recorded from now on at the latest."""
 
-        def opened() -> Table:
+        def open_changes() -> Table:
             table = self.served[directory.name].live_table
             table.changes.start_recording()
             return table
 
-        if not self._watched:
-            self._watched = True
-            self.progress.subscribe(self._end_changes)
-            self._end_changes()  # it may have failed before
+        if not self._ends_watches:
+            self._ends_watches = True
+            self.progress.subscribe(self._end_watches)
+            self._end_watches()  # the store may have failed before
         table = self.served[directory.name].live_table
-        return table if table.changes.recording else self.reader.run(opened, timeout)
+        return table if table.changes.recording else self.reader.run(open_changes, timeout)
 
-    def _end_changes(self) -> None:
+    def _end_watches(self) -> None:
         if self.progress.state in (StoreState.FAILED, StoreState.CLOSED):
-            for table in self.tables():
+            for table in self.generations.tables():
                 table.changes.end()
 
-    def _serve_stale(self, tables_by_topic: Collection[TopicTables]) -> bool:
-        """Serve what the backend holds where it holds everything, complete and under the same definitions."""
-        missing = [topic_tables.topic for topic_tables in tables_by_topic if not topic_tables.resumable]
+    def _serve_checkpoints(self) -> bool:
+        """Serve what the backend has, if it has all topics complete and under the same definitions."""
+        reading = self.generations.reading
+        missing = [topic for topic, tables in reading.items() if not tables.resumable]
         if missing:
             log.info("nothing complete is kept of %s: start_stale has to wait for Kafka", ", ".join(missing))
             return False
-        for topic_tables in tables_by_topic:
-            checkpoint = topic_tables.kept()
+        for topic, tables in reading.items():
+            checkpoint = tables.opened_checkpoint()
             assert checkpoint is not None
-            damaged = partial(self.reader.demand_rebuild, topic_tables.topic)
-            topic_tables.serve(checkpoint.topic_id, checkpoint.positions, damaged)
-            self.progress.keep(topic_tables.topic, checkpoint)
-            self._swap(topic_tables)
-        self._serve()
+            tables.serve(checkpoint.topic_id, checkpoint.positions, partial(self.progress.note_damage, topic))
+            self.progress.resume(topic, checkpoint, serve=True)
+            self.generations.serve(tables)
+        self.generations.open_views(self.progress)
         return True
-
-    def _swap(self, topic_tables: TopicTables) -> None:
-        """Let the directories of a topic be answered from these tables; watches of the former ones end."""
-        former = self.serving.get(topic_tables.topic)
-        self.serving[topic_tables.topic] = topic_tables
-        for table in topic_tables.tables:
-            self.served[table.directory.name].swap(table)
-        for old, new in zip(former.tables if former else (), topic_tables.tables, strict=False):
-            if old is not new:
-                if old.changes.recording:
-                    new.changes.start_recording()
-                old.changes.end()
-
-    def _serve(self) -> None:
-        """Open the views, then say so."""
-        for each in self.served.values():
-            each.open = each.open or self.progress.state is StoreState.LOADING
-        if not self.progress.serve() and self.progress.state is StoreState.CLOSED:  # by another thread, in between
-            self._close_views()
-
-    def _close_views(self) -> None:
-        for served in self.served.values():
-            served.open = False
-
-
-class _ProgressReporter:
-    """Reports the loading: to the user's callback each time, to the log every five seconds."""
-
-    def __init__(self, on_progress: Callable[[Loading], None] | None, guard: MemoryGuard) -> None:
-        self.guard = guard
-        self._on_progress = on_progress
-        self._said_at = clock()
-
-    def __call__(self, loading: Loading) -> None:
-        self.guard.check(loading)
-        if clock() - self._said_at >= _SAY_EVERY:
-            self._said_at = clock()
-            log.info("loading: %s", loading)
-        if self._on_progress is not None:
-            try:
-                self._on_progress(loading)
-            except Exception:
-                log.exception("on_progress raised; it is not called again")
-                self._on_progress = None

@@ -1,8 +1,7 @@
-"""A quiet collector while millions of objects are loaded, and freed memory given back afterwards.
+"""Pause Python's cyclic collector while millions of objects are loaded, and return freed memory to the system.
 
-Nothing that is loaded forms cycles, yet each full collection of Python's cyclic collector would walk all of it. The
-pause is shared by every store of the process: the first one that pauses remembers how the collector was found, the
-last one restores it.
+Loaded objects form no cycles, yet each full collection would visit all of them. All stores of the process share the
+pause: the first one remembers if the collector was enabled, the last one restores that.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["collector_paused", "give_back", "trim_early"]
 
 _M_TRIM_THRESHOLD = -1  # of malloc.h
 _TRIM_BYTES = 128 << 10
-_lock = Lock()  # guards the two below
+_lock = Lock()  # guards _pauses and _was_enabled
 _pauses = 0
 _was_enabled = False
 
@@ -30,7 +29,7 @@ def collector_paused() -> Iterator[None]:
         if _pauses == 0:
             _was_enabled = gc.isenabled()
         _pauses += 1
-        gc.disable()  # again: other code may have switched it on
+        gc.disable()  # each time: other code may have enabled it
     try:
         yield
     finally:
@@ -41,7 +40,7 @@ def collector_paused() -> Iterator[None]:
 
 
 def trim_early() -> None:
-    """Have the C library (glibc) return freed memory at the top of each arena from 128 KiB on, for good.
+    """Make the C library (glibc) return freed memory at the top of each arena from 128 KiB on, for good.
 
     By itself it raises that threshold up to 64 MB once a large block was freed: up to 35 MB per process stayed resident
     after loading a million records. Costs no time that could be measured.
@@ -52,10 +51,10 @@ def trim_early() -> None:
 
 
 def give_back() -> None:
-    """Return freed memory to the system where the C library can (glibc): it keeps what the prefetch took otherwise.
+    """Return freed memory to the system if the C library can (glibc). Otherwise it keeps the memory of the prefetch.
 
-    After loading a million records of 110 bytes the process fell from 555 to 297 MB, in 50 ms. The interpreter lock is
-    released meanwhile.
+    After loading a million records of 110 bytes the process shrank from 555 to 297 MB, in 50 ms. The interpreter lock
+    is released meanwhile.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

@@ -1,7 +1,7 @@
-"""How far a store is, and the callers that wait for it to get further.
+"""How far a store is, topic by topic, and the threads that wait for it to advance.
 
-The reader thread moves positions after the change is visible; waiters are woken by progress, by the reader's death and
-by close. One condition guards everything; reads of single attributes need no lock.
+The reader thread advances positions after the change is visible. Progress, the reader's death and close wake waiters.
+One condition guards everything; reads of single attributes need no lock.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from threading import Condition
 from typing import Any
 
-from compactory.callbacks import Contained
 from compactory.clock import clock
-from compactory.errors import CompactoryError, NotReady, StoreClosed, StoreFailed
-from compactory.ingest.topic_progress import Mark, Phase, TopicProgress
+from compactory.errors import BackendCorrupt
+from compactory.ingest.resumption import Mark, missed_tombstones
+from compactory.ingest.store_status import StoreStatus
+from compactory.ingest.topic_progress import Phase, TopicProgress
 from compactory.loading import (
     Loading,
     blocking_partitions,
@@ -25,257 +25,261 @@ from compactory.loading import (
     remaining_seconds,
     wait_timeout,
 )
-from compactory.records import Partition, Rebuild, StoreState
+from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
 __all__ = ["Progress"]
 
+Offsets = dict[Partition, int]
 
-class Progress:
-    """State of one store, and the progress of each topic. Thread-safe.
 
-    ``topics``  the progress of each topic: changed, and gone through, under the lock. Single attributes may be read
-                without it; the reader alone changes phases
+class Progress(StoreStatus):
+    """The state of one store and how far each topic is. Thread-safe.
+
+    ``topics`` has the data of each topic. It is changed, and iterated over, under the lock. Single attributes may be
+    read without it; the reader alone changes phases.
 
     The positions of a generation count for the reader at once, and for waiters when the topic is served from it.
     """
 
     def __init__(self, topics: Iterable[str] = ()) -> None:
-        self.state = StoreState.NEW
-        self.cause: BaseException | None = None
-        self.missing: frozenset[str] = frozenset()  # topics that the cluster does not know, while that is waited for
-        self.rebuilds: Counter[tuple[str, str]] = Counter()  # (topic, cause) -> how often since the start
-        self._began = self._moved_at = clock()
+        super().__init__()
+        self.missing: frozenset[str] = frozenset()  # topics that are waited for until the cluster has them
+        self.rebuilds: Counter[tuple[str, str]] = Counter()  # (topic, cause) -> count since the start
+        self._began = clock()
         self.topics = {name: TopicProgress(self._began) for name in topics}
-        self._asked_at = 0.0  # when ends were asked for
-        self._changed = Condition()  # guards all of the above
-        self._listeners: tuple[Contained, ...] = ()
-        self._inherited: tuple[Condition, BaseException | None] | None = None  # in a forked child: of its parent
+        self._ends_asked_at = 0.0
 
-    # -- what anybody may ask
+    # -- questions, for any thread
 
-    def positions(self) -> dict[Partition, int]:
-        """Return the next offset to read of every partition: what lies before it is visible."""
+    def positions(self) -> Offsets:
+        """Return the next offset to read of every partition: all records before it are visible."""
         with self._changed:
-            return self._joined(topic.positions for topic in self.topics.values() if not topic.hidden)
+            return _joined(topic.positions for topic in self.topics.values() if not topic.is_hidden)
 
-    def lag(self) -> dict[Partition, int]:
-        """Return the offsets between what is visible and the last known end."""
+    def reading_positions(self) -> Offsets:
+        """Return the next offset to read of every partition, those of generations that are not served included."""
+        with self._changed:
+            return _joined(topic.positions for topic in self.topics.values())
+
+    def lag(self) -> Offsets:
+        """Return how many offsets lie between the visible position and the last known end of each partition."""
         with self._changed:
             positions = self.positions()
-            ends = self._joined(topic.ends for topic in self.topics.values())
+            ends = _joined(topic.ends for topic in self.topics.values())
             return {part: max(0, end - positions.get(part, 0)) for part, end in ends.items()}
 
-    @property
-    def serves(self) -> bool:
-        """Whether lookups are answered and kept up to date as far as Kafka allows."""
-        return self.state in (StoreState.READY, StoreState.STALE)
-
     def stale(self) -> dict[str, str]:
-        """Return why what is served of a topic is old, by topic; empty where nothing is."""
+        """Return why the served data of a topic is old, by topic. Current topics are absent."""
         with self._changed:
-            return {name: why for name, topic in self.topics.items() if (why := topic.stale) is not None}
+            return {name: reason for name, topic in self.topics.items() if (reason := topic.stale_reason) is not None}
 
     def caught_up(self) -> dict[Partition, Mark]:
-        """Return when (by `clock`) each partition was last known to be applied to its end, and that end."""
+        """Return when each partition of the served data was last known to be applied to its end, and that end."""
         with self._changed:
-            return {part: mark for topic in self.topics.values() for part, mark in self._marks(topic).items()}
+            return {part: mark for topic in self.topics.values() for part, mark in self._served_marks(topic).items()}
 
     def age(self, topic: str) -> float:
-        """Return the seconds since all of a topic's partitions were last known to be applied; infinite before that."""
+        """Return the seconds since all partitions of a topic were last known to be applied to their end.
+
+        Infinite before that.
+        """
         with self._changed:
-            its = self.topics[topic]
-            return its.age(self._marks(its).values(), clock())
+            progress = self.topics[topic]
+            marks = self._served_marks(progress)
+            is_unknown = progress.phase in (Phase.LOADING, Phase.FOLLOWING) and not progress.positions
+            if is_unknown or not marks:
+                return float("inf")
+            return max(0.0, clock() - min(mark.at for mark in marks.values()))
 
     def blocking(self) -> list[dict[str, Any]]:
         """Return what is short of its target (missing topics first), as StartTimeout and ``/readyz`` list it."""
         with self._changed:
-            targets = self._joined(topic.targets for topic in self.topics.values())
-            return blocking_partitions(self.missing, self.reached(), targets)
+            targets = _joined(topic.targets for topic in self.topics.values())
+            return blocking_partitions(self.missing, self.reading_positions(), targets)
 
     def loading(self) -> Loading:
-        """Return how far the reading towards the targets is."""
+        """Return how far the reading towards the targets is: of the topics that are read anew, else of all."""
         with self._changed:
-            behind = [topic for topic in self.topics.values() if topic.phase in (Phase.KEPT, Phase.REBUILDING)]
-            places = [
+            rereading = [topic for topic in self.topics.values() if topic.phase in (Phase.KEPT, Phase.REBUILDING)]
+            partitions = [
                 (topic.starts[part], topic.positions[part], target)
-                for topic in behind or self.topics.values()
+                for topic in rereading or self.topics.values()
                 for part, target in topic.targets.items()
             ]
-            return progress_of(places, max(clock() - self._began, 0.0))
-
-    def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call ``listener`` after each change of positions or state, in the thread that made it.
-
-        It must be quick: the reader waits for it. Its first error is logged.
-        """
-        with self._changed:
-            self._listeners += (Contained("a listener of subscribe", listener),)
-
-    def unsubscribe(self, listener: Callable[[], None]) -> None:
-        """Stop calling ``listener``; a call under way may still end later."""
-        with self._changed:
-            self._listeners = tuple(other for other in self._listeners if other.function != listener)
-
-    # -- states
-
-    def move(self, state: StoreState, cause: BaseException | None = None) -> bool:
-        """Change the state and wake all waiters; False where the move is not legal (closed is for good)."""
-        with self._changed:
-            moved = self._move(state, cause)
-        if moved:
-            self._notify()
-        return moved
+            return progress_of(partitions, max(clock() - self._began, 0.0))
 
     def serve(self) -> bool:
-        """Begin to serve: READY, or STALE where some topic is known to be old."""
+        """Begin to serve: READY, or STALE if the data of a topic is known to be old."""
         with self._changed:
-            moved = self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
-        if moved:
+            has_moved = self._move(StoreState.STALE if self.stale() else StoreState.READY)
+        if has_moved:
             self._notify()
-        return moved
-
-    def orphan(self, cause: BaseException) -> None:
-        """Fail without taking the lock: in a forked child its holder may not exist any more.
-
-        What it had is kept: an error's traceback may hold clients of the parent, which must not be destroyed here.
-        """
-        self._inherited = (self._changed, self.cause)
-        self._changed = Condition()
-        self.state = StoreState.FAILED
-        self.cause = cause
+        return has_moved
 
     # -- generations: for the reader and discovery
 
     def generations(self) -> dict[str, int]:
-        """Return the number of each topic's present generation."""
+        """Return the number of each topic's current generation."""
         with self._changed:
             return {name: topic.generation for name, topic in self.topics.items()}
-
-    def awaits(self, topic: str) -> bool:
-        """Say whether nothing of the topic's present generation is known yet."""
-        return not self.topics[topic].positions
 
     def demand(self, topic: str, rebuild: Rebuild) -> None:
         """Ask the reader to begin a new generation of a topic. The first demand counts until it is met."""
         with self._changing():
-            its = self.topics[topic]
-            its.demand = its.demand or rebuild
+            progress = self.topics[topic]
+            progress.demand = progress.demand or rebuild
+
+    def note_damage(self, topic: str, damage: BackendCorrupt) -> None:
+        """Demand a rebuild of a topic whose storage is damaged."""
+        self.demand(topic, Rebuild(RebuildCause.CORRUPT, str(damage)))
 
     def demanded(self) -> list[str]:
         """Return the topics of which the reader has to begin a new generation."""
         return [name for name, topic in self.topics.items() if topic.demand is not None]
 
-    def restart(self, topic: str) -> Rebuild:
-        """Begin a new, empty generation of a topic, as demanded; the former one is served on. For the reader."""
+    def begin_rebuild(self, topic: str) -> Rebuild:
+        """Begin a new, empty generation of a topic, as demanded. For the reader.
+
+        The former generation is still served, unless the store itself is loading.
+        """
         with self._changing():
+            former = self.topics[topic]
+            assert former.demand is not None
+            rebuild = former.demand
+            follows = former.phase is Phase.FOLLOWING and self.state is not StoreState.LOADING
+            is_served = follows or former.phase in (Phase.KEPT, Phase.REBUILDING)
+            former.enter(Phase.REBUILDING if is_served else Phase.LOADING, rebuild.detail)
             self._began = clock()
-            rebuild = self.topics[topic].restart(self._began, store_loads=self.state is StoreState.LOADING)
+            self.topics[topic] = TopicProgress(
+                began=self._began,
+                phase=former.phase,
+                reason=former.reason,
+                generation=former.generation + 1,
+                rebuild=rebuild,
+                is_absent=former.is_absent,
+                served_marks=former.served_marks if is_served else {},
+            )
             self.rebuilds[topic, rebuild.cause.value] += 1
         return rebuild
 
-    def add(
+    def add_partitions(
         self, starts: Mapping[Partition, int], targets: Mapping[Partition, int],
-        generations: Mapping[str, int], identities: Mapping[str, str | None],
+        generations: Mapping[str, int], topic_ids: Mapping[str, str | None],
     ) -> None:  # fmt: skip
-        """Take up partitions not known before, to be read from ``starts`` to ``targets``, of topics of these ids.
+        """Add the partitions that were not known before, to be read from ``starts`` to ``targets``.
 
-        Nothing of a topic that is in another generation than it was when these were asked for.
+        ``generations`` are from the time when these were asked for: nothing is added to a topic of another one.
         """
         with self._changed:
             for partition, start in starts.items():
                 topic = self.topics[partition.topic]
-                known = partition in topic.positions or partition not in targets
-                if known or topic.demand is not None or generations.get(partition.topic) != topic.generation:
+                is_new = partition in targets and partition not in topic.positions
+                if not is_new or topic.demand is not None or generations.get(partition.topic) != topic.generation:
                     continue
                 if not topic.positions:
-                    topic.identity = identities.get(partition.topic)
-                topic.begin(partition, start, targets[partition], clock())
-                if not topic.generation:  # only the first time: reading anew over and over is no progress
-                    self._moved_at = clock()
+                    topic.topic_id = topic_ids.get(partition.topic)
+                topic.positions[partition] = topic.starts[partition] = start
+                topic.targets[partition] = targets[partition]
+                topic.start_marks[partition] = Mark(clock(), start)
+                if topic.generation == 0:  # reading anew over and over is no progress
+                    self._advanced_at = clock()
             self._changed.notify_all()
 
-    def keep(self, topic: str, checkpoint: Checkpoint) -> None:
-        """Serve the state of a checkpoint before Kafka is asked."""
-        self.resume(topic, checkpoint)
-        with self._changing():
-            self.topics[topic].keep()
+    def resume(self, topic: str, checkpoint: Checkpoint, *, serve: bool = False) -> None:
+        """Continue a topic from a checkpoint, whose marks count until `finish`. With ``serve`` its data is served now.
 
-    def resume(self, topic: str, checkpoint: Checkpoint) -> None:
-        """Go on with a topic from a checkpoint: note when its partitions were last at their end."""
+        The time from those marks until all partitions are caught up shows if deletions were missed. A mark in between
+        would hide the downtime before it.
+        """
         since_epoch = time.time() - clock()
         marks = {
-            Partition(topic, number): (mark.at - since_epoch, mark.end) for number, mark in checkpoint.caught_up.items()
+            Partition(topic, number): Mark(mark.at - since_epoch, mark.end)
+            for number, mark in checkpoint.caught_up.items()
         }
-        with self._changed:
-            self.topics[topic].resume(marks)
+        with self._changing():
+            progress = self.topics[topic]
+            progress.served_marks |= marks
+            progress.resumed |= marks.keys()
+            if serve:
+                progress.enter(Phase.KEPT, "it is served as it was kept, and not caught up yet")
 
-    def hold(self, topic: str, why: str) -> None:
+    def hold(self, topic: str, reason: str) -> None:
         """Note that a topic is read to its end and can't be served; further records are no progress."""
         with self._changing():
-            self.topics[topic].hold(clock(), why)
+            progress = self.topics[topic]
+            progress.held_since = progress.held_since or clock()
+            progress.reason = reason
 
     def finish(self, topic: str) -> None:
-        """Note that a topic is read to its end, and served from the present generation."""
+        """Note that a topic is read to its end, and served from the current generation."""
         with self._changing():
-            self.topics[topic].finish(clock())
-
-    def reached(self) -> dict[Partition, int]:
-        """Return the next offset to read of every partition, of generations that are not served yet as well."""
-        with self._changed:
-            return self._joined(topic.positions for topic in self.topics.values())
+            progress = self.topics[topic]
+            progress.enter(Phase.FOLLOWING)
+            progress.held_since = None
+            progress.resumed.clear()
+            progress.served_marks = {partition: Mark(clock(), end) for partition, end in progress.targets.items()}
 
     def advance(self, positions: Iterable[tuple[Partition, int]]) -> None:
-        """Move positions on, never back. For the reader, after what lies before them is visible."""
+        """Advance positions, never back. For the reader, after the records before them are visible."""
         with self._changed:
             for partition, position in positions:
-                known = self.topics[partition.topic].positions
-                if position > known.get(partition, -1):
-                    known[partition] = position
-                    self._moved_at = clock()
+                current = self.topics[partition.topic].positions
+                if position > current.get(partition, -1):
+                    current[partition] = position
+                    self._advanced_at = clock()
             self._changed.notify_all()
         self._notify()
 
     def is_complete(self, topic: str) -> bool:
-        """Say whether all of a topic that is read is applied up to its targets."""
+        """Return True if all of a topic that is read is applied up to its targets."""
         with self._changed:
-            return self.topics[topic].complete
+            return self.topics[topic].is_complete
 
-    def gap(self, topic: str, retention: float) -> Rebuild | None:
-        """Return why deletions may have been missed from the checkpoint that a topic was resumed from until now."""
+    def missed_tombstones(self, topic: str, retention: float) -> Rebuild | None:
+        """Return the rebuild that is needed if deletions may have been missed since the topic's checkpoint.
+
+        ``retention`` is the time in seconds for which tombstones are kept.
+        """
         with self._changed:
-            return self.topics[topic].gap(retention, clock())
+            progress = self.topics[topic]
+            for partition in progress.resumed & progress.served_marks.keys():
+                mark, position = progress.served_marks[partition], progress.positions.get(partition, -1)
+                rebuild = missed_tombstones(partition, mark, position, clock(), retention)
+                if rebuild is not None:
+                    return rebuild
+            return None
 
     def checkpointed(self, topic: str) -> tuple[dict[int, int], dict[int, Mark]]:
         """Return positions and marks, by partition, of the generation of a topic that is read, served or not."""
         with self._changed:
-            its = self.topics[topic]
-            its.note_caught_up(self._asked_at)
-            positions = {part.partition: position for part, position in its.positions.items()}
-            return positions, {part.partition: mark for part, mark in its.read_marks().items()}
+            progress = self.topics[topic]
+            self._mark_caught_up(progress)
+            positions = {part.partition: position for part, position in progress.positions.items()}
+            return positions, {part.partition: mark for part, mark in progress.reading_marks.items()}
 
     def note_ends(self, ends: Mapping[Partition, int], asked_at: float) -> None:
         """Keep the high watermarks that the broker gave when asked at ``asked_at`` (by `clock`)."""
         with self._changed:
             for topic in self.topics.values():
-                topic.note_caught_up(self._asked_at)
+                self._mark_caught_up(topic)
                 topic.ends = {partition: ends[partition] for partition in topic.positions if partition in ends}
-            self._asked_at = asked_at
+            self._ends_asked_at = asked_at
 
     def note_missing(self, topics: Iterable[str]) -> None:
-        """Keep which topics the cluster does not know, while they are waited for. One that is found is progress."""
+        """Keep which topics do not exist, while they are waited for. The appearance of one is progress."""
         missing = frozenset(topics)
         with self._changed:
             if self.missing - missing:
-                self._moved_at = clock()
+                self._advanced_at = clock()
             self.missing = missing
 
     def note_absent(self, topics: Iterable[str]) -> None:
-        """Keep which topics the cluster does not know any more: what is served of them is old."""
+        """Keep which topics the cluster does not know any more: their served data is old."""
         absent = frozenset(topics)
         with self._changing():
             for name, topic in self.topics.items():
-                topic.absent = name in absent
+                topic.is_absent = name in absent
 
     # -- waiting
 
@@ -284,83 +288,72 @@ class Progress:
         stall_timeout: float,
         start_timeout: float | None,
         began: float,
-        tick: Callable[[Loading], None],
+        report: Callable[[Loading], None],
         every: float = 0.2,
     ) -> None:
         """Wait until the store has left LOADING; ``began`` is when it started, by `clock`.
 
-        ``tick`` is called with the progress about every ``every`` seconds, outside of the lock. Raises StartTimeout,
+        ``report`` is called with the progress about every ``every`` seconds, outside of the lock. Raises StartTimeout,
         StoreFailed or StoreClosed.
         """
         while True:
             with self._changed:
-                tick_at = clock() + every
-                while self.state is StoreState.LOADING and (now := clock()) < tick_at:
-                    held = [topic.held_since for topic in self.topics.values() if topic.held_since is not None]
-                    idle = 0.0 if self.missing else now - min(self._moved_at, *held, now)
-                    self._changed.wait(min(every, remaining_seconds(idle, stall_timeout, now - began, start_timeout)))
+                report_at = clock() + every
+                while self.state is StoreState.LOADING and clock() < report_at:
+                    remaining = remaining_seconds(self._idle_seconds(), stall_timeout, clock() - began, start_timeout)
+                    self._changed.wait(min(every, remaining))
                 if self.state is not StoreState.LOADING:
                     self.raise_end()
                     return
                 loading = self.loading()
-            tick(loading)
+            report(loading)
 
-    def wait_until(self, targets: Mapping[Partition, int], timeout: float, what: str) -> None:
-        """Wait until every position is at or beyond its target.
+    def wait_until(self, targets: Mapping[Partition, int], timeout: float, awaited: str) -> None:
+        """Wait until every position is at its target or after it.
 
-        Raises WaitTimeout with the gap, StoreFailed when the reader has died, StoreClosed.
+        Raises WaitTimeout with the missing offsets, StoreFailed when the reader has died, StoreClosed.
         """
         deadline = clock() + timeout
         with self._changed:
             while missing := missing_offsets(self.positions(), targets):
                 self.raise_end()
-                left = deadline - clock()
-                if left <= 0:
-                    raise wait_timeout(what, timeout, missing)
-                self._changed.wait(left)
+                remaining = deadline - clock()
+                if remaining <= 0:
+                    raise wait_timeout(awaited, timeout, missing)
+                self._changed.wait(remaining)
 
-    def raise_end(self) -> None:
-        """Raise StoreFailed or StoreClosed where that is how the store ended."""
-        if self.state in (StoreState.FAILED, StoreState.CLOSED):
-            raise self.refusal()
+    def _idle_seconds(self) -> float:
+        """Return the seconds without progress. Waiting for a missing topic does not count."""
+        if self.missing:
+            return 0.0
+        held_since = [topic.held_since for topic in self.topics.values() if topic.held_since is not None]
+        return max(0.0, clock() - min([self._advanced_at, *held_since]))
 
-    def refusal(self) -> CompactoryError:
-        """Return the error that says why the store does not answer now."""
-        if self.state is StoreState.CLOSED:
-            return StoreClosed("the store is closed, or nothing referred to it any more: make a new one and keep it")
-        if self.state is StoreState.FAILED:
-            return StoreFailed(f"the store failed: {str(self.cause) or type(self.cause).__name__}", self.cause)
-        if self.state is StoreState.NEW:
-            return NotReady("the store was not started: call start(), or use it in a with block")
-        return NotReady("the store is loading: it answers once it has read to the high watermark")
+    def _served_marks(self, topic: TopicProgress) -> dict[Partition, Mark]:
+        """Return the marks of the served data; where a served topic has none, those of where its reading began."""
+        self._mark_caught_up(topic)
+        if self.serves and topic.phase is not Phase.REBUILDING:
+            return topic.start_marks | topic.served_marks
+        return dict(topic.served_marks)
 
-    def _marks(self, topic: TopicProgress) -> dict[Partition, Mark]:
-        topic.note_caught_up(self._asked_at)
-        return topic.marks(begun=self.serves)
+    def _mark_caught_up(self, topic: TopicProgress) -> None:
+        """Mark the partitions that are applied to their end as it was when the ends were asked for."""
+        if topic.is_hidden:
+            return
+        for partition, end in topic.ends.items():
+            if partition not in topic.resumed and topic.positions.get(partition, -1) >= end:
+                topic.served_marks[partition] = Mark(self._ends_asked_at, end)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock for a change of what is served; then set the state by it, wake waiters and call listeners."""
+        """Hold the lock for a change of what is served; then update the state, wake waiters and call listeners."""
         with self._changed:
             yield
             if self.serves:
-                self._move(StoreState.STALE if self.stale() else StoreState.READY, None)
+                self._move(StoreState.STALE if self.stale() else StoreState.READY)
             self._changed.notify_all()
         self._notify()
 
-    def _move(self, state: StoreState, cause: BaseException | None) -> bool:
-        if not self.state.may_become(state):
-            return False
-        self.state = state
-        self.cause = cause or self.cause
-        self._moved_at = clock()
-        self._changed.notify_all()
-        return True
 
-    def _notify(self) -> None:
-        for listener in self._listeners:
-            listener()
-
-    @staticmethod
-    def _joined(by_topic: Iterable[Mapping[Partition, int]]) -> dict[Partition, int]:
-        return {part: offset for each in by_topic for part, offset in each.items()}
+def _joined(by_topic: Iterable[Mapping[Partition, int]]) -> Offsets:
+    return {part: offset for offsets in by_topic for part, offset in offsets.items()}

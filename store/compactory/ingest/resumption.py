@@ -1,34 +1,42 @@
-"""Whether what was read of a topic may be gone on with: at a start from a checkpoint, and while following. Pure."""
+"""Decisions on resuming a topic: from a checkpoint at a start, and while it is followed. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from compactory.records import Partition, Rebuild, RebuildCause, Topic
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 
-__all__ = ["dated", "gap_of", "obstacle", "truncation_of"]
+__all__ = ["Mark", "dated", "missed_tombstones", "obstacle", "truncation"]
 
 _YEARS = 1e9  # seconds
 _SKEW = 10.0  # seconds by which clocks of two machines may differ
-_UNKNOWN = 0.0  # when a partition was at its end according to a clock that was ahead
+_UNKNOWN = 0.0  # the time of a mark that was written by a clock that was ahead
+
+
+class Mark(NamedTuple):
+    """The time at which a partition was last known to be applied to its end, and the end offset at that time."""
+
+    at: float
+    end: int
 
 
 def dated(checkpoint: Checkpoint, *, wall: float, clock: float, boot: str | None) -> Checkpoint:
-    """Return a checkpoint with its marks as the clock of now would have had them.
+    """Return a checkpoint with marks by the current wall clock. ``wall``, ``clock`` and ``boot`` are the current ones.
 
-    A mark of the same run of the machine is dated by the clock that nobody sets. One that lies in the future was
-    written while the wall clock was ahead: its age is not known.
+    A mark of the same run of the machine is dated by the monotonic clock. A mark in the future was written while the
+    wall clock was ahead: its age is unknown.
     """
 
-    def moment(mark: CaughtUp) -> float:
-        same = mark.boot is not None and mark.boot == boot and mark.clock is not None
-        at = mark.at if not same or mark.clock is None else mark.clock + wall - clock
+    def date(mark: CaughtUp) -> float:
+        is_same_run = mark.boot is not None and mark.boot == boot
+        at = mark.clock + wall - clock if is_same_run and mark.clock is not None else mark.at
         return _UNKNOWN if at > wall + _SKEW else min(at, wall)
 
-    marks = {number: replace(mark, at=moment(mark)) for number, mark in checkpoint.caught_up.items()}
+    marks = {number: replace(mark, at=date(mark)) for number, mark in checkpoint.caught_up.items()}
     return replace(checkpoint, caught_up=marks)
 
 
@@ -41,59 +49,60 @@ def obstacle(
     starts: Mapping[Partition, int],
     ends: Mapping[Partition, int],
     retention: float,
-    now: float,
+    at: float,
 ) -> Rebuild | None:
-    """Return why one can't go on from a checkpoint; None where one can.
+    """Return the rebuild that is needed if the topic can't be resumed from a checkpoint; None if it can.
 
-    ``starts`` and ``ends`` are log starts and high watermarks; ``retention`` is delete.retention.ms in seconds; ``now``
-    seconds since 1970.
+    ``starts`` and ``ends`` are log starts and high watermarks; ``retention`` is delete.retention.ms in seconds; ``at``
+    is the current time in seconds since 1970.
     """
     if checkpoint.definition != definition:
         return Rebuild(RebuildCause.REDEFINED, "its directories are defined otherwise than when it was read")
     if not checkpoint.complete:
         return Rebuild(RebuildCause.INCOMPLETE, "it was never read to the end")
     if checkpoint.topic_id != topic.topic_id or (topic.topic_id is None and checkpoint.cluster_id != cluster_id):
-        was, has = (f"topic id {name}, cluster {where}" for name, where in (
-            (checkpoint.topic_id, checkpoint.cluster_id), (topic.topic_id, cluster_id)
-        ))  # fmt: skip
-        return Rebuild(RebuildCause.RECREATED, f"it is another topic than the one that was read: {was}; now {has}")
+        detail = (
+            f"it is another topic than the one that was read: topic id {checkpoint.topic_id}, cluster "
+            f"{checkpoint.cluster_id}; now topic id {topic.topic_id}, cluster {cluster_id}"
+        )
+        return Rebuild(RebuildCause.RECREATED, detail)
     for number, position in checkpoint.positions.items():
-        place = Partition(topic.name, number)
-        if place not in ends:
+        partition = Partition(topic.name, number)
+        if partition not in ends:
             return Rebuild(RebuildCause.RECREATED, f"partition {number} does not exist any more")
-        if position < starts[place]:
-            return Rebuild(
-                RebuildCause.LOST, f"partition {number} begins at {starts[place]} now, it was read to {position}"
-            )
-        if position > ends[place]:
-            return truncation_of(place, position, ends[place])
-        mark = checkpoint.caught_up.get(number)
+        start, end, mark = starts[partition], ends[partition], checkpoint.caught_up.get(number)
+        if position < start:
+            return Rebuild(RebuildCause.LOST, f"partition {number} begins at {start} now, it was read to {position}")
+        if position > end:
+            return truncation(partition, position, end)
         if mark is None:
             return Rebuild(RebuildCause.INCOMPLETE, f"it is not known when partition {number} was read to its end")
-        if (gap := gap_of(place, (mark.at, mark.end), ends[place], now, retention)) is not None:
-            return gap
+        rebuild = missed_tombstones(partition, Mark(mark.at, mark.end), end, at, retention)
+        if rebuild is not None:
+            return rebuild
     return None
 
 
-def truncation_of(place: Partition, position: int, end: int) -> Rebuild:
+def truncation(partition: Partition, position: int, end: int) -> Rebuild:
     """Return the rebuild for a log that ends before the position (unclean leader election, restored broker)."""
+    number = partition.partition
     return Rebuild(
-        RebuildCause.TRUNCATED, f"partition {place.partition} ends at {end} and was read to {position}: it was cut off"
+        RebuildCause.TRUNCATED, f"partition {number} ends at {end} and was read to {position}: it was cut off"
     )
 
 
-def gap_of(place: Partition, mark: tuple[float, int], end: int, now: float, retention: float) -> Rebuild | None:
-    """Return the rebuild for a reader that was away from the end for longer than tombstones are kept.
+def missed_tombstones(partition: Partition, mark: Mark, end: int, at: float, retention: float) -> Rebuild | None:
+    """Return the rebuild for a reader that was not at the end for longer than tombstones are kept.
 
-    ``mark`` is when it was last there and where that was, ``end`` where it is at ``now``. None if nothing came since.
+    ``mark`` says when the reader was last there, ``end`` is the end offset at the time ``at``. None if the end is still
+    the same, or if it was there within ``retention`` seconds.
     """
-    seconds = now - mark[0]
-    if end <= mark[1] or seconds <= retention:
+    seconds = at - mark.at
+    if end <= mark.end or seconds <= retention:
         return None
-    known = seconds < _YEARS
-    long = f"for {seconds:.0f} s" if known else "for an unknown time (the machine's clock was ahead)"
+    duration = f"{seconds:.0f} s" if seconds < _YEARS else "an unknown time (the machine's clock was ahead)"
     return Rebuild(
         RebuildCause.TOMBSTONES,
-        f"partition {place.partition} was not read to its end {long}, tombstones are kept for "
+        f"partition {partition.partition} was not read to its end for {duration}, tombstones are kept for "
         f"{retention:g} s (delete.retention.ms): deletions may have been missed",
     )

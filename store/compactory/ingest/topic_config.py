@@ -1,4 +1,4 @@
-"""A topic's configuration as far as readers need it: how long deletions can be seen, whether it compacts."""
+"""The configuration of topics as far as readers need it: how long deletions can be seen, and compaction."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 
-__all__ = ["Policies"]
+__all__ = ["TopicPolicies"]
 
 log = logging.getLogger("compactory.store")
 
 _DEFAULT_RETENTION = 86_400.0  # seconds: Kafka's default of delete.retention.ms
-_LEAST_RETENTION = 10.0  # seconds; below that a reader that follows well could not be told from one that was away
+_LEAST_RETENTION = 10.0  # seconds; a shorter time would accuse a reader that follows well
 _REFRESH = 60.0  # seconds
 
 
-class Policies:
-    """Topic configurations as far as readers need them, asked for once a minute.
+class TopicPolicies:
+    """The configurations of topics, asked for once a minute, and warnings about them.
 
-    Guarded by `Discovery`'s lock. Without the right to describe configurations Kafka's defaults count.
+    Guarded by `Discovery`'s lock. Without the right to describe configurations, Kafka's defaults count.
     """
 
     def __init__(self, kafka: Kafka) -> None:
@@ -35,13 +35,13 @@ class Policies:
         return max(self._retentions.get(topic, _DEFAULT_RETENTION), _LEAST_RETENTION)
 
     def refresh(self, topics: Iterable[str], timeout: float) -> None:
-        """Ask for the configurations where that is due. Raises Unreachable."""
+        """Ask for the configurations if the last answer is old. Raises Unreachable."""
         names = set(topics)
         if not names or (clock() - self._asked_at < _REFRESH and names <= self._retentions.keys()):
             return
         try:
             configs = self._kafka.topic_configs(names, timeout)
-        except ConfigError as error:  # for want of the right, or of one broker's certificate
+        except ConfigError as error:  # no right to ask, or one broker's certificate is wrong
             configs, names = {}, names - self._retentions.keys()
             self._warn("*", f"delete.retention.ms is taken for a day where it is not known yet: {error}")
         except CompactoryError:

@@ -1,4 +1,4 @@
-"""The tables of one topic's directories in one topic storage, and how far they are."""
+"""The tables of one topic's directories in one topic storage, with the checkpoint that goes with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["TopicTables"]
 
 
 class TopicTables:
-    """One generation of a topic's tables. Written by the reader's thread."""
+    """The tables of one generation of a topic, one for each directory. Written by the reader's thread."""
 
     def __init__(
         self, topic: str, directories: Sequence[Directory[Any]], storage: TopicStorage, options: StoreOptions
@@ -36,31 +36,36 @@ class TopicTables:
             for directory in directories
         )
         self.definition = definition(directories, validate=validate)
+        self.topic_id: str | None = None  # of the topic that was read, once it is served
+        self.is_served = False  # True once views were answered from these tables
+        self.has_logged_unusable = False  # True once the log says that one of the directories is not usable
+        self.committed = storage.checkpoint  # the newest checkpoint
+        self.last_record_epochs = dict(self.committed.last_record_epochs) if self.committed else {}  # see Checkpoint
+        self.resumable = (
+            self.committed is not None and self.committed.complete and self.committed.definition == self.definition
+        )
+        """True if the topic storage was opened with the complete topic, read under the same definitions."""
         for table in self.tables:
             table.usable = self.resumable  # what is kept was served once
-            if self.resumable and storage.checkpoint is not None:
-                table.resume()
-                table.project_stored_entries()
-                table.changes.publish(storage.checkpoint.positions)
-                table.changes.read_to |= {part: end for part, (end, _) in storage.checkpoint.last_record_epochs.items()}
-                if table.directory.keep_changes:
-                    table.changes.start_recording()
-        self.topic_id: str | None = None  # of the topic that was read, once it is served
-        self.served = False  # whether views have been answered from it
-        self.logged_unusable = False  # whether the log says already that one of its directories is not usable
-        kept = storage.checkpoint
-        self.last_record_epochs = dict(kept.last_record_epochs) if kept else {}  # see Checkpoint
-        self.committed = storage.checkpoint  # the newest that was
+            if self.resumable and self.committed is not None:
+                self._resume(table, self.committed)
+
+    def _resume(self, table: Table, checkpoint: Checkpoint) -> None:
+        table.resume()
+        table.project_stored_entries()
+        table.changes.publish(checkpoint.positions)
+        table.changes.read_to |= {part: end for part, (end, _) in checkpoint.last_record_epochs.items()}
+        if table.directory.keep_changes:
+            table.changes.start_recording()
 
     def serve(
         self, topic_id: str | None, positions: Mapping[int, int], damaged: Callable[[BackendCorrupt], object]
     ) -> None:
-        """Answer views from it from now on.
+        """Note that views are answered from these tables: read from the topic of this id, to these positions.
 
-        ``topic_id`` is that of the topic that was read, to these positions. ``damaged`` is called, by any thread, where
-        it turns out that a saved file can't be read.
+        Any thread calls ``damaged`` if a saved file turns out to be unreadable.
         """
-        self.topic_id, self.served = topic_id, True
+        self.topic_id, self.is_served = topic_id, True
         self.publish_changes(positions)
         for table in self.tables:
             table.topic_id = topic_id
@@ -69,20 +74,14 @@ class TopicTables:
                 table.changes.start_recording()
 
     def publish_changes(self, positions: Mapping[int, int]) -> None:
-        """Show watches what was applied, up to these positions (by partition); lookups see it already."""
+        """Show watches the applied changes, up to these positions (by partition); lookups see them already."""
         for table in self.tables:
             table.changes.publish(positions)
 
-    @property
-    def resumable(self) -> bool:
-        """Whether the topic storage holds the topic complete, read under the same definitions."""
+    def opened_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint that the topic storage was opened with, with marks by the current wall clock."""
         checkpoint = self.storage.checkpoint
-        return checkpoint is not None and checkpoint.complete and checkpoint.definition == self.definition
-
-    def kept(self) -> Checkpoint | None:
-        """Return how far the topic storage was read when it was opened, with marks as the clock of now has them."""
-        found = self.storage.checkpoint
-        return found and dated(found, wall=time.time(), clock=clock(), boot=boot())
+        return checkpoint and dated(checkpoint, wall=time.time(), clock=clock(), boot=boot())
 
     def apply(self, run: RecordRun, *, loading: bool) -> None:
         """Apply a run to every directory of the topic."""
@@ -94,9 +93,12 @@ class TopicTables:
             self.last_record_epochs[run.partition.partition] = run.next_offset, run.epoch
 
     def forget_epochs_before(self, starts: Mapping[Partition, int]) -> None:
-        """Forget the last records that the log does not have any more: the broker knows nothing of their epochs."""
-        kept = self.last_record_epochs.items()
-        self.last_record_epochs = {part: last for part, last in kept if last[0] >= starts[Partition(self.topic, part)]}
+        """Forget the last records that the log does not have any more: the broker does not know their epochs."""
+        self.last_record_epochs = {
+            part: last
+            for part, last in self.last_record_epochs.items()
+            if last[0] >= starts[Partition(self.topic, part)]
+        }
 
     def retry(self) -> None:
         """Apply every bad record once more."""
@@ -114,18 +116,18 @@ class TopicTables:
         return [table.cut() for table in self.tables]
 
     def flush(self) -> None:
-        """Bring to disk what was committed, where the backend keeps it there."""
+        """Bring the committed changes to disk, where the backend keeps them there."""
         self.storage.flush()
         if self.committed is not None:
             self.storage.save(self.committed, self.cuts)
 
     def commit(self, checkpoint: Checkpoint) -> None:
-        """Make what was applied visible, together with how far it goes."""
+        """Make the applied changes visible, together with their checkpoint."""
         self.committed = checkpoint
         self.commit_again()
 
     def commit_again(self) -> None:
-        """Make what was changed without reading on visible; what was committed of positions stays true."""
+        """Make changes visible that no record made. The committed checkpoint stays true."""
         if self.committed is None:
             return
         self.storage.commit(self.committed)
@@ -134,16 +136,16 @@ class TopicTables:
 
 
 def definition(directories: Sequence[Directory[Any]], *, validate: bool) -> str:
-    """Return a fingerprint of what is made of a topic's records: with another one they have to be read anew.
+    """Return a fingerprint of all that decides which entries records become. A changed one demands a rebuild.
 
-    ``decode`` counts by how values are checked: as objects, not at all, by the schema of a type, or by a callable,
-    whichever it is: callables have no identity that outlives the process. So does a callable that is the envelope.
+    ``decode`` counts by how values are checked: as objects, not at all, by the schema of a type, or by a callable. All
+    callables count as equal, because they have no identity that outlives the process; so do callable envelopes.
     """
-    said = sorted(
+    definitions = sorted(
         repr((d.name, d.key, d.active, d.envelope_name, validate and _check(d), sorted(map(_index, d.indexes))))
         for d in directories
     )
-    return hashlib.sha256("\n".join(said).encode()).hexdigest()[:32]
+    return hashlib.sha256("\n".join(definitions).encode()).hexdigest()[:32]
 
 
 def _check(directory: Directory[Any]) -> str:

@@ -1,4 +1,4 @@
-"""What is under way when a store is closed, forked, read anew, damaged, or cut off from Kafka."""
+"""Reads and waits under way when a store is closed, forked, read anew, damaged, or cut off from Kafka."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Opener = Callable[..., GlobalStore]
 
 
 class Judge:
-    """A ``decode`` that takes what it was told to, and waits on demand."""
+    """A ``decode`` that accepts the values in ``accepted``, and waits on demand."""
 
-    def __init__(self, *known: str) -> None:
-        self.known = set(known)
+    def __init__(self, *accepted: str) -> None:
+        self.accepted = set(accepted)
         self.going_on = threading.Event()
         self.going_on.set()
 
     def __call__(self, value: bytes) -> str:
         self.going_on.wait(30)
-        if value.decode() not in self.known:
+        if value.decode() not in self.accepted:
             raise ValueError("not known yet")
         return value.decode()
 
@@ -49,12 +49,12 @@ def test_what_is_gone_through_while_the_store_is_closed(disk: bool, tmp_path: Pa
     for number in range(300):
         log.put(f"{number:03d}", "{}")
     under_way = [iter(log.view.items()), log.view.prefix(""), log.view.range("1"), iter(log.view.values())]
-    for each in under_way:
-        next(each)
+    for iterator in under_way:
+        next(iterator)
     log.storage.close()
-    for each in under_way:
+    for iterator in under_way:
         with pytest.raises(StoreClosed):
-            list(each)
+            list(iterator)
     backend.close()
 
 
@@ -114,7 +114,7 @@ def test_a_retry_while_the_topic_is_read_anew(topics: Topics, open_store: Opener
         recreate(topics, name)
         send(producer, name, [("new", "good")])
         eventually(lambda: store.loading().total and store.state is StoreState.STALE, 30)
-        judge.known.add("late")
+        judge.accepted.add("late")
         assert [error.key for error in store.retry()] == [b"b"]
         assert store["d"]["a"] == "late"
         assert store.skip(*store.quarantine()) == []
@@ -130,7 +130,7 @@ def test_a_retry_that_hangs_is_waited_for_as_long_as_was_said(topics: Topics, op
     topics.produce(name, ("a", "late"))
     store = open_store(Directory("d", topic=name, decode=judge))
     judge.going_on.clear()
-    judge.known.add("late")
+    judge.accepted.add("late")
     began, busy = time.monotonic(), time.thread_time()
     with pytest.raises(WaitTimeout, match="is not done with it"):
         store.retry(timeout=0.5)
@@ -195,7 +195,7 @@ def test_a_topic_that_is_back_as_another_one_is_not_fresh() -> None:
     progress.demand("t", Rebuild(RebuildCause.RECREATED, "it was created again"))
     progress.note_absent([])
     assert progress.state is StoreState.STALE
-    progress.restart("t")
+    progress.begin_rebuild("t")
     assert progress.stale() == {"t": "it was created again"}
     progress.finish("t")
     assert progress.state is StoreState.READY
@@ -205,13 +205,13 @@ def test_barriers_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[
     """Guarantee 7: each ends at its own deadline, whoever asks beside it, and when the store is closed."""
     topics = Topics(own_kafka.address, unique)
     name = topics.create()
-    took: list[tuple[float, type]] = []
+    waits: list[tuple[float, type]] = []
 
     def barrier(store: GlobalStore, timeout: float) -> None:
         began = time.monotonic()
         with pytest.raises((Unreachable, StoreClosed)) as ended:
             store.barrier(timeout)
-        took.append((time.monotonic() - began, ended.type))
+        waits.append((time.monotonic() - began, ended.type))
 
     def start(store: GlobalStore, number: int, timeout: float) -> list[threading.Thread]:
         threads = [threading.Thread(target=barrier, args=(store, timeout)) for _ in range(number)]
@@ -223,16 +223,16 @@ def test_barriers_while_kafka_is_away(own_kafka: ApacheKafka, unique: Callable[[
         eventually(lambda: _is_away(store))  # what was asked just before may still be answered
         for thread in start(store, 8, 1):
             thread.join()
-        assert [kind for _, kind in took] == [Unreachable] * 8
-        assert max(seconds for seconds, _ in took) < 4
-        took.clear()
+        assert [kind for _, kind in waits] == [Unreachable] * 8
+        assert max(seconds for seconds, _ in waits) < 4
+        waits.clear()
         waiting = start(store, 2, 60)
         began = time.monotonic()
         store.close()
         for thread in waiting:
             thread.join()
         assert time.monotonic() - began < 15
-        assert [kind for _, kind in took] == [StoreClosed] * 2
+        assert [kind for _, kind in waits] == [StoreClosed] * 2
 
 
 def _is_away(store: GlobalStore) -> bool:

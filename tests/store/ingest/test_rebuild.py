@@ -279,7 +279,8 @@ def test_a_deletion_is_remembered_until_all_partitions_are_read(
         place = Partition(name, 1)
         eventually(
             lambda: (
-                store._progress.topics[name].phase is Phase.REBUILDING and store._progress.reached().get(place) == 2
+                store._progress.topics[name].phase is Phase.REBUILDING
+                and store._progress.reading_positions().get(place) == 2
             ),
             30,
         )

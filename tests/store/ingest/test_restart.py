@@ -210,7 +210,7 @@ def test_what_can_be_gone_on_with(changes: dict[str, Any], cause: RebuildCause |
     place = Partition("name", 0)
     found = obstacle(
         checkpoint, Topic(name="name", topic_id="t", partitions=(0,)), cluster_id="c", definition="d",
-        starts={place: 2}, ends={place: 10}, retention=100.0, now=1000.0,
+        starts={place: 2}, ends={place: 10}, retention=100.0, at=1000.0,
     )  # fmt: skip
     assert (found and found.cause) == cause
 
@@ -415,7 +415,7 @@ def test_a_clock_that_was_ahead_when_the_store_closed() -> None:
         place = Partition("d", 0)
         hindrance = obstacle(
             found, Topic(name="d", topic_id="t", partitions=(0,)), cluster_id="c", definition="d", starts={place: 0},
-            ends={place: 6}, retention=60.0, now=wall,
+            ends={place: 6}, retention=60.0, at=wall,
         )  # fmt: skip
         assert (hindrance is None) == (at > wall - 60)
         if not at:

@@ -1,4 +1,4 @@
-"""How much memory directories take, and will take, and what is refused."""
+"""The memory that directories take, its forecast, and the limit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from compactory import ConfigError, Directory, Index, testing
-from compactory.ingest.memory_guard import MemoryGuard, limit_of_container
+from compactory.ingest.load_monitor import LoadMonitor, container_memory
 from compactory.loading import Loading
 from compactory.storage.memory_backend import Memory
 from tests.store.tables import Log
@@ -22,29 +22,29 @@ def test_what_a_directory_takes(key: str | None) -> None:
     log = Log(directory, storage=Memory().open("t"))
     tracemalloc.start()
     try:
-        for at in range(0, len(rows), 1000):
-            log.load([(bytes([*name]), value, at) for name, value, at in rows[at : at + 1000]])
-        taken, _ = tracemalloc.get_traced_memory()
+        for start in range(0, len(rows), 1000):
+            log.load([(bytes([*name]), value, at) for name, value, at in rows[start : start + 1000]])
+        allocated, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    found = log.table.directory_storage.memory()
-    assert set(found) == {"keys", "values", "indexes"}
-    assert all(found.values())
-    assert 0.8 < sum(found.values()) / taken < 1.25
+    estimate = log.table.directory_storage.memory()
+    assert set(estimate) == {"keys", "values", "indexes"}
+    assert all(estimate.values())
+    assert 0.8 < sum(estimate.values()) / allocated < 1.25
 
 
 def test_it_warns_before_it_is_too_late(caplog: pytest.LogCaptureFixture) -> None:
     used = [0]
-    guard = MemoryGuard(lambda: used[0], max_bytes=2 << 30)
+    monitor = LoadMonitor(lambda: used[0], max_bytes=2 << 30)
     for read, used[0] in ((1, 1 << 30), (10, 1 << 28), (20, 1 << 29)):
-        guard.check(Loading(read=read, total=100, seconds=1.0))
+        monitor.check_memory(Loading(read=read, total=100, seconds=1.0))
     assert caplog.messages == ["the directories will need 2.5 GiB, max_bytes allows 2.0 GiB"]
     used[0] = 2 << 30
-    guard.check(Loading(read=100, total=100, seconds=1.0))
+    monitor.check_memory(Loading(read=100, total=100, seconds=1.0))
     used[0] += 1
     with pytest.raises(ConfigError, match=r"take 2\.0 GiB after 80% of their topics, 2\.5 GiB in the end; max_bytes"):
-        guard.check(Loading(read=80, total=100, seconds=1.0))
-    assert 0 < limit_of_container() < 1 << 60
+        monitor.check_memory(Loading(read=80, total=100, seconds=1.0))
+    assert 0 < container_memory() < 1 << 60
 
 
 def test_a_store_that_takes_too_much_does_not_start() -> None:
