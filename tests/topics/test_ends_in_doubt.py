@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from compactory import Directory, GlobalStore
+from compactory.errors import LeaseLost
 from compactory.kafka.client import Kafka
 from compactory_connectors.database import install
 from compactory_connectors.outbox import Outbox, OutboxRelay
@@ -90,6 +91,27 @@ def test_a_publisher_replaces_its_producer(
     first = ["first"] if end == "commit" else []
     assert sent == Counter([*first, *(f"{number}-{key}" for number in (2, 3) for key in range(6))])
     assert committed(proxy.broker, offsets)[-1] == ("offset", 3)
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_a_producer_that_was_replaced_takes_nothing_back(proxy: EndProxy, topics: Topics, end: str) -> None:
+    """Guarantee 11: who has taken over meanwhile keeps the transactional id, and what it wrote is not written over."""
+    topic, offsets, name = topics.create(max_message_bytes="1000"), topics.create(), topics.unique("publisher")
+    with closing(Publisher(client(proxy), name, offsets)) as former:
+        former.open()
+        proxy.hold("reset", PRODUCE, 1)
+        if end == "commit":
+            former.publish(topic, [(b"a", b"1")], (b"offset", b"1"))
+        else:
+            with pytest.raises(TopicRefused):
+                former.publish(topic, [(b"a", os.urandom(2000))], (b"offset", b"1"))
+        with closing(Publisher(Kafka(proxy.broker), name, offsets)) as rival:
+            rival.open()
+            rival.publish(topic, [(b"a", b"2")], (b"offset", b"2"))
+            with pytest.raises(LeaseLost):
+                former.publish(topic, [(b"a", b"3")], (b"offset", b"3"))
+            rival.publish(topic, [(b"a", b"4")], (b"offset", b"4"))
+    assert [value for _, value in committed(proxy.broker, offsets)] == ([1, 2, 4] if end == "commit" else [2, 4])
 
 
 @pytest.mark.parametrize("before", phases(quick=(PRODUCE, 2)), ids=str)

@@ -102,9 +102,9 @@ class Publisher(TransactionalProducer):
 
     Every failure but TopicRefused leaves the publisher unusable: close it, open another one, read the offsets again.
     After TopicRefused, and where the end of a transaction is in doubt (see `transactional_producer`), it replaces its
-    producer before the next transaction if it ``may_reopen``. Else it is not ``usable`` any more: that is for an id
-    which another process takes over without a lease. ``longest`` is the number of seconds after which Kafka ends a
-    transaction. Raises what ``lease`` raises, and:
+    producer at once if it ``may_reopen``. Later, that would fence whoever has taken over meanwhile. Else it is not
+    ``usable`` any more: that is for an id which another process takes over without a lease. ``longest`` is the number
+    of seconds after which Kafka ends a transaction. Raises what ``lease`` raises, and:
 
     - TopicRefused: the records or their topic are at fault.
     - LeaseLost: another holder of the transactional id has taken over.
@@ -132,6 +132,7 @@ class Publisher(TransactionalProducer):
         self._lease = lease
         self._may_reopen = may_reopen
         self._must_reopen = False
+        self._lost: CompactoryError | None = None  # why the producer could not be replaced
         self._began: float | None = None  # when the open transaction did
         self._failure: KafkaError | None = None
         self.usable = True
@@ -235,9 +236,7 @@ class Publisher(TransactionalProducer):
         All that is sent within it is one transaction, where transactions are on; on leaving it Kafka has acknowledged
         that.
         """
-        if self._lease is not None:
-            self._lease.check()
-        self._replace_producer()
+        self._check_right()
         self.usable, self._failure = False, None
         try:
             with self._mapped(doing):
@@ -252,7 +251,7 @@ class Publisher(TransactionalProducer):
                 if self._transactions:
                     self._producer.commit_transaction(self._timeout)
                     self._began = None
-                    self._must_reopen = self.is_end_in_doubt
+                    self._replace_producer(self.is_end_in_doubt)
                 else:
                     self.flush()
         except LeaseLost as error:
@@ -271,23 +270,39 @@ class Publisher(TransactionalProducer):
                 why = "it is away, or takes records too slowly; the next pages are smaller"
                 raise Unreachable("Kafka", f"{place}: {why}") from error
             raise
-        self.usable = self._may_reopen or not self._must_reopen
+        self.usable = self._can_go_on
 
-    def _replace_producer(self) -> None:
-        """Open another producer if the last transaction demands it. Raises EndInDoubt if it may not."""
-        if not self._transactions or not (self._must_reopen or self.is_end_in_doubt):
-            return
-        was_usable, self.usable = self.usable, False
-        if not self._may_reopen:
+    @property
+    def _can_go_on(self) -> bool:
+        return self._lost is None and not self._must_reopen
+
+    def _check_right(self) -> None:
+        """Raise why nothing may be published: the lease, or a producer that has to be replaced and was not."""
+        if self._lease is not None:
+            self._lease.check()
+        if self._lost is not None:
+            raise self._lost
+        if self._transactions and not self._may_reopen and (self._must_reopen or self.is_end_in_doubt):
+            self.usable = False
             raise EndInDoubt(
                 f"the end of the last transaction of {self._id!r} was repeated, because a connection to Kafka broke: a"
                 " new producer is opened, so that a late request ends nothing"
             )
-        if was_usable:
+
+    def _replace_producer(self, is_needed: bool) -> None:
+        """Open another producer in place of this one, or note that it must not go on. Raises nothing.
+
+        The transaction that just ended shows that nobody has taken over so far.
+        """
+        self._must_reopen = is_needed
+        if is_needed and self._may_reopen:
             self.close()
             self._open_producer()
-            self._must_reopen = False
-            self.open()
+            try:
+                self.open(self._timeout)
+                self._must_reopen = False
+            except CompactoryError as error:  # what was committed is committed: the next transaction fails
+                self._lost = error
 
     def _raise_reason(self, error: KafkaException) -> None:
         """Raise why the transaction has failed in place of the client's word that it has: no record is taken then."""
@@ -306,7 +321,7 @@ class Publisher(TransactionalProducer):
             if self._transactions:
                 self._producer.abort_transaction(_SHORT)
             self._began = None
-            self._must_reopen = self._transactions  # an abort that is repeated may end the next transaction too
-            self.usable = self._may_reopen or not self._must_reopen
+            self._replace_producer(self._transactions)  # an abort that is repeated may end the next transaction too
+            self.usable = self._can_go_on
         reason = f"{refused.str()}; {_REFUSALS[refused.code()]}"
         raise TopicRefused(f"Kafka at {self._kafka.bootstrap} refuses records: {reason}", refused.code()) from error
