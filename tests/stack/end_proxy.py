@@ -31,7 +31,7 @@ class EndProxy:
         self.held = threading.Event()
         self.late_error: int | None = None
         self._fault: Literal["reset", "silence"] | None = None
-        self._late: tuple[socket.socket, bytes] | None = None
+        self._late: tuple[socket.socket, socket.socket, bytes] | None = None
         self._before = (PRODUCE, 1)
         self._count = 0
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class EndProxy:
             fault, self._fault = self._fault, None
             if fault is None:
                 return False
-            self._late = (server, frame)
+            self._late = (client, server, frame)
         if fault == "reset":
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             client.shutdown(socket.SHUT_RD)
@@ -98,11 +98,12 @@ class EndProxy:
             if self._late is None or (key, self._count + 1) != self._before:
                 self._count += self._late is not None and key == self._before[0]
                 return
-            (server, frame), self._late = self._late, None
+            (client, server, frame), self._late = self._late, None
         with socket.create_connection(("127.0.0.1", self.target)) as late:  # the old connection's answers are copied
             late.sendall(frame)
             answer = _frame(late)
         self.late_error = int.from_bytes(answer[-2:], "big")  # of version 1, which librdkafka speaks
+        client.close()
         server.close()
         self.delivered.set()
 
