@@ -44,8 +44,7 @@ _CLOCKS = {
 class _TriggerSpec:
     """A trigger that some members need. A row trigger is created on the root alone: Postgres clones it to partitions.
 
-    ``reads``: the columns in ``condition``. ``may_lack_condition``: the trigger is right without it, but slower.
-    ``vital``: a source can miss changes without the trigger.
+    ``reads``: the columns in ``condition``. ``vital``: a source can miss changes without the trigger.
     """
 
     name: str
@@ -57,7 +56,6 @@ class _TriggerSpec:
     referencing: str = ""
     condition: str = ""
     reads: tuple[str, ...] = ()
-    may_lack_condition: bool = False
     vital: bool = True
 
     @property
@@ -65,13 +63,9 @@ class _TriggerSpec:
         return bool(self.kind & _ROW)
 
     def equals(self, trigger: Trigger) -> bool:
-        return self.is_satisfied_by(trigger) and {*trigger.reads} == {*self.reads}
-
-    def is_satisfied_by(self, trigger: Trigger) -> bool:
-        """Return True if the trigger does what is needed, even if it lacks a condition that saves work."""
-        if (trigger.kind, trigger.function, trigger.settings) != (self.kind, self.function, self.settings):
-            return False
-        return {*trigger.reads} == {*self.reads} or (self.may_lack_condition and not trigger.reads)
+        """Return True if the trigger does what is needed."""
+        present = (trigger.kind, trigger.function, trigger.settings, {*trigger.reads})
+        return present == (self.kind, self.function, self.settings, {*self.reads})
 
     def create(self, member: Member) -> str:
         level = "ROW" if self.per_row else "STATEMENT"
@@ -138,7 +132,6 @@ def _specs(table: Table, adoption: Adoption) -> Iterator[_TriggerSpec]:
         events="BEFORE INSERT OR UPDATE",
         condition=_stamps_differ(timestamp),
         reads=(XID_COLUMN, timestamp.name),
-        may_lack_condition=True,
         function=_stamp_function(timestamp),
         settings=None,
         members=root,
@@ -228,11 +221,11 @@ def _stamp_function(column: Column) -> str:
 
 
 def _steps_for(table: Table, spec: _TriggerSpec, member: Member) -> Iterator[Step]:
+    """Yield the steps that create, replace or enable a trigger of one member."""
     present = table.trigger(member, spec.name)
     if present is None or not spec.equals(present):
         yield _creation(table, spec, member, present)
-        if present is None or not spec.is_satisfied_by(present):
-            return
+        return
     for enabled_on in table.members if spec.per_row else (member,):
         trigger = table.trigger(enabled_on, spec.name)
         if trigger is not None and trigger.enabled != "A":
@@ -246,23 +239,20 @@ def _steps_for(table: Table, spec: _TriggerSpec, member: Member) -> Iterator[Ste
 
 
 def _creation(table: Table, spec: _TriggerSpec, member: Member, present: Trigger | None) -> Step:
+    """Return the step that creates a trigger. It drops the present one, and those of partitions that are no clones."""
     partitions = [m for m in table.members if m is not member] if spec.per_row else []
     own_triggers = [m.sql for m in partitions if (t := table.trigger(m, spec.name)) and not t.cloned]
     drops = [*own_triggers, *([member.sql] if present else [])]
-    is_satisfied, problem = False, "is missing"
-    if present is not None:
-        is_satisfied = spec.is_satisfied_by(present)
-        problem = "has no condition, which makes it slow" if is_satisfied else "is not as it should be"
     return Step(
         group=StepGroup.CHANGE,
         title=f"{'replace' if present else 'create'} trigger {spec.name} on {member.sql}",
-        problem=f"{member.sql}: trigger {spec.name} {problem}",
+        problem=f"{member.sql}: trigger {spec.name} {'is not as it should be' if present else 'is missing'}",
         sql=(
             *(f"DROP TRIGGER {spec.name} ON {name}" for name in drops),
             spec.create(member),
             *_enable(spec, [member.sql, *(m.sql for m in partitions)]),
         ),
-        vital=spec.vital and not is_satisfied,
+        vital=spec.vital,
     )
 
 
