@@ -1,4 +1,4 @@
-"""How far a load is, how long it may still take, and the errors of waits. Pure."""
+"""The progress of a load, its time limits, and the errors of waits. Pure."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class CommandQueue:
         self._commands: deque[Command] = deque()
 
     def run(self, function: Callable[[], R], timeout: float) -> R:
-        """Let the reader's thread call ``function``; return the result or raise its error.
+        """Call ``function`` in the reader's thread; return the result or raise its error.
 
         Raises WaitTimeout (a call that was begun goes on), StoreFailed, StoreClosed.
         """

@@ -71,7 +71,7 @@ class Generations:
             former.storage.close()
 
     def promote(self, tables: TopicTables) -> None:
-        """Let the backend open these tables at the next start."""
+        """Mark these tables as the ones that the backend opens at the next start."""
         self._backend.promote(tables.topic, tables.storage)
 
     def serve(self, tables: TopicTables) -> None:
@@ -88,7 +88,7 @@ class Generations:
             old.changes.end()
 
     def open_views(self, progress: Progress) -> None:
-        """Let views answer, then say so in `progress`."""
+        """Open the views for lookups, then begin to serve in `progress`."""
         if progress.state is StoreState.LOADING:
             for served in self.served.values():
                 served.open = True
@@ -96,7 +96,7 @@ class Generations:
             self.close_views()
 
     def close_views(self) -> None:
-        """Let views refuse to answer."""
+        """Close the views: lookups raise an error."""
         for served in self.served.values():
             served.open = False
 

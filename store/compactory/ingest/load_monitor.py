@@ -1,4 +1,4 @@
-"""What a start tells people: progress, memory that will not fit, and why it did not become ready in time."""
+"""Reports of a start: its progress, memory that will not fit, and the reasons of a time-out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a store is, topic by topic, and the threads that wait for it to advance.
+"""The progress of a store, topic by topic, and the threads that wait for it to advance.
 
 The reader thread advances positions after the change is visible. Progress, the reader's death and close wake waiters.
 One condition guards everything; reads of single attributes need no lock.

@@ -82,7 +82,7 @@ class Reader:
         self._thread.start(self._run)
 
     def run(self, command: Callable[[], R], timeout: float) -> R:
-        """Let the thread, which alone may write, call ``command`` between two batches; return the result.
+        """Call ``command`` in the thread, which alone may write, between two batches; return the result.
 
         Raises as `CommandQueue.run` does.
         """

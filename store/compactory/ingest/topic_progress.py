@@ -1,4 +1,4 @@
-"""How far the reading of one topic is: its phase, its positions, and when it was last at its end. Pure."""
+"""The progress of one topic: its phase, its positions, and the times at which it was at its end. Pure."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[s
     name = topics.create()
     topics.commit(name, ("a", '{"n":1}'))
     idle, partition = Kafka(own_kafka.address), Partition(name, 0)
-    before = idle.high_watermarks([partition])
+    first_ends = idle.high_watermarks([partition])
     with GlobalStore(own_kafka.address, [name]) as store:
         own_kafka.kill()
         with pytest.raises((Unreachable, WaitTimeout)):
@@ -33,4 +33,4 @@ def test_a_store_outlives_its_broker(own_kafka: ApacheKafka, unique: Callable[[s
         store.wait_for(token, timeout=60)
         assert store[name]["a"] == {"n": 2}
         eventually(lambda: set(store.lag().values()) == {0})
-        assert idle.high_watermarks([partition], timeout=30) != before  # although the leader's epoch is another now
+        assert idle.high_watermarks([partition], timeout=30) != first_ends  # although the leader's epoch is another now

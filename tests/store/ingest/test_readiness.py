@@ -23,11 +23,11 @@ Opener = Callable[..., GlobalStore]
 
 def test_an_empty_topic_is_ready_at_once(topics: Topics, open_store: Opener) -> None:
     """Guarantee 1: an empty topic, of one partition or several."""
-    one, three = topics.create(), topics.create(3)
-    store = open_store(one, three)
+    single, three = topics.create(), topics.create(3)
+    store = open_store(single, three)
     assert store.ready
-    assert len(store[one]) == len(store[three]) == 0
-    assert store.positions() == {Partition(one, 0): 0} | {Partition(three, number): 0 for number in range(3)}
+    assert len(store[single]) == len(store[three]) == 0
+    assert store.positions() == {Partition(single, 0): 0} | {Partition(three, number): 0 for number in range(3)}
 
 
 def test_a_tail_of_control_records_is_passed(topics: Topics, open_store: Opener) -> None:
@@ -115,8 +115,8 @@ def test_compaction_holes_are_read_over(topics: Topics, open_store: Opener) -> N
     def has_holes() -> bool:
         topics.produce(name, ("k0", '{"n":999}'))  # rolls the segment, which makes the older ones cleanable
         with GlobalStore(topics.address, [Directory("d", topic=name, decode=bytes)]) as store:
-            seen = store["d"].entry("k1").offset
-            return seen < store.positions()[Partition(name, 0)] - 3 and count_records(topics, name) < 150
+            offset = store["d"].entry("k1").offset
+            return offset < store.positions()[Partition(name, 0)] - 3 and count_records(topics, name) < 150
 
     eventually(has_holes, 60)
     store = open_store(name)
@@ -146,9 +146,9 @@ def count_records(topics: Topics, name: str) -> int:
 def test_a_log_that_starts_above_zero(topics: Topics, open_store: Opener) -> None:
     """Guarantee 1: log start > 0, with records left and with none."""
     some, none = topics.create(cleanup_policy="delete"), topics.create(cleanup_policy="delete")
-    for name, left in ((some, 7), (none, 10)):
+    for name, start in ((some, 7), (none, 10)):
         topics.produce(name, *((f"k{number}", "{}") for number in range(10)))
-        topics.cut(name, left)
+        topics.cut(name, start)
     store = open_store(some, none)
     assert set(store[some]) == {"k7", "k8", "k9"}
     assert len(store[none]) == 0
@@ -157,12 +157,12 @@ def test_a_log_that_starts_above_zero(topics: Topics, open_store: Opener) -> Non
 
 def test_several_topics_and_partitions(topics: Topics, open_store: Opener) -> None:
     """Guarantee 1: all of them, with two directories over one topic."""
-    one, four = topics.create(), topics.create(4)
-    topics.produce(one, ("a", '{"id":1}'))
+    single, four = topics.create(), topics.create(4)
+    topics.produce(single, ("a", '{"id":1}'))
     for partition in range(4):
         topics.commit(four, *((f"p{partition}-{number}", '{"id":2}') for number in range(50)), partition=partition)
-    store = open_store(one, four, Directory("again", topic=four, decode=str))
-    assert store[one] == {"a": {"id": 1}}
+    store = open_store(single, four, Directory("again", topic=four, decode=str))
+    assert store[single] == {"a": {"id": 1}}
     assert len(store[four]) == len(store["again"]) == 200
     assert store["again"]["p3-49"] == '{"id":2}'
     assert store["again"].entry("p3-49").partition == 3
@@ -314,10 +314,10 @@ def test_a_producer_that_died_in_its_transaction(topics: Topics, open_store: Ope
 
 def test_progress_is_told(topics: Topics, kafka: str, caplog: pytest.LogCaptureFixture) -> None:
     """Guarantee 1: rising figures, by the thread that started; a callback that raises is logged once and left alone."""
-    name, told, raised = topics.create(2), list[Loading](), list[Loading]()
+    name, reports, raised = topics.create(2), list[Loading](), list[Loading]()
 
     def tell(loading: Loading) -> None:
-        told.append(loading)
+        reports.append(loading)
 
     def fail(loading: Loading) -> None:
         raised.append(loading)
@@ -326,29 +326,29 @@ def test_progress_is_told(topics: Topics, kafka: str, caplog: pytest.LogCaptureF
     topics.produce(name, *((f"k{number}", "{}") for number in range(100)))
     with topics.transaction() as producer:
         send(producer, name, [("open", "{}")], partition=1)
-        stores = [GlobalStore(kafka, [name], on_progress=each) for each in (tell, fail)]
+        stores = [GlobalStore(kafka, [name], on_progress=listener) for listener in (tell, fail)]
         starts = [threading.Thread(target=store.start, daemon=True) for store in stores]
         for start in starts:
             start.start()
-        eventually(lambda: raised and len(told) > 3 and told[-1].read == 100, 30)
+        eventually(lambda: raised and len(reports) > 3 and reports[-1].read == 100, 30)
         producer.commit_transaction(10)
     for store, start in zip(stores, starts, strict=True):
         start.join(30)
         assert store.ready
         store.close()
-    assert [each.read for each in told] == sorted(each.read for each in told)
-    assert {each.total for each in told} <= {0, 101}
-    assert told[-1].share < 1
+    assert [report.read for report in reports] == sorted(report.read for report in reports)
+    assert {report.total for report in reports} <= {0, 101}
+    assert reports[-1].share < 1
     assert len(raised) == 1
     assert len([record for record in caplog.records if "on_progress raised" in record.getMessage()]) == 1
 
 
 def test_loading_while_a_topic_is_read_anew(topics: Topics, open_store: Opener, backend: Backend) -> None:
     """Guarantees 1 and 2: of the topic that is read, not of those that were read beyond their target long ago."""
-    name, other = topics.create(), topics.create()
+    name, idle = topics.create(), topics.create()
     topics.produce(name, ("a", "{}"))
-    store = open_store(name, other, backend=backend)
-    topics.produce(other, *((f"k{number}", "{}") for number in range(50)))
+    store = open_store(name, idle, backend=backend)
+    topics.produce(idle, *((f"k{number}", "{}") for number in range(50)))
     store.barrier(30)
     topics.delete(name)
     eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)

@@ -39,9 +39,9 @@ def rebuilt(store: GlobalStore, name: str, cause: str) -> bool:
 @pytest.mark.parametrize("records", [2, 5, 9], ids=["fewer", "as many", "more"])
 def test_a_topic_created_again_is_read_anew(topics: Topics, open_store: Opener, records: int) -> None:
     """Guarantee 2: with fewer, as many and more records than were read; no key of the former topic survives."""
-    name, other = topics.create(), topics.create()
+    name, unchanged = topics.create(), topics.create()
     topics.produce(name, *((f"old{number}", "{}") for number in range(5)))
-    store = open_store(name, other)
+    store = open_store(name, unchanged)
     recreate(topics, name)
     topics.produce(name, *((f"new{number}", '{"n":1}') for number in range(records)))
     eventually(lambda: sum(store.rebuilds().values()) > 0 and store.state is StoreState.READY, 30)
@@ -50,16 +50,16 @@ def test_a_topic_created_again_is_read_anew(topics: Topics, open_store: Opener, 
     (token,) = topics.produce(name, ("later", "{}"))
     store.wait_for(token)
     assert "later" in store[name]
-    (token,) = topics.produce(other, ("a", "{}"))
+    (token,) = topics.produce(unchanged, ("a", "{}"))
     store.wait_for(token)
-    assert "a" in store[other]
+    assert "a" in store[unchanged]
 
 
 def test_the_old_data_is_served_while_the_topic_is_read_anew(topics: Topics, open_store: Opener) -> None:
     """Guarantees 2 and 6: stale and ready meanwhile; positions of the former topic satisfy nobody."""
-    name, other = topics.create(), topics.create()
+    name, unchanged = topics.create(), topics.create()
     topics.produce(name, *((f"old{number}", "{}") for number in range(5)))
-    store = open_store(name, other)
+    store = open_store(name, unchanged)
     old_id = store.topic_id(name)
     with topics.transaction() as producer:
         with store._discovery._looking:  # so that the new topic is not read before there is something in it
@@ -72,13 +72,13 @@ def test_the_old_data_is_served_while_the_topic_is_read_anew(topics: Topics, ope
         assert store.ready
         assert set(store[name]) == {f"old{number}" for number in range(5)}
         assert name in store.stale()
-        assert other not in store.stale()
+        assert unchanged not in store.stale()
         assert Partition(name, 0) not in store.positions()
         with pytest.raises(WaitTimeout):
             store.wait_for(Token(name, 0, 0), timeout=0.3)
         with pytest.raises(WaitTimeout):
             store.barrier(0.5)
-        (elsewhere,) = topics.produce(other, ("a", "{}"))
+        (elsewhere,) = topics.produce(unchanged, ("a", "{}"))
         store.wait_for(elsewhere)  # the other topic goes on meanwhile
         producer.commit_transaction(10)
     store.wait_for(inside, timeout=20)
@@ -129,11 +129,11 @@ def test_a_position_that_is_not_in_the_log_any_more(topics: Topics, kafka: str) 
     topics.produce(name, *((f"k{number}", "{}") for number in range(10)))
     store = GlobalStore(kafka, [name])
     starts = store._engine.kafka.log_starts
-    asked: list[int] = []
+    calls: list[int] = []
 
     def too_early(*args: Any) -> dict[Partition, int]:
-        asked.append(1)
-        return starts(*args) | ({Partition(name, 0): 0} if len(asked) == 1 else {})
+        calls.append(1)
+        return starts(*args) | ({Partition(name, 0): 0} if len(calls) == 1 else {})
 
     store._engine.kafka.log_starts = too_early  # type: ignore[method-assign]
     topics.cut(name, 5)
@@ -235,8 +235,8 @@ def test_a_log_that_was_cut_off_and_has_grown_since(
 
 def test_a_missing_topic_can_be_waited_for(topics: Topics, kafka: str) -> None:
     """Guarantee 1: missing_topic="wait" is ready once the topic is there and read."""
-    name, there = topics.unique("store"), topics.create()
-    store = GlobalStore(kafka, [name, there], missing_topic="wait", stall_timeout=3)
+    name, existing = topics.unique("store"), topics.create()
+    store = GlobalStore(kafka, [name, existing], missing_topic="wait", stall_timeout=3)
     starting = threading.Thread(target=store.start, daemon=True)
     starting.start()
     eventually(lambda: any(item["topic"] == name for item in store.blocking()))
@@ -289,4 +289,4 @@ def test_a_deletion_is_remembered_until_all_partitions_are_read(
         producer.commit_transaction(10)
     eventually(lambda: store.state is StoreState.READY, 30)
     assert set(store[name]) == {"other"}
-    assert [found.key for found in store.contested()] == [b"k"]
+    assert [contested.key for contested in store.contested()] == [b"k"]

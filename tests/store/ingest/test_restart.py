@@ -30,14 +30,14 @@ from tests.store.pausing import resume
 from tests.store.topics import Topics, eventually, send
 
 Opener = Callable[..., GlobalStore]
-Kept = Callable[[Path], Backend]
+OpenBackend = Callable[[Path], Backend]
 
 
 @pytest.fixture(params=[RocksDB, Memory])
-def kept(request: pytest.FixtureRequest) -> Kept:
-    """Each backend that outlives a store."""
-    made: Kept = request.param
-    return made
+def open_backend(request: pytest.FixtureRequest) -> OpenBackend:
+    """Return the class of each backend that outlives a store."""
+    backend: OpenBackend = request.param
+    return backend
 
 
 @pytest.fixture
@@ -49,18 +49,18 @@ def other_kafka(own_kafka_server: ApacheKafka) -> ApacheKafka:
 
 @pytest.mark.parametrize("records", [2, 5, 9], ids=["fewer", "as many", "more"])
 def test_a_topic_created_again_while_stopped(
-    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, records: int
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path, records: int
 ) -> None:
     """Guarantees 2 and 3: no key of the former topic survives a start from disk, also where offsets would fit."""
-    name, other = topics.create(), topics.create()
+    name, unchanged = topics.create(), topics.create()
     topics.produce(name, *((f"old{number}", "{}") for number in range(5)))
-    topics.produce(other, ("a", "{}"))
-    open_store(name, other, backend=kept(tmp_path)).close()
+    topics.produce(unchanged, ("a", "{}"))
+    open_store(name, unchanged, backend=open_backend(tmp_path)).close()
     recreate(topics, name)
     topics.produce(name, *((f"new{number}", '{"n":1}') for number in range(records)))
-    store = open_store(name, other, backend=kept(tmp_path))
+    store = open_store(name, unchanged, backend=open_backend(tmp_path))
     assert values(store, name) == {f"new{number}": {"n": 1} for number in range(records)}
-    assert set(store[other]) == {"a"}
+    assert set(store[unchanged]) == {"a"}
     assert store.rebuilds() == {(name, "recreated"): 1}
 
 
@@ -90,47 +90,51 @@ def test_what_is_written_last_of_a_former_topic_says_so(topics: Topics, open_sto
     assert set(store[name]) == {f"new{number}" for number in range(5)}
 
 
-def test_the_log_begins_above_the_checkpoint(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
+def test_the_log_begins_above_the_checkpoint(
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path
+) -> None:
     """Guarantee 2: what was deleted between the position and the log's start was never seen."""
     name = topics.create(cleanup_policy="delete")
     topics.produce(name, ("a", "1"), ("b", "1"))
     directory = Directory(name, decode=bytes)
-    open_store(directory, backend=kept(tmp_path)).close()
+    open_store(directory, backend=open_backend(tmp_path)).close()
     topics.produce(name, ("a", "2"), ("b", None), ("c", "1"))
     topics.cut(name, 4)
-    store = open_store(directory, backend=kept(tmp_path))
+    store = open_store(directory, backend=open_backend(tmp_path))
     assert values(store, name) == {"c": b"1"}
     assert store.rebuilds() == {(name, "lost"): 1}
 
 
-def test_the_log_begins_at_the_checkpoint(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
+def test_the_log_begins_at_the_checkpoint(
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path
+) -> None:
     """Guarantee 3: retention took all records and the mark of a transaction behind them; nothing was missed."""
     name = topics.create(cleanup_policy="compact,delete")
     topics.commit(name, ("a", "1"), ("b", "1"))
     directory = Directory(name, decode=bytes)
-    open_store(directory, backend=kept(tmp_path)).close()
+    open_store(directory, backend=open_backend(tmp_path)).close()
     topics.cut(name, 3)
     topics.commit(name, ("c", "2"))
-    store = open_store(directory, backend=kept(tmp_path))
+    store = open_store(directory, backend=open_backend(tmp_path))
     assert values(store, name) == {"a": b"1", "b": b"1", "c": b"2"}
     assert store.rebuilds() == {}
 
 
 def still_in_log(topics: Topics, name: str, key: bytes) -> bool:
-    """Say whether the log still holds a record of a key."""
+    """Return True if the log still has a record of a key."""
     consumer = Consumer({"bootstrap.servers": topics.address, "group.id": "look", "enable.partition.eof": True})
     consumer.assign([TopicPartition(name, 0, 0)])
-    found = False
+    has_key = False
     try:
         while (message := consumer.poll(20)) is not None and not message.error():
-            found = found or message.key() == key
+            has_key = has_key or message.key() == key
     finally:
         consumer.close()
-    return found
+    return has_key
 
 
 def test_a_tombstone_that_was_compacted_away_while_stopped(
-    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 2: a checkpoint older than delete.retention.ms is not gone on with: that would leave a ghost."""
     name = topics.create(
@@ -139,7 +143,7 @@ def test_a_tombstone_that_was_compacted_away_while_stopped(
     monkeypatch.setattr(policy_module, "_LEAST_RETENTION", 0.05)
     topics.produce(name, ("gone", "1"), ("stays", "1"))
     directory = Directory(name, decode=bytes)
-    open_store(directory, backend=kept(tmp_path / "a")).close()
+    open_store(directory, backend=open_backend(tmp_path / "a")).close()
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     topics.produce(name, ("gone", None))
 
@@ -148,11 +152,11 @@ def test_a_tombstone_that_was_compacted_away_while_stopped(
         return not still_in_log(topics, name, b"gone")
 
     eventually(is_cleaned, 90)
-    store = open_store(directory, backend=kept(tmp_path / "a"))
+    store = open_store(directory, backend=open_backend(tmp_path / "a"))
     assert set(store[name]) == {"stays", "roll"}
     assert store.rebuilds() == {(name, "tombstones"): 1}
     monkeypatch.setattr(policy_module, "_LEAST_RETENTION", 86_400.0)  # as if the check were not there
-    ghostly = open_store(directory, backend=kept(tmp_path / "b"))
+    ghostly = open_store(directory, backend=open_backend(tmp_path / "b"))
     assert set(ghostly[name]) == {"stays", "roll", "gone"}
 
 
@@ -199,20 +203,20 @@ def test_a_checkpoint_says_of_each_partition_since_when(topics: Topics, open_sto
 )
 def test_what_can_be_gone_on_with(changes: dict[str, Any], cause: RebuildCause | None) -> None:
     """Guarantee 2: every reason, at its edges. The log is 2 … 10, tombstones are kept for 100 s, it is second 1000."""
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topic_id": "t",
         "cluster_id": "c",
         "definition": "d",
         "complete": True,
         "positions": {0: 5},
     }
-    checkpoint = Checkpoint(**(said | {"caught_up": {0: CaughtUp(at=990.0, end=5)}} | changes))
+    checkpoint = Checkpoint(**(fields | {"caught_up": {0: CaughtUp(at=990.0, end=5)}} | changes))
     place = Partition("name", 0)
-    found = obstacle(
+    rebuild = obstacle(
         checkpoint, Topic(name="name", topic_id="t", partitions=(0,)), cluster_id="c", definition="d",
         starts={place: 2}, ends={place: 10}, retention=100.0, at=1000.0,
     )  # fmt: skip
-    assert (found and found.cause) == cause
+    assert (rebuild and rebuild.cause) == cause
 
 
 @pytest.mark.proof
@@ -224,9 +228,9 @@ def test_another_cluster_under_the_same_path(
     topics.produce(name, ("here", "1"))
     directory = Directory(name, decode=bytes)
     open_store(directory, backend=RocksDB(tmp_path)).close()
-    there = Topics(other_kafka.address, unique)
-    there.create(name=name)
-    there.produce(name, *((f"there{number}", "1") for number in range(3)))
+    second = Topics(other_kafka.address, unique)
+    second.create(name=name)
+    second.produce(name, *((f"there{number}", "1") for number in range(3)))
     with GlobalStore(other_kafka.address, [directory], backend=RocksDB(tmp_path)) as store:
         assert set(store[name]) == {"there0", "there1", "there2"}
         assert store.rebuilds() == {(name, "recreated"): 1}
@@ -253,16 +257,16 @@ def test_another_cluster_under_the_same_path(
     ids=["key", "active", "index", "decode"],
 )
 def test_directories_defined_otherwise(
-    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, change: dict[str, Any]
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path, change: dict[str, Any]
 ) -> None:
     """Guarantee 2: the entries are those of the new definition; back again, those of the old one."""
     name = topics.create()
     topics.produce(name, ("a", '{"k":"x","on":true}'), ("b", '{"k":"y","on":false}'))
-    plain, other = Directory(name), Directory(name, **change)
-    fresh = {each: values(open_store(each), name) for each in (plain, other)}
-    for each, rebuilds in ((plain, 0), (other, 1), (plain, 1)):
-        store = open_store(each, backend=kept(tmp_path))
-        assert values(store, name) == fresh[each]
+    plain, changed = Directory(name), Directory(name, **change)
+    fresh = {directory: values(open_store(directory), name) for directory in (plain, changed)}
+    for directory, rebuilds in ((plain, 0), (changed, 1), (plain, 1)):
+        store = open_store(directory, backend=open_backend(tmp_path))
+        assert values(store, name) == fresh[directory]
         assert sum(store.rebuilds().values()) == rebuilds
         store.close()
 
@@ -274,32 +278,36 @@ def model(**fields: type) -> Any:
 
 @pytest.mark.parametrize("make", [lambda **fields: make_dataclass("Terminal", fields.items()), model])
 def test_a_class_that_changed_checks_values_again(
-    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, make: Callable[..., Any]
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path, make: Callable[..., Any]
 ) -> None:
     """Guarantee 4: else lookups would refuse what the quarantine does not have."""
     name = topics.create()
     topics.produce(name, ("a", '{"k":"x","n":1}'), ("b", '{"k":"y"}'))
     for fields, bad in (({"k": str}, []), ({"k": str}, []), ({"k": str, "n": int}, [b"b"])):
-        store = open_store(Directory(name, decode=make(**fields)), backend=kept(tmp_path))
+        store = open_store(Directory(name, decode=make(**fields)), backend=open_backend(tmp_path))
         assert [record.key for record in store.quarantine()] == bad
         assert sum(store.rebuilds().values()) == len(bad)
         store.close()
 
 
-def test_a_partition_added_while_stopped(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
+def test_a_partition_added_while_stopped(
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path
+) -> None:
     """Guarantees 1 and 3: it is read whole, the others from where they were."""
     name = topics.create(1, cleanup_policy="delete")
     topics.produce(name, ("a", "{}"), ("b", "{}"))
-    open_store(name, backend=kept(tmp_path)).close()
+    open_store(name, backend=open_backend(tmp_path)).close()
     topics.cut(name, 2)  # so that nobody could read the first partition anew
     topics.grow(name, 3)
     topics.produce(name, ("c", "{}"), partition=2)
-    store = open_store(name, backend=kept(tmp_path))
+    store = open_store(name, backend=open_backend(tmp_path))
     assert set(store[name]) == {"a", "b", "c"}
     assert not store.rebuilds()
 
 
-def test_bad_records_survive_a_restart(topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path) -> None:
+def test_bad_records_survive_a_restart(
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path
+) -> None:
     """Guarantees 3 and 4: "can't tell" stays so, until a program that can read them comes along."""
     name = topics.create()
     topics.produce(name, ("good", '{"n":1}'), ("good", "["), ("bad", "["))
@@ -308,20 +316,20 @@ def test_bad_records_survive_a_restart(topics: Topics, open_store: Opener, kept:
         return len(value) if value != b"[" else 1 // 0
 
     for _ in range(3):
-        store = open_store(Directory(name, decode=strict), backend=kept(tmp_path))
+        store = open_store(Directory(name, decode=strict), backend=open_backend(tmp_path))
         assert store[name]["good"] == 7
         with pytest.raises(BadRecord):
             store[name].get("bad")
         assert sorted(error.offset for error in store.quarantine()) == [1, 2]
         store.close()
-    store = open_store(Directory(name, decode=len), backend=kept(tmp_path))
+    store = open_store(Directory(name, decode=len), backend=open_backend(tmp_path))
     assert values(store, name) == {"good": 1, "bad": 1}
     assert not store.quarantine()
     assert not store.rebuilds()
 
 
 def test_keys_in_two_partitions_after_growth(
-    topics: Topics, open_store: Opener, kept: Kept, tmp_path: Path, seeded: random.Random
+    topics: Topics, open_store: Opener, open_backend: OpenBackend, tmp_path: Path, seeded: random.Random
 ) -> None:
     """Guarantees 1 and 3: the newer timestamp wins, tombstones included, on both backends and after restarts."""
     name = topics.create(2)
@@ -341,21 +349,21 @@ def test_keys_in_two_partitions_after_growth(
             topics.produce(name, (key, value), partition=number, timestamp=at)
 
     def expected() -> dict[str, bytes]:
-        newest = {key: max(found.values(), key=lambda row: row[0])[1] for key, found in last.items()}
+        newest = {key: max(rows.values(), key=lambda row: row[0])[1] for key, rows in last.items()}
         return {key: value.encode() for key, value in newest.items() if value is not None}
 
     write(2, 120)
-    open_store(directory, backend=kept(tmp_path)).close()
+    open_store(directory, backend=open_backend(tmp_path)).close()
     topics.grow(name, 5)
     for _ in range(3):
         write(5, 40)
         write(2, 20)  # a writer that did not hear of it
-        store = open_store(directory, backend=kept(tmp_path))
+        store = open_store(directory, backend=open_backend(tmp_path))
         write(5, 20)
         store.barrier(30)
         assert values(store, "d") == expected() == values(open_store(directory), "d")
-        twice = {key.encode() for key, found in last.items() if len(found) > 1}
-        assert {found.key for found in store.contested()} <= twice
+        twice = {key.encode() for key, rows in last.items() if len(rows) > 1}
+        assert {contested.key for contested in store.contested()} <= twice
         assert store.contested()
         store.close()
 
@@ -399,23 +407,23 @@ def suppressed(store: GlobalStore) -> None:
 def test_a_clock_that_was_ahead_when_the_store_closed() -> None:
     """Guarantee 2: a mark is dated by the clock that nobody sets; one in the future tells nothing."""
     wall = 2e9
-    ahead = CaughtUp(at=wall + 8_000, end=5, clock=100.0, boot="this")
+    future_mark = CaughtUp(at=wall + 8_000, end=5, clock=100.0, boot="this")
     for mark, boot, at in (
-        (ahead, "this", wall - 500),
-        (ahead, "another", 0.0),
-        (ahead, None, 0.0),
+        (future_mark, "this", wall - 500),
+        (future_mark, "another", 0.0),
+        (future_mark, None, 0.0),
         (CaughtUp(at=wall - 10, end=5), "this", wall - 10),
         (CaughtUp(at=wall + 5, end=5), "this", wall),
     ):
         checkpoint = Checkpoint(
             topic_id="t", cluster_id="c", definition="d", positions={0: 5}, caught_up={0: mark}, complete=True
         )
-        found = dated(checkpoint, wall=wall, clock=600.0, boot=boot)
-        assert found.caught_up[0].at == at
+        checkpoint = dated(checkpoint, wall=wall, clock=600.0, boot=boot)
+        assert checkpoint.caught_up[0].at == at
         place = Partition("d", 0)
         hindrance = obstacle(
-            found, Topic(name="d", topic_id="t", partitions=(0,)), cluster_id="c", definition="d", starts={place: 0},
-            ends={place: 6}, retention=60.0, at=wall,
+            checkpoint, Topic(name="d", topic_id="t", partitions=(0,)), cluster_id="c", definition="d",
+            starts={place: 0}, ends={place: 6}, retention=60.0, at=wall,
         )  # fmt: skip
         assert (hindrance is None) == (at > wall - 60)
         if not at:

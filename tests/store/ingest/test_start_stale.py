@@ -74,11 +74,11 @@ def test_nothing_or_something_else_is_kept_while_kafka_is_away(topics: Topics, k
     kinds: list[list[Any]] = [[empty], [partial], [complete, empty], [Directory(complete, key="id")]]
     for directories in kinds:
         store = GlobalStore("127.0.0.1:1", directories, backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
-        seen: list[bool] = []
-        store.subscribe(lambda store=store, seen=seen: seen.append(store.ready))  # type: ignore[misc]
+        was_ready: list[bool] = []
+        store.subscribe(lambda store=store, was_ready=was_ready: was_ready.append(store.ready))  # type: ignore[misc]
         with pytest.raises(Unreachable):
             store.start()
-        assert not any(seen)
+        assert not any(was_ready)
         with pytest.raises((NotReady, StoreFailed)):
             len(store[store.directories[0].name])
         store.close()
@@ -149,9 +149,9 @@ def test_commands_are_kept_while_kafka_is_away(topics: Topics, open_store: Opene
     name = topics.create()
     topics.produce(name, ("a", "["))
     open_store(name, backend=RocksDB(tmp_path)).close()
-    away = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
-    with away:
-        assert away.skip(*away.quarantine(), timeout=30) == []
+    store = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
+    with store:
+        assert store.skip(*store.quarantine(), timeout=30) == []
     store = open_store(name, backend=RocksDB(tmp_path))
     assert not store.quarantine()
     assert store[name].get("a") is None
@@ -166,12 +166,12 @@ def test_the_topic_is_missing_for_a_while(topics: Topics, open_store: Opener, tm
     with topics.transaction() as producer:
         send(producer, name, [("a", '{"n":2}')])
         store = GlobalStore(topics.address, [name], backend=RocksDB(tmp_path), start_stale=True)
-        there = store._engine.kafka.topics
+        describe = store._engine.kafka.topics
         store._engine.kafka.topics = lambda *_: {}  # type: ignore[method-assign]  # as a cluster that forgot it
         with store:
             eventually(lambda: "does not exist" in store.stale()[name], 30)
             assert store[name]["a"] == {"n": 1}
-            store._engine.kafka.topics = there  # type: ignore[method-assign]
+            store._engine.kafka.topics = describe  # type: ignore[method-assign]
             eventually(lambda: store.loading().total == 1, 30)
             assert store.state is StoreState.STALE
             assert "not caught up" in store.stale()[name]

@@ -45,7 +45,7 @@ def following() -> Progress:
     return progress
 
 
-def kept() -> Progress:
+def from_checkpoint() -> Progress:
     progress = Progress(["t"])
     progress.move(StoreState.LOADING)
     progress.resume("t", KEPT, serve=True)
@@ -96,7 +96,7 @@ def test_a_rebuild_while_the_store_loads_serves_nothing() -> None:
 
 def test_what_was_kept_is_stale_until_it_is_caught_up() -> None:
     """Guarantee 2: also where a topic that was gone is back meanwhile."""
-    progress = kept()
+    progress = from_checkpoint()
     assert progress.state is StoreState.STALE
     progress.note_absent(["t"])
     progress.note_absent([])
@@ -108,7 +108,7 @@ def test_what_was_kept_is_stale_until_it_is_caught_up() -> None:
     assert progress.state is StoreState.READY
 
 
-@pytest.mark.parametrize("begin", [kept, following])
+@pytest.mark.parametrize("begin", [from_checkpoint, following])
 def test_a_rebuild_that_begins_while_the_store_closes(begin: Callable[[], Progress]) -> None:
     """The reader may be at it: it ends in order, and nothing turns into a failure."""
     progress = begin()
@@ -148,11 +148,11 @@ def test_partitions_that_come_while_the_reader_looks() -> None:
 
 def test_a_topic_that_is_found_at_last_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 1: the stall time-out begins when a topic that was waited for is there, not before."""
-    ahead = 0.0
-    monkeypatch.setattr("compactory.ingest.progress.clock", lambda: time.monotonic() + ahead)
+    offset_seconds = 0.0
+    monkeypatch.setattr("compactory.ingest.progress.clock", lambda: time.monotonic() + offset_seconds)
     progress = loading()
     progress.note_missing(["u"])
-    ahead = 100.0
+    offset_seconds = 100.0
     progress.note_missing([])
 
     def tick(_progress: object) -> None:

@@ -46,12 +46,15 @@ def test_a_token_waits_for_its_record(topics: Topics, open_store: Opener) -> Non
 
 def test_several_tokens(topics: Topics, open_store: Opener) -> None:
     """Guarantee 6."""
-    one, two = topics.create(), topics.create(2)
-    store = open_store(one, two)
-    tokens = [*topics.produce(one, ("a", "{}"), ("b", "{}")), *topics.produce(two, ("c", "{}"), partition=1)]
+    first_topic, second_topic = topics.create(), topics.create(2)
+    store = open_store(first_topic, second_topic)
+    tokens = [
+        *topics.produce(first_topic, ("a", "{}"), ("b", "{}")),
+        *topics.produce(second_topic, ("c", "{}"), partition=1),
+    ]
     store.wait_for(*tokens)
-    assert set(store[one]) == {"a", "b"}
-    assert "c" in store[two]
+    assert set(store[first_topic]) == {"a", "b"}
+    assert "c" in store[second_topic]
     store.wait_for()
 
 
@@ -88,12 +91,12 @@ def test_a_barrier_covers_everything_written_before(topics: Topics, open_store: 
         topics.abort(name, (key, '{"n":-1}'), partition=number % 2)
         store.barrier()
         assert store[name][key] == {"n": number}
-    took = []
+    waits = []
     for _ in range(20):
         began = time.monotonic()
         store.barrier()
-        took.append(time.monotonic() - began)
-    assert sorted(took)[10] < 0.2
+        waits.append(time.monotonic() - began)
+    assert sorted(waits)[10] < 0.2
 
 
 def test_a_barrier_behind_an_open_transaction_times_out_with_the_gap(topics: Topics, open_store: Opener) -> None:
@@ -133,8 +136,8 @@ def test_waits_keep_their_deadline_while_the_broker_does_not_answer(
 
 def test_many_threads_read_their_own_writes(topics: Topics, open_store: Opener) -> None:
     """Guarantee 6: by token and by barrier, each thread its own key, all partitions and two topics at a time."""
-    one, two = topics.create(3), topics.create(2)
-    store = open_store(one, two)
+    first_topic, second_topic = topics.create(3), topics.create(2)
+    store = open_store(first_topic, second_topic)
     wrong: list[object] = []
 
     def work(thread: int, writers: list[DirectoryWriter[dict[str, Any]]]) -> None:
@@ -145,11 +148,12 @@ def test_many_threads_read_their_own_writes(topics: Topics, open_store: Opener) 
                 store.wait_for(*tokens, timeout=30)
             else:
                 store.barrier(timeout=30)
-            wrong.extend(found for name in (one, two) if (found := store[name].get(f"k{thread}")) != written)
+            read = [store[name].get(f"k{thread}") for name in (first_topic, second_topic)]
+            wrong.extend(value for value in read if value != written)
 
     with (
-        DirectoryWriter(topics.address, Directory(one, writable=True)) as first,
-        DirectoryWriter(topics.address, Directory(two, writable=True)) as second,
+        DirectoryWriter(topics.address, Directory(first_topic, writable=True)) as first,
+        DirectoryWriter(topics.address, Directory(second_topic, writable=True)) as second,
     ):
         threads = [threading.Thread(target=work, args=(thread, [first, second])) for thread in range(6)]
         for thread in threads:
@@ -157,7 +161,7 @@ def test_many_threads_read_their_own_writes(topics: Topics, open_store: Opener) 
         for thread in threads:
             thread.join(60)
     assert not wrong
-    assert {len(store[one]), len(store[two])} == {6}
+    assert {len(store[first_topic]), len(store[second_topic])} == {6}
 
 
 @pytest.mark.parametrize("ending", ["death", "close"])
