@@ -94,7 +94,7 @@ class IndexWriter:
 
     def terms_of(self, doc: Document) -> Terms:
         """Return the terms of a document. Raises DecodeError for values that have no term."""
-        return tuple(index.term_of(doc) for index in self._indexes)
+        return tuple([index.term_of(doc) for index in self._indexes]) if self._indexes else ()
 
     def begin(self, update: EntryUpdate, new_terms: Terms | None) -> TermChanges:
         """Add the lookup key under its new terms, before the entry changes. None for ``new_terms``: compute them."""

@@ -39,7 +39,7 @@ _revisions = count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
-    """What lookups read of a `Table`, as it was at one moment. For any thread."""
+    """The parts of a `Table` that lookups read, as they were at one moment. For any thread."""
 
     directory: Directory[Any]
     directory_storage: Frozen
