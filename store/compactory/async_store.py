@@ -11,7 +11,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
-from compactory.cleanup import apart
+from compactory.cleanup import start_thread
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
@@ -35,7 +35,7 @@ T = TypeVar("T")
 def _with_parameters_of(
     model: Callable[Concatenate[Any, P], None],
 ) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
-    """Let a method take the parameters of another, for readers, type checkers and `inspect.signature`."""
+    """Give a method the parameters of another one, for readers, type checkers and `inspect.signature`."""
     return wraps(model)
 
 
@@ -72,15 +72,15 @@ class AsyncGlobalStore(BaseStore):
     @classmethod
     def of(cls, store: GlobalStore) -> Self:
         """Return the coroutines of a store that was made already, say one of `compactory.testing`."""
-        made = cls.__new__(cls)
-        made._wrap(store)  # noqa: SLF001 (this class's own)
-        return made
+        wrapper = cls.__new__(cls)
+        wrapper._wrap(store)  # noqa: SLF001 (this class's own)
+        return wrapper
 
     def _wrap(self, store: GlobalStore) -> None:
         self.sync = store
         super().__init__(store._engine, store._views)  # noqa: SLF001 (of the same family)
         self._waiting = Waiting(store)
-        self._asking: dict[asyncio.AbstractEventLoop, _Ends] = {}
+        self._end_requests: dict[asyncio.AbstractEventLoop, _Ends] = {}
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -135,8 +135,8 @@ class AsyncGlobalStore(BaseStore):
             with suppress(Unreachable):
                 await self._ends(timeout)
             targets = targets_of(tokens, self.sync.topics())
-        what = "the token" if len(tokens) == 1 else "one of the tokens"
-        await self._waiting.until(targets, max(0.0, deadline - clock()), what)
+        awaited = "the token" if len(tokens) == 1 else "one of the tokens"
+        await self._waiting.until(targets, max(0.0, deadline - clock()), awaited)
 
     end_offsets = _in_a_thread(GlobalStore.end_offsets)
     retry = _in_a_thread(GlobalStore.retry)
@@ -180,9 +180,9 @@ class AsyncGlobalStore(BaseStore):
 
     async def _ends(self, timeout: float) -> dict[Partition, int]:
         loop = asyncio.get_running_loop()
-        ends = self._asking.get(loop)
+        ends = self._end_requests.get(loop)
         if ends is None:
-            ends = self._asking[loop] = _Ends(self.sync)
+            ends = self._end_requests[loop] = _Ends(self.sync)
         ends.askers += 1
         try:
             async with asyncio.timeout(timeout):
@@ -192,7 +192,7 @@ class AsyncGlobalStore(BaseStore):
         finally:
             ends.askers -= 1
             if not ends.askers:
-                self._asking.pop(loop, None)
+                self._end_requests.pop(loop, None)
 
 
 class _Ends:
@@ -232,5 +232,5 @@ async def _in_thread(function: Callable[[], R], name: str) -> R:
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
             future.set_exception(error)
 
-    apart(name, call)
+    start_thread(name, call)
     return await asyncio.wrap_future(future)

@@ -49,15 +49,16 @@ class BaseStore(Views):
 
     @property
     def ready(self) -> bool:
-        """Whether lookups are answered from complete data that is being kept up to date as far as Kafka allows."""
+        """True while lookups are answered from complete data that is kept up to date as far as Kafka allows."""
         return self._progress.serves
 
     @property
     def live(self) -> bool:
-        """Whether the store still does its work; False asks for a restart of the process.
+        """True while the store does its work; False asks for a restart of the process.
 
-        False when it failed, was closed, did not ask Kafka for records for ``polling_timeout`` (the thread hangs) or
-        is at one batch for longer than ``applying_timeout`` (a decoder hangs). Never for want of a reachable broker.
+        False after the store failed or was closed, did not ask Kafka for records for ``polling_timeout`` (the thread
+        hangs), or applies one batch for longer than ``applying_timeout`` (a decoder hangs). Never for want of a
+        reachable broker.
         """
         if self.state in (StoreState.FAILED, StoreState.CLOSED):
             return False
@@ -92,8 +93,8 @@ class BaseStore(Views):
 
         At most some seconds while Kafka is reachable and nothing is behind. Partitions that never got there are absent.
         """
-        now = clock()
-        return {part: max(0.0, now - at) for part, (at, _) in self._progress.caught_up().items()}
+        measured_at = clock()
+        return {part: max(0.0, measured_at - at) for part, (at, _) in self._progress.caught_up().items()}
 
     def stale(self) -> dict[str, str]:
         """Return why what is served of a topic is old, by topic. Empty unless the store is STALE."""
@@ -133,20 +134,20 @@ class BaseStore(Views):
 
     @property
     def load_seconds(self) -> float | None:
-        """How long ``start`` took; None before it is done."""
+        """The seconds that ``start`` took; None before it has returned."""
         return self._engine.load_seconds
 
     @property
     def bad_records(self) -> int:
-        """How many bad records were met since ``start``, those superseded since included."""
+        """The number of bad records since ``start``, also of those that newer records have superseded."""
         return sum(table.quarantine.total for table in self._engine.generations.tables())
 
     def figures(self) -> dict[tuple[str, str], float]:
         """Return what the backend says of its size and work, by topic ("" for what topics share) and name."""
-        found = {("", name): figure for name, figure in self._engine.backend.figures().items()}
+        figures = {("", name): figure for name, figure in self._engine.backend.figures().items()}
         for topic, topic_tables in self._engine.generations.by_topic().items():
-            found |= {(topic, name): figure for name, figure in topic_tables.storage.figures().items()}
-        return found
+            figures |= {(topic, name): figure for name, figure in topic_tables.storage.figures().items()}
+        return figures
 
     def memory(self) -> dict[str, dict[str, int]]:
         """Return the bytes of memory that each directory takes for ``keys``, ``values`` and ``indexes``.
@@ -181,7 +182,7 @@ class BaseStore(Views):
         Happens when a topic got more partitions, or is written with two partitioners. The newer record counts.
         """
         return [
-            found
+            contested
             for table in self._engine.generations.tables()
-            for found in list(table.conflicts.contested_keys.values())
+            for contested in list(table.conflicts.contested_keys.values())
         ]

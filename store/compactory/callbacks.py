@@ -16,19 +16,19 @@ _CALLBACKS = ("error_cb", "stats_cb", "throttle_cb")  # of the Kafka client; oau
 class Contained:
     """A callable whose errors are logged, the first of them, and never raised. Thread-safe if the callable is.
 
-    ``before`` is called with the same arguments, first.
+    ``first`` is called with the same arguments before it.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], before: Callable[..., Any] | None = None) -> None:
+    def __init__(self, name: str, function: Callable[..., Any], first: Callable[..., Any] | None = None) -> None:
         self.function = function
         self._name = name
-        self._before = before
+        self._first = first
         self._failed = False
 
     def __call__(self, *arguments: Any) -> None:
         """Call the callable; its answer is dropped."""
-        if self._before is not None:
-            self._before(*arguments)
+        if self._first is not None:
+            self._first(*arguments)
         try:
             self.function(*arguments)
         except (Exception, SystemExit):  # the latter would end a thread without a word
@@ -42,5 +42,5 @@ def contained_callbacks(
 ) -> dict[str, Contained | Callable[..., Any]]:
     """Return the callbacks for a Kafka client: the user's, contained, and ``on_error`` before a user's ``error_cb``."""
     ours: dict[str, Any] = {} if on_error is None else {"error_cb": on_error}
-    given = {name: properties[name] for name in _CALLBACKS if callable(properties.get(name))}
-    return ours | {name: Contained(name, function, ours.get(name)) for name, function in given.items()}
+    callbacks = {name: properties[name] for name in _CALLBACKS if callable(properties.get(name))}
+    return ours | {name: Contained(name, function, ours.get(name)) for name, function in callbacks.items()}

@@ -10,10 +10,10 @@ from types import MethodType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-__all__ = ["apart", "in_forked_children", "keep_forever", "wait_for_dropped_stores"]
+__all__ = ["in_forked_children", "keep_forever", "start_thread", "wait_for_dropped_stores"]
 
 
-def apart(name: str, function: Callable[..., object], *arguments: Any) -> threading.Thread | None:
+def start_thread(name: str, function: Callable[..., object], *arguments: Any) -> threading.Thread | None:
     """Call a function in a thread of its own, and return the thread; at once where the interpreter ends."""
     if not threading.main_thread().is_alive():  # no thread can be started any more
         function(*arguments)

@@ -56,20 +56,20 @@ class Index:
     name: str
 
     def __init__(self, *fields: str, unique: bool = False, name: str | None = None) -> None:
-        given: tuple[Any, ...] = fields
+        names: tuple[Any, ...] = fields
         flag: Any = unique
-        if not given or not all(isinstance(field, str) and field.strip() for field in given):
+        if not names or not all(isinstance(field, str) and field.strip() for field in names):
             raise ConfigError(f"Index{fields!r}: give the names of one or more fields")
         if len(set(fields)) != len(fields):
             raise ConfigError(f"Index{fields!r} names a field twice")
         if not isinstance(flag, bool):
             raise ConfigError(f"Index{fields!r}: unique must be True or False, not {flag!r}")
-        called: Any = "_".join(fields) if name is None else name
-        if not isinstance(called, str) or not called.strip():
-            raise ConfigError(f"Index{fields!r}: name must be text, not {called!r}")
+        index_name: Any = "_".join(fields) if name is None else name
+        if not isinstance(index_name, str) or not index_name.strip():
+            raise ConfigError(f"Index{fields!r}: name must be text, not {index_name!r}")
         object.__setattr__(self, "fields", tuple(fields))
         object.__setattr__(self, "unique", unique)
-        object.__setattr__(self, "name", called)
+        object.__setattr__(self, "name", index_name)
 
 
 class _Options(TypedDict, total=False):
@@ -91,7 +91,7 @@ class _Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Directory(Generic[T]):
-    """One reference table, fed by one topic.
+    """A reference table, fed by one topic.
 
     ``name``      its name in the store, on the command line and in URLs
     ``topic``     the topic; default: the name
@@ -170,7 +170,7 @@ class Directory(Generic[T]):
 
     @property
     def decodes_entries(self) -> bool:
-        """Whether ``decode`` takes an `Entry` and not bytes."""
+        """True if ``decode`` takes an `Entry` and not bytes."""
         if isinstance(self.decode, type) or get_origin(self.decode) is not None:
             return False
         try:
@@ -181,8 +181,8 @@ class Directory(Generic[T]):
 
     def index_over(self, fields: Iterable[str]) -> Index | None:
         """Return the index over exactly these fields, in whatever order they are given."""
-        wanted = frozenset(fields)
-        return next((index for index in self.indexes if frozenset(index.fields) == wanted), None)
+        names = frozenset(fields)
+        return next((index for index in self.indexes if frozenset(index.fields) == names), None)
 
     def index_named(self, name: str) -> Index | None:
         """Return the index of this name."""
@@ -238,5 +238,5 @@ def _index_problems(directory: Any) -> Iterator[str]:
     for number, index in enumerate(directory.indexes):
         if not isinstance(index, Index):
             yield f"indexes must hold Index(…), not {index!r}"
-        elif any(other.name == index.name for other in directory.indexes[:number] if isinstance(other, Index)):
+        elif any(earlier.name == index.name for earlier in directory.indexes[:number] if isinstance(earlier, Index)):
             yield f"two indexes are called {index.name!r}; give one a name="

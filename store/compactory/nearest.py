@@ -8,14 +8,14 @@ from collections.abc import Iterable
 __all__ = ["nearest", "nearest_or_all"]
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean X?`` for the known name most like ``name``, or nothing when none is like it."""
-    by_lower = {item.lower(): item for item in known}
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return ``; did you mean X?`` with the name most like ``name``, or nothing if none is like it."""
+    by_lower = {item.lower(): item for item in names}
     close = difflib.get_close_matches(name.lower(), list(by_lower), 1)
     return f"; did you mean {by_lower[close[0]]}?" if close else ""
 
 
-def nearest_or_all(name: str, known: Iterable[str]) -> str:
-    """As `nearest`, and ``; known are X, Y`` when none is like it."""
-    names = list(known)
-    return nearest(name, names) or f"; known are {', '.join(names)}"
+def nearest_or_all(name: str, names: Iterable[str]) -> str:
+    """Return what `nearest` returns, or ``; known are X, Y`` if no name is like it."""
+    all_names = list(names)
+    return nearest(name, all_names) or f"; known are {', '.join(all_names)}"

@@ -23,7 +23,7 @@ class StoppableThread:
 
     @property
     def running(self) -> bool:
-        """Whether the thread was started."""
+        """True if the thread was started."""
         return self._thread is not None
 
     def start(self, run: Callable[[], None]) -> None:

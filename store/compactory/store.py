@@ -10,7 +10,7 @@ from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from compactory.base_store import BaseStore
-from compactory.cleanup import apart, in_forked_children, keep_forever
+from compactory.cleanup import in_forked_children, keep_forever, start_thread
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout, WatchExpired
@@ -81,7 +81,7 @@ class GlobalStore(BaseStore):
         }
         super().__init__(engine, views)
         # A store that is dropped without close() must not leave its threads behind; the engine doesn't refer to it.
-        self._finalizer = weakref.finalize(self, apart, "close", engine.close)
+        self._finalizer = weakref.finalize(self, start_thread, "close", engine.close)
 
     def __enter__(self) -> Self:
         self.start()
@@ -115,9 +115,9 @@ class GlobalStore(BaseStore):
             self._engine.give_up()
             self._finalizer.detach()  # it would keep the error, whose frames refer to this store, for ever
             raise
-        self._engine.load_seconds = took = clock() - began
-        annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=took)
-        log.info("%s in %.3f s: %d partitions", self.state.value, took, len(self._progress.reading_positions()))
+        self._engine.load_seconds = load_seconds = clock() - began
+        annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=load_seconds)
+        log.info("%s in %.3f s: %d partitions", self.state.value, load_seconds, len(self._progress.reading_positions()))
 
     def close(self) -> None:
         """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return.
@@ -196,7 +196,7 @@ class GlobalStore(BaseStore):
         since: Cursor | None = None,
         on_expired: Callable[[WatchExpired], object] | None = None,
     ) -> ChangeSubscription:
-        """Have ``callback`` called with each change of a directory, in order, by a thread of its own.
+        """Call ``callback`` with each change of a directory, in order, in a thread of its own.
 
         The store never waits for it. `View.watch` says what ``since`` is and what it raises here; later, where changes
         are gone, ``on_expired`` is called (the log says so without one), and it goes on from the error's cursor.
@@ -215,8 +215,8 @@ class GlobalStore(BaseStore):
         began = clock()
         self._refuse_idle()
         targets = self._discovery.look(timeout)
-        left = max(0.0, timeout - (clock() - began))
-        self._progress.wait_until(targets, left, "the barrier")
+        remaining = max(0.0, timeout - (clock() - began))
+        self._progress.wait_until(targets, remaining, "the barrier")
 
     def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
         """Wait until the written records of all tokens are visible.
@@ -237,8 +237,8 @@ class GlobalStore(BaseStore):
             with suppress(Unreachable):
                 self._discovery.look(timeout)
             targets = targets_of(tokens, self._discovery.topics)
-        left = max(0.0, timeout - (clock() - began))
-        self._progress.wait_until(targets, left, "the token" if len(tokens) == 1 else "one of the tokens")
+        remaining = max(0.0, timeout - (clock() - began))
+        self._progress.wait_until(targets, remaining, "the token" if len(tokens) == 1 else "one of the tokens")
 
     def _leave_to_parent(self) -> None:
         """In a forked child the threads are gone: the copy must not answer from data that nobody keeps up to date."""

@@ -37,11 +37,11 @@ class StoreWorker:
         self._counts: dict[str, tuple[float, dict[int, int]]] = {}  # directory -> (count again at, its sizes)
 
     def live(self) -> bool:
-        """Whether the reader lives and does not hang, or is yet to be started."""
+        """Return True while the reader lives and does not hang, or is not started yet."""
         return self._store.live
 
     def ready(self) -> bool:
-        """Whether lookups are answered from data that is kept up to date as far as Kafka allows."""
+        """Return True while lookups are answered from data that is kept up to date as far as Kafka allows."""
         return self._store.ready
 
     def blocking(self) -> list[dict[str, Any]]:
@@ -49,16 +49,17 @@ class StoreWorker:
         return self._store.blocking()
 
     def directories(self) -> list[dict[str, Any]]:
-        """Return how each directory is."""
+        """Return the state of each directory."""
         lag, ages, stale = self._store.lag(), self._store.ages(), self._store.stale()
         topics = self._store.topics()
         bad, unusable = self._store.outstanding(), self._store.unusable()
-        found = []
+        states = []
         for directory in self._store.directories:
             topic = topics.get(directory.topic)
             partitions = topic.all() if topic is not None else ()
-            known = [ages[part] for part in partitions if part in ages]
-            found.append(
+            part_ages = [ages[part] for part in partitions if part in ages]
+            age = round(max(part_ages), 3) if partitions and len(part_ages) == len(partitions) else None
+            states.append(
                 {
                     "name": directory.name,
                     "topic": directory.topic,
@@ -68,11 +69,11 @@ class StoreWorker:
                     "bad_records": bad.get(directory.name, 0),
                     "unusable": unusable.get(directory.name),
                     "lag": sum(lag.get(part, 0) for part in partitions),
-                    "age_seconds": round(max(known), 3) if partitions and len(known) == len(partitions) else None,
+                    "age_seconds": age,
                     "partitions": len(partitions),
                 }
             )
-        return found
+        return states
 
     def status(self) -> dict[str, Any]:
         """Return the state with its cause, directories and partitions."""
@@ -108,7 +109,7 @@ class StoreWorker:
         store = self._store
         positions, lag, ages = store.positions(), store.lag(), store.ages()
         yield _by_partition("position", "Next offset to read", positions)
-        ends = {part: positions.get(part, 0) + behind for part, behind in lag.items()}
+        ends = {part: positions.get(part, 0) + offsets for part, offsets in lag.items()}
         yield _by_partition("high_watermark", "End of the partition when last asked", ends)
         yield _by_partition("lag", "Offsets between the position and the end when last asked", lag)
         yield _by_partition("entries", "Live entries that came from the partition", self._sizes())
@@ -139,7 +140,7 @@ class StoreWorker:
         topics = sorted({directory.topic for directory in store.directories})
         names = [directory.name for directory in store.directories]
         stale, unusable = store.stale(), store.unusable()
-        contested = Counter(found.directory for found in store.contested())
+        contested = Counter(contested_key.directory for contested_key in store.contested())
         yield _metric(
             "stale", "1 if the data of the topic is known to be old", {t: t in stale for t in topics}, "topic"
         )
@@ -181,24 +182,25 @@ class StoreWorker:
             sizes = self._store[name].sizes()
         except CompactoryError:
             return {}
-        took = time.monotonic() - began
-        self._counts[name] = (began + _COUNT_SHARE * took if took > 0.001 else began, sizes)
+        seconds = time.monotonic() - began
+        self._counts[name] = (began + _COUNT_SHARE * seconds if seconds > 0.001 else began, sizes)
         return sizes
 
 
-def heartbeat_ages(store: GlobalStore, now: float) -> dict[str, float]:
-    """Return the seconds since the newest visible heartbeat of each connector was committed, by this machine's clock.
+def heartbeat_ages(store: GlobalStore, measured_at: float) -> dict[str, float]:
+    """Return the seconds since the newest visible heartbeat of each connector was committed, by the clock here.
 
-    Nothing where the store has no directory of heartbeats, or does not answer yet. ``now``: in seconds since 1970.
+    Empty where the store has no directory of heartbeats, or does not answer yet. ``measured_at`` is in seconds since
+    1970.
     """
-    name = next((each.name for each in store.directories if each.topic == HEARTBEATS_TOPIC), None)
+    name = next((directory.name for directory in store.directories if directory.topic == HEARTBEATS_TOPIC), None)
     if name is None:
         return {}
     try:
-        found = [(key, store[name].raw(key)) for key in islice(store[name], _MOST_CONNECTORS)]
+        heartbeats = [(key, store[name].raw(key)) for key in islice(store[name], _MOST_CONNECTORS)]
     except (CompactoryError, KeyError):
         return {}
-    return {key: max(0.0, now - at) for key, value in found if (at := _committed_at(value)) is not None}
+    return {key: max(0.0, measured_at - at) for key, value in heartbeats if (at := _committed_at(value)) is not None}
 
 
 def _committed_at(value: bytes) -> float | None:
@@ -214,7 +216,7 @@ def _committed_at(value: bytes) -> float | None:
 def _metric(name: str, help_text: str, figures: float | Mapping[Any, float], *labels: str) -> Metric:
     """Return a metric: one figure, or figures by the value of its label or the values of its labels."""
     by_values: Mapping[Any, float] = figures if isinstance(figures, Mapping) else {(): figures}
-    samples = {(each,) if isinstance(each, str) else each: float(figure) for each, figure in by_values.items()}
+    samples = {(label,) if isinstance(label, str) else label: float(figure) for label, figure in by_values.items()}
     kind: Literal["counter", "gauge"] = "counter" if name.endswith("_total") else "gauge"
     return Metric(name=f"compactory_store_{name}", kind=kind, help=help_text, labels=labels, samples=samples)
 

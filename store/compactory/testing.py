@@ -26,7 +26,7 @@ from compactory.token import Token
 __all__ = ["InProcessStore", "store"]
 
 Entries = Mapping[str, Any]  # of one directory, by key
-_PATIENCE = 5.0  # seconds that a change may take to become visible
+_VISIBLE_TIMEOUT = 5.0  # seconds that a change may take to become visible
 
 
 @overload
@@ -41,14 +41,14 @@ def store(entries: Mapping[Any, Entries], *, start: bool = True, **options: Any)
     A directory is a `Directory`, or a name for one without options. ``put`` says what a value may be. ``options``
     are those of `GlobalStore`. Close the store, or use it in a ``with`` block. Raises what `GlobalStore.start` raises.
     """
-    directories = {each if isinstance(each, Directory) else Directory(each): rows for each, rows in entries.items()}
-    made = InProcessStore(directories, **options)
+    directories = {key if isinstance(key, Directory) else Directory(key): rows for key, rows in entries.items()}
+    in_process = InProcessStore(directories, **options)
     for directory, rows in directories.items():
         for key, value in rows.items():
-            made.put(directory, key, value)
+            in_process.put(directory, key, value)
     if start:
-        made.start()
-    return made
+        in_process.start()
+    return in_process
 
 
 class InProcessStore(GlobalStore):
@@ -61,7 +61,7 @@ class InProcessStore(GlobalStore):
 
     def __init__(self, directories: Iterable[str | Directory[Any]], **options: Any) -> None:
         self._cluster = _Cluster()
-        options = {"tune_gc": False, "stall_timeout": _PATIENCE, **options}
+        options = {"tune_gc": False, "stall_timeout": _VISIBLE_TIMEOUT, **options}
         super().__init__(self._cluster, directories, **options)
         self._cluster.create(directory.topic for directory in self.directories)
 
@@ -78,10 +78,10 @@ class InProcessStore(GlobalStore):
         ``timestamp_ms`` is in milliseconds since 1970 UTC; -1 means now. While the directory is stale, and before
         ``start``, the record waits in the topic. Raises UnknownDirectory, StoreFailed, StoreClosed.
         """
-        its = self[directory].directory
-        token = self._cluster.append(its.topic, key, encode_value(value, its.envelope), timestamp_ms)
-        if self.ready and its.topic not in self.stale():
-            self.wait_for(token, timeout=_PATIENCE)
+        definition = self[directory].directory
+        token = self._cluster.append(definition.topic, key, encode_value(value, definition.envelope), timestamp_ms)
+        if self.ready and definition.topic not in self.stale():
+            self.wait_for(token, timeout=_VISIBLE_TIMEOUT)
         return token
 
     def delete(self, directory: str | Directory[Any], key: str, *, timestamp_ms: int = -1) -> Token:
@@ -97,7 +97,7 @@ class InProcessStore(GlobalStore):
         self._refuse_idle()
         marks = {0: CaughtUp(at=time.time() - age, end=0)}
         old = Checkpoint(topic_id=None, cluster_id=None, definition="", positions={}, caught_up=marks)
-        for topic in {self[each].directory.topic for each in directories or self}:
+        for topic in {self[directory].directory.topic for directory in directories or self}:
             self._progress.resume(topic, old)
             if self._cluster.hold(topic):
                 self._progress.demand(topic, Rebuild(RebuildCause.RECREATED, "the test made it stale"))
@@ -108,7 +108,7 @@ class InProcessStore(GlobalStore):
         self._await("the topics were not read anew", lambda: not self.stale())
 
     def fail(self, cause: BaseException | None = None) -> None:
-        """Let the thread that reads die of ``cause``: the store is FAILED, lookups go on if it had been ready.
+        """End the reader's thread with ``cause``: the store is FAILED; lookups go on if it had been ready.
 
         Returns when that is so. Raises NotReady before ``start``, StoreFailed, StoreClosed.
         """
@@ -117,11 +117,11 @@ class InProcessStore(GlobalStore):
         self._await("the store did not fail", lambda: self.failure is not None)
 
     def _await(self, otherwise: str, reached: Callable[[], bool]) -> None:
-        done = Event()
-        end = self.subscribe(lambda: done.set() if reached() else None)
+        has_reached = Event()
+        end = self.subscribe(lambda: has_reached.set() if reached() else None)
         try:
-            if not reached() and not done.wait(_PATIENCE):
-                raise WaitTimeout(f"{otherwise} in {_PATIENCE:g} s", {})
+            if not reached() and not has_reached.wait(_VISIBLE_TIMEOUT):
+                raise WaitTimeout(f"{otherwise} in {_VISIBLE_TIMEOUT:g} s", {})
         finally:
             end()
 
@@ -132,7 +132,7 @@ class _Cluster(Kafka):
     def __init__(self) -> None:
         super().__init__("in-process.invalid:9092")  # opens no connection
         self._records: dict[str, list[Message]] = {}
-        self._held: set[str] = set()  # topics whose records don't arrive
+        self._paused_topics: set[str] = set()  # whose records don't arrive
         self._failure: BaseException | None = None
         self._interrupted = False
         self._changed = Condition()  # guards all of the above
@@ -154,17 +154,17 @@ class _Cluster(Kafka):
         return token
 
     def hold(self, topic: str) -> bool:
-        """Let no record of a topic arrive; False where that is so."""
+        """Pause the arrival of a topic's records; return False if it is paused already."""
         with self._changed:
-            if topic in self._held:
+            if topic in self._paused_topics:
                 return False
-            self._held.add(topic)
-        self.append(topic, "\0", None)  # what is read anew is not complete without the records that are held
+            self._paused_topics.add(topic)
+        self.append(topic, "\0", None)  # what is read anew is not complete without the records of the paused topic
         return True
 
     def release(self) -> None:
         with self._changed:
-            self._held.clear()
+            self._paused_topics.clear()
             self._changed.notify_all()
 
     def fail(self, cause: BaseException) -> None:
@@ -176,19 +176,19 @@ class _Cluster(Kafka):
         """Return records from these positions on, and move the positions; wait for the first one."""
 
         def waiting() -> list[str]:
-            return [t for t, at in positions.items() if t not in self._held and at < len(self._records[t])]
+            return [t for t, at in positions.items() if t not in self._paused_topics and at < len(self._records[t])]
 
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or self._interrupted or bool(waiting()), timeout)
             if self._failure is not None:
                 raise self._failure
-            taken: list[Message] = []
+            messages: list[Message] = []
             for topic in waiting():
                 begin = positions[topic]
-                found = self._records[topic][begin : begin + number - len(taken)]
-                positions[topic] = begin + len(found)
-                taken += found
-            return taken
+                records = self._records[topic][begin : begin + number - len(messages)]
+                positions[topic] = begin + len(records)
+                messages += records
+            return messages
 
     def topics(self, names: Iterable[str], timeout: float = 0) -> dict[str, Topic]:  # noqa: ARG002
         return {name: Topic(name=name, topic_id=f"in-process-{name}", partitions=(0,)) for name in names}

@@ -32,14 +32,14 @@ class Token(NamedTuple):
 
     @property
     def place(self) -> Partition:
-        """The partition that it lies in."""
+        """The partition of the record."""
         return Partition(self.topic, self.partition)
 
     @classmethod
     def parse(cls, text: str) -> Token:
         """Read ``topic:partition:offset``. Raises ConfigError for anything else."""
-        topic, *rest = text.strip().split(":")
-        place = partition_and_offset(rest)
+        topic, *numbers = text.strip().split(":")
+        place = partition_and_offset(numbers)
         if not topic or place is None:
             raise unreadable(text, "a token: expected topic:partition:offset, say terminals:0:42")
         return cls(topic, *place)
@@ -69,8 +69,8 @@ class Version(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Version:
         """Read the text of a version. Raises ConfigError for anything else."""
-        topic_id, *rest = text.strip().strip('"').rsplit("-", 2)
-        place = partition_and_offset(rest)
+        topic_id, *numbers = text.strip().strip('"').rsplit("-", 2)
+        place = partition_and_offset(numbers)
         if not topic_id or place is None:
             raise unreadable(text, "a version: expected TOPICID-PARTITION-OFFSET, as an ETag has it")
         return cls(topic_id, *place)
@@ -82,7 +82,7 @@ def targets(tokens: Iterable[Token], topics: Mapping[str, Topic]) -> dict[Partit
     Raises ConfigError for a token of a topic that is not read and for what is no token, WaitTimeout for one that
     can't be reached any more because its topic was deleted since.
     """
-    wanted: dict[Partition, int] = {}
+    positions: dict[Partition, int] = {}
     for token in tokens:
         if not isinstance(token, Token):
             raise ConfigError(
@@ -90,13 +90,13 @@ def targets(tokens: Iterable[Token], topics: Mapping[str, Topic]) -> dict[Partit
             )
         topic = topics.get(token.topic)
         if topic is None:
-            known = ", ".join(sorted(topics))
-            raise ConfigError(f"token {token} is of a topic that this store does not read; it reads {known}")
+            names = ", ".join(sorted(topics))
+            raise ConfigError(f"token {token} is of a topic that this store does not read; it reads {names}")
         if token.topic_id and topic.topic_id and token.topic_id != topic.topic_id:
-            gone = f"token {token} belongs to another topic of that name than the one read: one was deleted since"
-            raise WaitTimeout(gone, {token.place: token.offset + 1})
-        wanted[token.place] = max(wanted.get(token.place, 0), token.offset + 1)
-    return wanted
+            message = f"token {token} belongs to another topic of that name than the one read: one was deleted since"
+            raise WaitTimeout(message, {token.place: token.offset + 1})
+        positions[token.place] = max(positions.get(token.place, 0), token.offset + 1)
+    return positions
 
 
 def partition_and_offset(texts: Sequence[str]) -> tuple[int, int] | None:
@@ -105,6 +105,6 @@ def partition_and_offset(texts: Sequence[str]) -> tuple[int, int] | None:
     return (numbers[0], numbers[1]) if len(texts) == len(numbers) == 2 and max(numbers) <= _LARGEST else None
 
 
-def unreadable(text: str, wanted: str) -> ConfigError:
-    """Return the error for a text that is not what was wanted; a long text is cut."""
-    return ConfigError(f"{text if len(text) <= 300 else text[:300] + '…'!r} is not {wanted}")
+def unreadable(text: str, expected: str) -> ConfigError:
+    """Return the error for a text that is not what was expected; a long text is cut."""
+    return ConfigError(f"{text if len(text) <= 300 else text[:300] + '…'!r} is not {expected}")

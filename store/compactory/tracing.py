@@ -33,7 +33,7 @@ _trace = _opentelemetry()
 
 
 def spanned(name: str) -> Callable[[F], F]:
-    """Have a function, or a coroutine function, run in a span; return it as it is where there is no OpenTelemetry."""
+    """Return a function, or coroutine function, that runs in a span; the same one where there is no OpenTelemetry."""
 
     def decorated(function: F) -> F:
         if _trace is None:
@@ -58,14 +58,14 @@ def annotate(**attributes: Any) -> None:
 
 
 def passed(name: str, seconds: float, **attributes: Any) -> None:
-    """Tell of something that took so long and is over now, as a span of its own."""
+    """Record a span of ``seconds`` that ends now."""
     if _trace is None:
         return
-    now = time.time_ns()
+    end_time = time.time_ns()
     span = _trace.get_tracer(_SCOPE).start_span(
-        f"{_SCOPE}.{name}", attributes=_named(attributes), start_time=now - int(seconds * 1e9)
+        f"{_SCOPE}.{name}", attributes=_named(attributes), start_time=end_time - int(seconds * 1e9)
     )
-    span.end(now)
+    span.end(end_time)
 
 
 @contextmanager

@@ -59,7 +59,7 @@ class Waiting:
     def __len__(self) -> int:
         return sum(map(len, self._waiters.values()))
 
-    async def until(self, targets: Mapping[Partition, int], timeout: float, what: str) -> None:
+    async def until(self, targets: Mapping[Partition, int], timeout: float, awaited: str) -> None:
         """Wait until every position is at or beyond its target.
 
         Raises WaitTimeout with the gap, StoreFailed when the reader has died, StoreClosed, NotReady before ``start``.
@@ -73,7 +73,7 @@ class Waiting:
             async with asyncio.timeout(timeout):
                 await waiter.future
         except TimeoutError:
-            raise wait_timeout(what, timeout, self.gap(targets)) from None
+            raise wait_timeout(awaited, timeout, self.gap(targets)) from None
         finally:
             with self._changing:
                 self._remove([waiter])
@@ -117,9 +117,9 @@ class Waiting:
                 if not queue:
                     del self._queues[waiter.partition]
                 waiter.partition = None
-            found = self._waiters.get(waiter.loop, set())
-            found.discard(waiter)
-            if not found:
+            waiters = self._waiters.get(waiter.loop, set())
+            waiters.discard(waiter)
+            if not waiters:
                 self._waiters.pop(waiter.loop, None)
         if not self._waiters and self._unsubscribe is not None:
             self._unsubscribe()
@@ -129,7 +129,7 @@ class Waiting:
         """Wake the waiters that are satisfied; all of them where the store has ended. By the store's threads."""
         with self._changing:
             ended = self._ended()
-            due = [waiter for loop, its in self._waiters.items() if ended or loop.is_closed() for waiter in its]
+            due = [waiter for loop, waiters in self._waiters.items() if ended or loop.is_closed() for waiter in waiters]
             due += [] if ended else self._satisfied(self._store.positions())
             self._remove(due)
         by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = defaultdict(list)

@@ -15,7 +15,7 @@ __all__ = ["Metric", "Operated", "Order", "Verb", "Worker"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """One metric at one moment.
+    """A metric with its present values.
 
     ``name`` is the full Prometheus name (a counter's ends in ``_total``); ``samples`` maps the values of ``labels``, in
     their order, to the figure. Seconds are seconds, sizes are bytes.
@@ -37,23 +37,23 @@ class Worker(Protocol):
         ...
 
     def live(self) -> bool:
-        """Whether it still can do its work; False asks to be restarted. An outage of another system is no reason."""
+        """Return True while it can do its work; False asks for a restart. An outage of another system is no reason."""
         ...
 
     def ready(self) -> bool:
-        """Whether it does its work. Once True it stays so through outages of other systems."""
+        """Return True once it does its work, also through later outages of other systems."""
         ...
 
     def blocking(self) -> list[dict[str, Any]]:
-        """The things that readiness waits for; empty where there is nothing to name."""
+        """Return what readiness waits for; empty where there is nothing to name."""
         ...
 
     def status(self) -> dict[str, Any]:
-        """A picture of the moment that JSON can hold. No values of entries."""
+        """Return the present state as JSON can hold it. No values of entries."""
         ...
 
     def metrics(self) -> Iterable[Metric]:
-        """Its metrics; labels tell apart workers of one kind."""
+        """Return the metrics; labels tell apart workers of one kind."""
         ...
 
 
@@ -87,9 +87,9 @@ class Operated(Worker, Protocol):
         ...
 
     def tables(self) -> list[str]:
-        """The tables that an order may be about."""
+        """Return the tables that an order may name."""
         ...
 
     def run_command(self, order: Order) -> None:
-        """Note an order; it is carried out soon. Raises OrderRefused where the state does not allow it."""
+        """Take an order, to be carried out soon. Raises OrderRefused where the state does not allow it."""
         ...

@@ -53,7 +53,7 @@ def test_guarantee_4_bytes_of_bad_records_are_for_the_admin(serve: Serve, topics
     [error] = read.json["errors"]
     assert set(error) == {"directory", "topic", "partition", "offset", "timestamp_ms", "error"}
     assert (error["topic"], error["partition"], error["offset"]) == (topic, 0, 0)
-    assert error["error"] == "JSONDecodeError"
+    assert error["error"] == "DecodeError"
     assert b"4111" not in read.body
     assert b"secret-key" not in read.body
     [whole] = serving.ask("/v1/errors", headers=bearer(ADMIN)).json["errors"]

@@ -168,7 +168,7 @@ def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(s
     assert set(lookup) == {"get", "head", "put", "patch", "delete"}
     assert {"200", "304", "400", "401", "403", "404", "412", "421", "502", "503"} == set(lookup["get"]["responses"])
     assert {parameter["name"] for parameter in lookup["get"]["parameters"]} == {
-        "directory", "key", "version", "If-None-Match", "Cache-Control", "Compactory-Min-Offset", "Prefer",
+        "directory", "key", "If-None-Match", "Cache-Control", "Compactory-Min-Offset", "Prefer",
     }  # fmt: skip
     for path in ("/livez", "/readyz", "/metrics", "/v1/status", "/v1/errors", "/v1/directories"):
         assert path in document["paths"]

@@ -206,7 +206,7 @@ def test_barriers_at_a_time_share_a_question(topics: Topics, run: Run[None], mon
             asked.clear()
             await asyncio.gather(*(store.barrier(timeout=20) for _ in range(500)))
             assert len(asked) == 1
-            assert not store._asking
+            assert not store._end_requests
             await soon(lambda: not extra_threads())
 
     run(main())
@@ -227,7 +227,7 @@ def test_cancelling_leaves_nothing_behind(topics: Topics, run: Run[None]) -> Non
                 done = await asyncio.gather(*waits, return_exceptions=True)
                 assert all(isinstance(answer, asyncio.CancelledError) or answer is None for answer in done)
                 assert (len(store._waiting), listeners(store)) == (0, 0)
-                assert not store._asking
+                assert not store._end_requests
                 await soon(lambda: not extra_threads())
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.05):
@@ -282,7 +282,7 @@ def test_a_broker_that_does_not_answer(own_kafka: ApacheKafka, topics: Topics, r
                     await cancelled
                 assert not patient.done()
             await patient
-            assert (len(store._waiting), listeners(store), store._asking) == (0, 0, {})
+            assert (len(store._waiting), listeners(store), store._end_requests) == (0, 0, {})
             await soon(lambda: not extra_threads())
 
     run(main())

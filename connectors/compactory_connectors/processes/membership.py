@@ -10,7 +10,7 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from compactory import Change, Directory, GlobalStore
-from compactory.cleanup import apart
+from compactory.cleanup import start_thread
 from compactory.errors import CompactoryError, ConfigError, NotReady, Unreachable, WaitTimeout
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
@@ -157,7 +157,7 @@ class Members(Group):
             except BaseException as error:  # noqa: BLE001 (raised to the caller)
                 done.set_exception(error)
 
-        apart("process-offsets", send)
+        start_thread("process-offsets", send)
         try:
             done.result(_SENDING + 1)
         except TimeoutError:

@@ -25,6 +25,7 @@ __all__ = [
     "Term",
     "check_objects",
     "check_utf8",
+    "decode_json",
     "decoder",
     "document_reader",
     "encode_lookup_key",
@@ -43,6 +44,9 @@ T = TypeVar("T")
 Document = dict[str, Any]
 Term = Any  # the hashable form of one or several indexed values
 
+decode_json: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+"""Decodes JSON of any kind. Whole numbers of any size stay exact: orjson rounds those beyond 64 bits."""
+
 _QUOTED_VALUE = re.compile("value .*(?= - at `)", re.DOTALL)  # msgspec quotes the value of an enum; errors must not
 
 
@@ -53,7 +57,7 @@ def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[Any]
     were decoded before without an error, so it does not check again that they are JSON objects.
     """
     if checked and directory.decode is dict and directory.envelope == "none":
-        return cast("Callable[[bytes], T]", orjson.loads)
+        return cast("Callable[[bytes], T]", decode_json)
     decode_payload: Callable[[Any], Any] = _plain_decoder(directory.decode)
     if directory.envelope == "none":
         return cast("Callable[[bytes], T]", decode_payload)
@@ -267,7 +271,7 @@ def _refuse(kind: Any, _value: object) -> Never:
 
 
 def _read_object(value: bytes) -> Document:
-    document = orjson.loads(value)
+    document = decode_json(value)
     if type(document) is not dict:
         raise DecodeError(f"the value is JSON of type {type(document).__name__}; an object is needed")
     return document

@@ -31,12 +31,12 @@ _halves = Struct(">QQ").unpack_from
 
 
 def range_of(key: bytes) -> int:
-    """Which range a key belongs to, 0 to 255."""
+    """Return the range that a key belongs to, 0 to 255."""
     return sha256(key, usedforsecurity=False).digest()[0]
 
 
 def record_digest(key: bytes, value: bytes) -> bytes:
-    """The 16 bytes that stand for a key with this value."""
+    """Return the 16 bytes that stand for a key with this value."""
     return sha256(len(key).to_bytes(4, "big") + key + value, usedforsecurity=False).digest()[:16]
 
 
@@ -48,12 +48,12 @@ class RangeDigest:
     high: int = 0
     low: int = 0
 
-    def __add__(self, other: RangeDigest) -> RangeDigest:
-        return RangeDigest(self.count + other.count, (self.high + other.high) % _WRAP, (self.low + other.low) % _WRAP)
+    def __add__(self, added: RangeDigest) -> RangeDigest:
+        return RangeDigest(self.count + added.count, (self.high + added.high) % _WRAP, (self.low + added.low) % _WRAP)
 
     @classmethod
     def of(cls, digests: Iterable[bytes]) -> RangeDigest:
-        """The digest of records by their digests."""
+        """Return the sum of digests of records."""
         numbers = [int.from_bytes(digest, "big") for digest in digests]
         low = sum(number % _WRAP for number in numbers)
         high = sum(number >> 64 for number in numbers)
@@ -61,7 +61,7 @@ class RangeDigest:
 
     @classmethod
     def read(cls, count: int, sums: str) -> RangeDigest:
-        """The digest of so many records whose text is ``sums``. Raises ValueError."""
+        """Return the digest of ``count`` records whose text is ``sums``. Raises ValueError."""
         return cls(count, *divmod(int(sums, 16), _WRAP))
 
     def __str__(self) -> str:
@@ -79,19 +79,19 @@ class DirectoryDigest:
         """Add records to a range."""
         self.ranges[number] += digest
 
-    def differing(self, other: DirectoryDigest) -> list[int]:
-        """The ranges that do not hold the same."""
-        pairs = zip(self.ranges, other.ranges, strict=True)
-        return [number for number, (mine, its) in enumerate(pairs) if mine != its]
+    def differing(self, compared: DirectoryDigest) -> list[int]:
+        """Return the numbers of the ranges whose records differ."""
+        pairs = zip(self.ranges, compared.ranges, strict=True)
+        return [number for number, (left, right) in enumerate(pairs) if left != right]
 
     @property
     def total(self) -> RangeDigest:
-        """The digest of everything."""
+        """The digest of all ranges together."""
         return sum(self.ranges, RangeDigest())
 
 
 class Digester:
-    """Takes records one by one, 2 µs each, and has the digests of their ranges in the end. Owned by one thread."""
+    """Adds up the digests of records, 2 µs each, by range. Owned by one thread."""
 
     def __init__(self) -> None:
         self._counts = [0] * RANGES
@@ -99,19 +99,19 @@ class Digester:
         self._lows = [0] * RANGES
 
     def add(self, key: bytes, value: bytes) -> None:
-        """Take a record."""
+        """Add a record."""
         # range_of and record_digest spelt out: two more calls would cost 8 %
         number = sha256(key, usedforsecurity=False).digest()[0]
         self.count(number, sha256(len(key).to_bytes(4, "big") + key + value, usedforsecurity=False).digest())
 
     def count(self, number: int, digest: bytes) -> None:
-        """Take a record of a range by its digest."""
+        """Add a record of a range by its digest."""
         high, low = _halves(digest)
         self._counts[number] += 1
         self._highs[number] += high
         self._lows[number] += low
 
     def result(self) -> DirectoryDigest:
-        """The digests of what was taken so far."""
+        """Return the digests of the records that were added."""
         sums = zip(self._counts, self._highs, self._lows, strict=True)
         return DirectoryDigest([RangeDigest(count, high % _WRAP, low % _WRAP) for count, high, low in sums])

@@ -1,4 +1,4 @@
-"""Finds entries by indexed fields while the writer goes on: what is filed is checked against what is there.
+"""Finds entries by indexed fields while the reader's thread writes: each key of an index is checked against its entry.
 
 Functions of one table, for any thread; none takes a lock.
 """
@@ -23,37 +23,37 @@ Pair = tuple[bytes, bytes]
 
 def index_named(table: ReadableTable, name: str) -> SecondaryIndex:
     """Return the index of this name. Raises UnknownIndex."""
-    found = table.indexes.get(name)
-    if found is None:
+    secondary = table.indexes.get(name)
+    if secondary is None:
         raise _unknown(table, repr(name), map(repr, table.indexes))
-    return found
+    return secondary
 
 
 def index_over(table: ReadableTable, fields: Mapping[str, Any]) -> SecondaryIndex:
     """Return the index over exactly these fields. Raises UnknownIndex."""
     index = table.directory.index_over(fields)
     if index is None:
-        known = ("+".join(index.fields) for index in table.directory.indexes)
-        raise _unknown(table, f"over {'+'.join(fields) or 'no field'}", known)
+        existing = ("+".join(index.fields) for index in table.directory.indexes)
+        raise _unknown(table, f"over {'+'.join(fields) or 'no field'}", existing)
     return table.indexes[index.name]
 
 
-def _unknown(table: ReadableTable, asked: str, known: Iterable[str]) -> UnknownIndex:
+def _unknown(table: ReadableTable, requested: str, existing: Iterable[str]) -> UnknownIndex:
     return UnknownIndex(
-        f"directory {table.directory.name!r} has no index {asked}; it has: {', '.join(known) or 'none'}; declare it in"
-        " the directory's indexes"
+        f"directory {table.directory.name!r} has no index {requested}; it has: {', '.join(existing) or 'none'};"
+        " declare it in the directory's indexes"
     )
 
 
 def matching(table: ReadableTable, secondary: SecondaryIndex, fields: Mapping[str, Any]) -> list[Pair]:
     """Return the entries that have these values right now; a unique index gives at most one."""
-    wanted = _term(secondary, fields)
-    if wanted is None:
+    term = _term(secondary, fields)
+    if term is None:
         return []
-    found = _having(table, secondary, wanted)
-    if secondary.index.unique and len(found) > 1:
-        return [max(found, key=lambda pair: recency(pair[1]))]
-    return found
+    pairs = _pairs_with(table, secondary, term)
+    if secondary.index.unique and len(pairs) > 1:
+        return [max(pairs, key=lambda pair: recency(pair[1]))]
+    return pairs
 
 
 def matching_between(
@@ -61,15 +61,15 @@ def matching_between(
 ) -> Iterator[Pair]:
     """Yield the entries that have these values, from ``start`` to before ``stop``, in order, each as it is by then."""
     if secondary.index.unique:
-        found = matching(table, secondary, fields)
-        yield from (pair for pair in found if start <= pair[0] and (stop is None or pair[0] < stop))
+        pairs = matching(table, secondary, fields)
+        yield from (pair for pair in pairs if start <= pair[0] and (stop is None or pair[0] < stop))
         return
-    wanted = _term(secondary, fields)
-    if wanted is None:
+    term = _term(secondary, fields)
+    if term is None:
         return
     reading = table.directory_storage.reading()
-    names = reading.names_between(secondary.index.name, wanted, start, stop)
-    yield from _still_filed(table, secondary, wanted, reading, names)
+    names = reading.names_between(secondary.index.name, term, start, stop)
+    yield from _pairs_of(table, secondary, term, reading, names)
 
 
 def _term(secondary: SecondaryIndex, fields: Mapping[str, Any]) -> Term | None:
@@ -80,21 +80,21 @@ def _term(secondary: SecondaryIndex, fields: Mapping[str, Any]) -> Term | None:
         return None
 
 
-def _having(table: ReadableTable, secondary: SecondaryIndex, term: Term) -> list[Pair]:
+def _pairs_with(table: ReadableTable, secondary: SecondaryIndex, term: Term) -> list[Pair]:
     """Return all entries that have the term right now."""
     index = secondary.index.name
     reading = table.directory_storage.reading()
     names = reading.names(index, term)
     while True:
-        found = list(_still_filed(table, secondary, term, reading, names))
-        if found or not names:
-            return found
-        before, names = names, reading.names(index, term)
-        if names == before:
-            return []  # else another entry got the term during this look: it was filed before
+        pairs = list(_pairs_of(table, secondary, term, reading, names))
+        if pairs or not names:
+            return pairs
+        previous, names = names, reading.names(index, term)
+        if names == previous:
+            return []  # else another entry got the term meanwhile: the index had it first
 
 
-def _still_filed(
+def _pairs_of(
     table: ReadableTable, secondary: SecondaryIndex, term: Term, reading: Reading, names: Iterable[bytes]
 ) -> Iterator[Pair]:
     """Yield the entries of these keys that have the term."""

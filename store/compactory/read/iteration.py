@@ -21,8 +21,8 @@ class Items(_ItemsView[str, T]):
     _mapping: Any
 
     def __iter__(self) -> Iterator[tuple[str, T]]:
-        found: Iterator[tuple[str, T]] = self._mapping.snapshot()
-        return found
+        pairs: Iterator[tuple[str, T]] = self._mapping.snapshot()
+        return pairs
 
 
 class Values(_ValuesView[T]):
@@ -34,7 +34,7 @@ class Values(_ValuesView[T]):
         return (value for _, value in self._mapping.snapshot())
 
     def __contains__(self, value: object) -> bool:
-        return any(value == other for other in self)
+        return any(value == candidate for candidate in self)
 
 
 class IndexView(Mapping[Any, Any]):
@@ -62,10 +62,10 @@ class IndexView(Mapping[Any, Any]):
         parts = (value,) if len(fields) == 1 else value
         if not isinstance(parts, tuple) or len(parts) != len(fields):
             raise KeyError(value)
-        found = self._find(dict(zip(fields, parts, strict=True)))
-        if not found:
+        matches = self._find(dict(zip(fields, parts, strict=True)))
+        if not matches:
             raise KeyError(value)
-        return found[0] if self._index.unique else found
+        return matches[0] if self._index.unique else matches
 
     def __iter__(self) -> Iterator[Any]:
         for term in list(self._terms()):

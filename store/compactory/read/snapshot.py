@@ -1,4 +1,4 @@
-"""The records of a directory at one moment, by which stores are compared.
+"""A snapshot of a directory's records, by which stores are compared.
 
 A store holds the newest good record of each topic key whose value does not say that it was deleted. That is what a
 topic, read to the same positions under the same definition, must come to, byte by byte; a tombstone, a value
@@ -65,7 +65,7 @@ class DirectorySnapshot:
         self.entries.close()
 
     def digest(self, pause: Callable[[], object] = lambda: None) -> DirectoryDigest:
-        """The digests of all ranges, 2 µs a record."""
+        """Return the digests of all ranges; takes 2 µs a record."""
         digester = Digester()
         add, bad = digester.add, self.bad
         for part in self._slices(pause):
@@ -75,7 +75,7 @@ class DirectorySnapshot:
         return digester.result()
 
     def records(self, ranges: Collection[int], pause: Callable[[], object] = lambda: None) -> Iterator[SnapshotRecord]:
-        """The records of these ranges, including those of bad keys, in no fixed order. Looks at every record."""
+        """Yield the records of these ranges, those of bad keys too, in no fixed order. Reads every record."""
         for part in self._slices(pause):
             for key, packed in part:
                 if range_of(key) in ranges:

@@ -1,4 +1,4 @@
-"""Views by name: those of a store, and those of all its directories at one moment."""
+"""Views by name, of a store or of a snapshot of all its directories."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class Views(Mapping[str, View[Any]]):
             if view.directory != name:
                 raise UnknownDirectory(f"the store's directory {name.name!r} is defined otherwise")
             return view
-        found = self._views.get(name)
-        if found is None:
-            raise UnknownDirectory(f"the store has no directory {name!r}; it has: {', '.join(self._views)}")
-        return found
+        try:
+            return self._views[name]
+        except KeyError:
+            names = ", ".join(self._views)
+            raise UnknownDirectory(f"the store has no directory {name!r}; it has: {names}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -43,8 +44,8 @@ class Views(Mapping[str, View[Any]]):
     def __len__(self) -> int:
         return len(self._views)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    def __eq__(self, compared: object) -> bool:
+        return self is compared
 
     def __hash__(self) -> int:
         return id(self)

@@ -23,7 +23,7 @@ __all__ = ["View"]
 T = TypeVar("T")
 D = TypeVar("D")
 _VALUE = slice(None, -ORIGIN_SIZE)
-_SPARE = 1000  # decoded values of deleted entries that may be kept
+_SPARE = 1000  # decoded values of deleted entries that may stay in memory
 _ABSENT: Any = object()
 
 
@@ -63,18 +63,18 @@ class View(Mapping[str, T], Generic[T]):
 
     def __getitem__(self, key: str) -> T:
         served = self._served
-        if self._plain and served.open:  # the short way, without a call of ours: each costs as much as the lookup
+        if self._plain and served.open:  # the fast path calls no function of ours: each costs as much as the lookup
             try:
                 packed = served.entries.get(key.encode())
                 if packed is not None:
                     return self._decode(packed[_VALUE])
-            except Exception:  # noqa: BLE001, S110 (the careful way says what is wrong)
+            except Exception:  # noqa: BLE001, S110 (the slow path says what is wrong)
                 pass
         elif self._shares and served.open:
-            found = self._shared.get(key)
-            if found is not None and found[0] is served.table.version:
-                return found[2]
-        value = self._carefully(key)
+            shared = self._shared.get(key)
+            if shared is not None and shared[0] is served.table.version:
+                return shared[2]
+        value = self._look_up_slowly(key)
         if value is _ABSENT:
             raise KeyError(key)
         return value
@@ -99,10 +99,10 @@ class View(Mapping[str, T], Generic[T]):
             except Exception:  # noqa: BLE001, S110 (as above)
                 pass
         elif self._shares and served.open:
-            found = self._shared.get(key)
-            if found is not None and found[0] is served.table.version:
-                return found[2]
-        value = self._carefully(key)
+            shared = self._shared.get(key)
+            if shared is not None and shared[0] is served.table.version:
+                return shared[2]
+        value = self._look_up_slowly(key)
         return default if value is _ABSENT else value
 
     def __contains__(self, key: object) -> bool:
@@ -128,11 +128,8 @@ class View(Mapping[str, T], Generic[T]):
         return self._pairs(None, None)
 
     def of(self, served: Served) -> View[T]:
-        """Return a view that reads other tables, in the same way."""
-        found: View[T] = object.__new__(View)
-        found.__dict__ |= self.__dict__
-        found._served, found._shared = served, {}
-        return found
+        """Return a view that reads another table, in the same way."""
+        return View(self.directory, served, self._max_age, checked=self._checked)
 
     def within(self, max_age: float) -> View[T]:
         """Return a view of the same entries; all its reads demand data that is at most this many seconds old."""
@@ -157,9 +154,9 @@ class View(Mapping[str, T], Generic[T]):
         seconds; NotReady, StoreFailed, StoreClosed.
         """
         self._refuse_closed()
-        given: Any = since
-        if not isinstance(given, Cursor | None):
-            kind = type(given).__name__
+        cursor: Any = since
+        if not isinstance(cursor, Cursor | None):
+            kind = type(cursor).__name__
             raise ConfigError(f"a cursor is needed, not {kind}; a cursor's text becomes one by Cursor.parse(text)")
         served = self._served
         table = served.recorded(timeout)
@@ -193,8 +190,8 @@ class View(Mapping[str, T], Generic[T]):
             raise TypeError(f"get_many takes several keys, such as [{keys!r}], and not one text")
         if max_age is not None:
             self._demand(max_age)
-        found = ((key, self.get(key, _ABSENT)) for key in keys)
-        return {key: value for key, value in found if value is not _ABSENT}
+        values = ((key, self.get(key, _ABSENT)) for key in keys)
+        return {key: value for key, value in values if value is not _ABSENT}
 
     def raw(self, key: str, *, max_age: float | None = None) -> bytes:
         """Return the value's bytes exactly as they are in the topic. Raises KeyError, BadRecord, StaleData."""
@@ -228,12 +225,12 @@ class View(Mapping[str, T], Generic[T]):
         """
         return self._pairs(encode_lookup_key(lo), None if hi is None else encode_lookup_key(hi))
 
-    def keys_from(self, after: str | None = None, prefix: str = "") -> Iterator[str]:
-        """Yield the keys that begin with ``prefix`` and come after ``after``, in order; pages are made of them."""
-        return (name.decode() for name in self._table.directory_storage.reading().range(*_span(after, prefix)))
+    def keys_from(self, last_key: str | None = None, prefix: str = "") -> Iterator[str]:
+        """Yield the keys after ``last_key`` that begin with ``prefix``, in order, for pages."""
+        return (name.decode() for name in self._table.directory_storage.reading().range(*_span(last_key, prefix)))
 
     def find_entries_from(
-        self, fields: Mapping[str, Any], after: str | None = None, prefix: str = ""
+        self, fields: Mapping[str, Any], last_key: str | None = None, prefix: str = ""
     ) -> Iterator[Entry]:
         """Yield the entries of `find_entries`, of the keys that `keys_from` yields. A page costs only its own entries.
 
@@ -241,7 +238,7 @@ class View(Mapping[str, T], Generic[T]):
         on. In a snapshot a page also costs as much as the changes since. Raises UnknownIndex.
         """
         table = self._table
-        start, stop = _span(after, prefix)
+        start, stop = _span(last_key, prefix)
         for name, packed in matching_between(table, index_over(table, fields), fields, start, stop):
             yield self._entry(name.decode(), packed)
         self._refuse_closed()  # else it would look as if that had been all
@@ -276,12 +273,12 @@ class View(Mapping[str, T], Generic[T]):
         """
         return [self._entry(name.decode(), packed) for name, packed in self._matching(fields)]
 
-    def may_have(self, index: str, filed: Any) -> list[bytes]:
+    def may_have(self, index: str, term: Any) -> list[bytes]:
         """Return the keys that the index of this name files under a term, without reading the entries.
 
         Some may have another value by now; none that has it is missing.
         """
-        return self._table.directory_storage.reading().names(index, filed)
+        return self._table.directory_storage.reading().names(index, term)
 
     def packed(self, name: bytes) -> bytes | None:
         """Return the last good packed record of the key with these UTF-8 bytes, None where there is none."""
@@ -300,9 +297,9 @@ class View(Mapping[str, T], Generic[T]):
     def _matching(self, fields: Mapping[str, Any]) -> list[Pair]:
         """Return the entries that an index has under these values, in the order of their keys."""
         table = self._table
-        found = matching(table, index_over(table, fields), fields)
+        pairs = matching(table, index_over(table, fields), fields)
         self._refuse_closed()
-        return sorted(found)
+        return sorted(pairs)
 
     @property
     def _table(self) -> ReadableTable:
@@ -322,12 +319,12 @@ class View(Mapping[str, T], Generic[T]):
         if age <= max_age:
             return
         if self.directory.on_stale == "raise":
-            what = f"directory {self.directory.name!r} was last known to be current {age:.1f} s ago"
-            raise StaleData(f"{what}; at most {max_age:g} s was demanded", age, max_age)
+            problem = f"directory {self.directory.name!r} was last known to be current {age:.1f} s ago"
+            raise StaleData(f"{problem}; at most {max_age:g} s was demanded", age, max_age)
         self._served.stale_reads += 1
 
-    def _carefully(self, key: str) -> T:
-        """Return the value, or _ABSENT, saying what is wrong; shared where the directory says so."""
+    def _look_up_slowly(self, key: str) -> T:
+        """Return the value, or _ABSENT; raises what is wrong. Shares values if the directory says so."""
         served = self._served
         version = served.table.version if served.open else None  # first: what is read after it is at least as new
         table, packed = self._looked_up(self._name(key))
@@ -336,12 +333,12 @@ class View(Mapping[str, T], Generic[T]):
         if not self.directory.cache_decoded:
             return self._decoded(key, packed)
         shared, entries = self._shared, table.directory_storage.entries
-        found = shared.get(key)
-        value = found[2] if found is not None and found[1] == packed else self._decoded(key, packed)
+        earlier = shared.get(key)
+        value = earlier[2] if earlier is not None and earlier[1] == packed else self._decoded(key, packed)
         shared[key] = (version, packed, value)
         if len(shared) > len(entries) + _SPARE:
-            for gone in [known for known in list(shared) if known.encode() not in entries]:
-                shared.pop(gone, None)
+            for deleted_key in [shared_key for shared_key in list(shared) if shared_key.encode() not in entries]:
+                shared.pop(deleted_key, None)
         return value
 
     def _pairs(self, start: bytes | None, stop: bytes | None) -> Iterator[tuple[str, T]]:
@@ -385,7 +382,7 @@ class View(Mapping[str, T], Generic[T]):
         return entry_of(key, packed, self.directory.topic)
 
 
-def _span(after: str | None, prefix: str) -> tuple[bytes, bytes | None]:
-    """Return from where to before where the keys lie that begin with ``prefix`` and come after ``after``."""
-    lo, hi = bounds(prefix)
-    return (lo if after is None else max(lo, encode_lookup_key(after) + b"\0")), hi
+def _span(last_key: str | None, prefix: str) -> tuple[bytes, bytes | None]:
+    """Return the range of the keys after ``last_key`` that begin with ``prefix``; its end is not included."""
+    start, stop = bounds(prefix)
+    return (start if last_key is None else max(start, encode_lookup_key(last_key) + b"\0")), stop

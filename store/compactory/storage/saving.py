@@ -12,7 +12,7 @@ from threading import Thread
 from typing import Any
 from zlib import crc32
 
-from compactory.cleanup import apart
+from compactory.cleanup import start_thread
 from compactory.codec.packed_record import ORIGIN_SIZE
 from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
 from compactory.storage.backend import Cut
@@ -56,7 +56,7 @@ class Saving:
                 if 0 <= time.time() - self._path.stat().st_mtime < self._every * (_QUIET if unchanged else 1):
                     return
         self._saved = checkpoint
-        self._thread = apart("save", self._save, checkpoint, cuts())
+        self._thread = start_thread("save", self._save, checkpoint, cuts())
 
     def finish(self) -> None:
         """Wait for the file that is being written; after ten seconds it is given up."""

@@ -12,13 +12,12 @@ from itertools import compress, repeat
 from operator import add
 from typing import Any, cast
 
-import orjson
-
 from compactory.codec.decoding import (
     Document,
     Term,
     check_objects,
     check_utf8,
+    decode_json,
     decoder,
     document_reader,
     field_values,
@@ -141,7 +140,7 @@ class ColumnApplier:
 
     def _documents(self, values: list[bytes]) -> list[Document]:
         if self._read_envelope is None:
-            docs = list(map(orjson.loads, values))
+            docs = list(map(decode_json, values))
             if not set(map(type, docs)) <= {dict}:
                 raise DecodeError("one of the values is not a JSON object")
             return docs

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from compactory.cleanup import apart
+from compactory.cleanup import start_thread
 from compactory.codec.decoding import Document, Term, lookup_keys_from
 from compactory.codec.packed_record import ORIGIN_SIZE, first_address, origin_of, pack_origin, unpack_origin
 from compactory.directory import Directory
@@ -182,7 +182,7 @@ class Table:
             except BackendCorrupt as damage:
                 report_damage(damage)
 
-        apart("fill", fill)
+        start_thread("fill", fill)
 
     def project_stored_entries(self) -> None:
         """Give the projection the entries that the backend has kept, one by one."""

@@ -9,9 +9,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Any
 
-import orjson
-
-from compactory.codec.decoding import Document, decoder, document_reader, field_reader
+from compactory.codec.decoding import Document, decode_json, decoder, document_reader, field_reader
 from compactory.codec.encoding import error_summary
 from compactory.directory import Directory
 from compactory.records import QuarantinedRecord
@@ -91,7 +89,7 @@ def _documents(directory: Directory[Any], records: Iterable[QuarantinedRecord]) 
     """Yield the documents of the records that have one, inside the envelope or outside."""
     read_document = document_reader(directory.envelope)
     for record in records:
-        for read in (read_document, orjson.loads):
+        for read in (read_document, decode_json):
             with suppress(Exception):
                 document = read(record.value or b"")
                 if isinstance(document, dict):

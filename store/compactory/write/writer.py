@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
-from compactory.cleanup import apart
+from compactory.cleanup import start_thread
 from compactory.codec.encoding import RecordEncoder
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
@@ -212,7 +212,7 @@ class DirectoryWriter(Generic[T]):
         own |= {"acks": "all", "enable.idempotence": True, "message.timeout.ms": max(1, int(self._timeout * 1000))}
         delivery = Delivery(self._kafka, self.directory.topic, _DEFAULTS, own, self._timeout)
         # A writer that is dropped without close() must not leave its thread behind; nothing here refers to the writer.
-        self._finalizer = weakref.finalize(self, apart, "writer-close", delivery.close, 0.0)
+        self._finalizer = weakref.finalize(self, start_thread, "writer-close", delivery.close, 0.0)
         return delivery
 
     def _discard(self, delivery: Delivery) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from compactory import ConfigError, Directory, GlobalStore, Index, StaleData, View
+from compactory import ConfigError, Directory, GlobalStore, Index, StaleData, View, testing
 from compactory.errors import NotReady
 from compactory.read.served import Served
 from tests.store.tables import Log
@@ -180,3 +180,12 @@ def test_the_age_of_a_store_that_follows_is_small(topics: Topics, open_store: Ca
     store.wait_for(token)
     eventually(lambda: store[name].age < 1.5)
     assert store.contested() == []
+
+
+def test_whole_numbers_of_any_size_are_exact() -> None:
+    """A rounded amount or id is a wrong one: values, and keys and indexes that are made of them."""
+    number = 123456789012345678901234567890
+    directory = Directory("d", key="id", indexes=[Index("n")])
+    with testing.store({directory: {"k": f'{{"id": {number}, "n": {-number}}}'}}) as store:
+        assert store["d"][str(number)] == {"id": number, "n": -number}
+        assert store["d"].find(n=-number) == [{"id": number, "n": -number}]

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.cleanup import apart, in_forked_children
+from compactory.cleanup import in_forked_children, start_thread
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.contents import State
@@ -181,7 +181,7 @@ class RocksDB(Backend):
 
 def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
     """Dispose of a generation in a thread of its own: the last reader may be an event loop."""
-    thread = apart("dispose", _dispose, *disposal)
+    thread = start_thread("dispose", _dispose, *disposal)
     if thread is not None:
         threads.append(thread)
 
