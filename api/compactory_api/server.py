@@ -1,4 +1,4 @@
-"""Runs the HTTP server around a store: it listens at once, loads in the background, and ends in order."""
+"""The HTTP server over a store: it listens at once, and loads the store in the background."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["Server"]
 
 log = logging.getLogger("compactory.api")
 
-_AGAIN = 1.0  # seconds until writers that could not be started are tried again
-_CLOSE = 5.0  # seconds that closing the store may take before the process ends without it
+_RETRY_SECONDS = 1.0  # seconds until writers that could not be started are tried again
+_CLOSE_SECONDS = 5.0  # seconds that closing the store may take before the process ends without it
 
 
 class Server:
-    """One HTTP server over one store; it owns both. ``run`` belongs to one thread.
+    """An HTTP server over a store, which it starts and closes. A single thread calls ``run``.
 
-    ``drain``    seconds to go on accepting after SIGTERM with readiness off, so that load balancers take notice
-    ``graceful`` seconds that requests under way may take after that
+    ``drain``    seconds after SIGTERM in which it still accepts requests, with readiness off for load balancers
+    ``graceful`` seconds after ``drain`` that requests under way may take
     ``advertised``  base URL under which other servers reach this one, to forward writes; None: where it listens
-    ``servers``  those that forward writes to each other; None: this one works alone
-    ``proxies``  addresses and networks whose ``X-Forwarded-For`` is believed; by default not even this machine's
-    ``loading``  entered while the store starts, by the thread that starts it
+    ``servers``  the servers that forward writes to each other; None: this server forwards none
+    ``proxies``  addresses and networks whose ``X-Forwarded-For`` is trusted; by default none
+    ``loading``  a context that the loading thread enters while the store starts
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Server:
         )
         self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
         self._failure: BaseException | None = None
-        self._ending = threading.Event()
+        self._stop_requested = threading.Event()
 
     def run(self, listening: socket.socket) -> None:
         """Serve on a bound socket until SIGTERM, Ctrl-C or `stop`, then close the socket and the store.
@@ -102,16 +102,16 @@ class Server:
             with self._loading:
                 self.app.writes.check()
                 self._store.start()
-            while not self._takes_writes() and not self._ending.wait(_AGAIN):
+            while not self._start_writes() and not self._stop_requested.wait(_RETRY_SECONDS):
                 pass
         except StoreClosed:
-            return  # told to stop while it loaded
+            return  # a stop was requested while the store loaded
         except BaseException as error:  # noqa: BLE001 (raised again by run)
             self._failure = error
             self._uvicorn.should_exit = True
 
-    def _takes_writes(self) -> bool:
-        """Start the writers; False where Kafka has gone since the store was read. Raises ConfigError, StoreClosed."""
+    def _start_writes(self) -> bool:
+        """Start the writers; return False if Kafka is not reached. Raises ConfigError, StoreClosed."""
         try:
             self.app.writes.start()
         except (Unreachable, StartTimeout) as error:
@@ -120,12 +120,12 @@ class Server:
         return True
 
     def _close(self) -> None:
-        self._ending.set()
+        self._stop_requested.set()
         closing = threading.Thread(target=self._close_all, name="compactory-close", daemon=True)
         closing.start()
-        closing.join(_CLOSE)
+        closing.join(_CLOSE_SECONDS)
         if closing.is_alive():
-            log.warning("the store did not close within %g s; ending without it", _CLOSE)
+            log.warning("the store did not close within %g s; ending without it", _CLOSE_SECONDS)
 
     def _close_all(self) -> None:
         self.app.threads.close()
@@ -141,37 +141,37 @@ def _url_of(listening: socket.socket) -> str:
 
 
 class _Uvicorn(uvicorn.Server):
-    """uvicorn, with readiness off before it closes its sockets, and without raising the signal again at the end."""
+    """uvicorn's server. Turns readiness off before it closes its sockets, and raises no signal again."""
 
     def __init__(self, config: uvicorn.Config, app: Application, *, drain: float, graceful: float) -> None:
         super().__init__(config)
         self._app = app
         self._drain = drain
         self._graceful = graceful
-        self._ticks_left: int | None = None
+        self._remaining_ticks: int | None = None
 
     def ask_to_stop(self) -> None:
-        """Turn readiness off and end after the drain time; asked again, end without waiting for requests."""
+        """Turn readiness off and end after the drain time. The second call ends without waiting for requests."""
         if self._app.health.stopping:
             self.should_exit = self.force_exit = True
         self._app.health.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Every 0.1 s."""
+        """Expire connections and count the drain time down. Called every 0.1 s."""
         if counter % 10 == 0:
-            now = asyncio.get_running_loop().time()
+            time = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
                 if isinstance(connection, Connection):
-                    connection.expire(now)
-        if self._app.health.stopping and self._ticks_left is None:
-            self._ticks_left = round(self._drain * 10)
-        if self._ticks_left is not None:
-            self.should_exit |= self._ticks_left <= 0
-            self._ticks_left -= 1
+                    connection.expire(time)
+        if self._app.health.stopping and self._remaining_ticks is None:
+            self._remaining_ticks = round(self._drain * 10)
+        if self._remaining_ticks is not None:
+            self.should_exit |= self._remaining_ticks <= 0
+            self._remaining_ticks -= 1
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Close the sockets and let requests end. Streams end at once, requests that wait for an offset in time."""
+        """Close the sockets and wait for requests. Streams end at once, waits for offsets a little later."""
         self._app.health.stopping = True
         self._app.streams.close()
         self._app.freshness.close(within=self._graceful * 0.8)
@@ -180,19 +180,19 @@ class _Uvicorn(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGTERM and Ctrl-C while serving; a requested stop is no failure."""
+        """Handle SIGTERM and Ctrl-C while the block runs, and do not raise them again after it."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
+        previous = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous.items():
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's)
-        """Take one signal. Ctrl-C does not wait for load balancers."""
+        """Stop because of a signal. Ctrl-C does not wait for load balancers."""
         if sig == signal.SIGINT:
             self._drain = 0.0
         self.ask_to_stop()

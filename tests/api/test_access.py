@@ -100,15 +100,15 @@ def test_listening_to_the_network_needs_a_token_or_a_word() -> None:
     for host in ("0.0.0.0", "::", "192.168.1.7", "example.org", "127.0.0.1.example.org", ""):
         with pytest.raises(ConfigError, match=r"COMPACTORY_HTTP_READ_TOKEN.*--no-auth"):
             Access.for_listener(host, Tokens(), no_auth=False)
-        assert Access.for_listener(host, Tokens(), no_auth=True).check(None, b"any").rest is Scope.READ
+        assert Access.for_listener(host, Tokens(), no_auth=True).check(None, b"any").default is Scope.READ
         with pytest.raises(Unauthorized):
             Access.for_listener(host, Tokens(admin=ADMIN), no_auth=False).check(None, None)
     for host in ("127.0.0.1", "127.9.9.9", "::1", "localhost"):
         assert is_loopback(host)
         access = Access.for_listener(host, Tokens(), no_auth=False)
-        assert access.check(None, b"localhost:80").rest is Scope.WRITE
+        assert access.check(None, b"localhost:80").default is Scope.WRITE
         own = f"[{host}]:80" if ":" in host else f"{host}:80"
-        assert access.check(None, own.encode()).rest is Scope.WRITE
+        assert access.check(None, own.encode()).default is Scope.WRITE
         with pytest.raises(Misdirected):
             access.check(None, None)
     with pytest.raises(ConfigError, match="contradicts"):

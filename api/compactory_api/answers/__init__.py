@@ -1,1 +1,1 @@
-"""What routes answer with: values, pages, digests and streams of changes. No routes are here."""
+"""The contents of answers: values, pages, digests and streams of changes. No routes are here."""

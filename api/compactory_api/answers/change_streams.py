@@ -65,7 +65,7 @@ class ChangeStreams:
         finally:
             self._opening -= 1
         if self._is_closed:
-            raise _stopping()
+            raise _ask_another_server()
         feed = self._feeds.setdefault(view.directory.name, _Feed(view))
         return feed.add(Stream(feed, watch, prefix), shared_watch)
 
@@ -73,7 +73,7 @@ class ChangeStreams:
         """End every stream, with an event that sends the client to another server."""
         self._is_closed = True
         for feed in self._feeds.values():
-            feed.end(_stopping())
+            feed.end(_ask_another_server())
 
 
 class _Feed:
@@ -183,7 +183,7 @@ class Stream:
     def close(self) -> None:
         """Leave the feed: the client has gone, or has everything."""
         self._feed.streams.pop(self, None)
-        self.end(_stopping())
+        self.end(_ask_another_server())
 
     async def next(self) -> bytes:
         """Return the next events; nothing where the changes have none for this client, or after an error."""
@@ -243,11 +243,11 @@ class EventsResponse(Response):
                     await send(_body_message(events))
             end_event = b"event: end\ndata: %b\n\n" % problem(stream.error).body
         finally:
-            await send(_body_message(end_event, more=False))
+            await send(_body_message(end_event, is_last=True))
 
 
-def _body_message(events: bytes, *, more: bool = True) -> dict[str, Any]:
-    return {"type": "http.response.body", "body": events, "more_body": more}
+def _body_message(events: bytes, *, is_last: bool = False) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": events, "more_body": not is_last}
 
 
 def _watches(view: View[Any], since: Cursor | None) -> tuple[Watch[Any], Watch[Any]]:
@@ -274,5 +274,5 @@ def _event(embed: Callable[[bytes], Any], change: Change[Any]) -> bytes:
     return b"event: %b\nid: %b\ndata: %b\n\n" % (change.kind.encode(), str(change.cursor).encode(), data)
 
 
-def _stopping() -> Stopping:
+def _ask_another_server() -> Stopping:
     return Stopping("the server shuts down; ask another one, with the id of the last event")

@@ -64,8 +64,8 @@ def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
     Raises BadRequest for a cursor of another query and for a wrong number of values, Forbidden for an index over an
     internal field, UnknownIndex, NotReady.
     """
-    after = None if cursor is None else _decode_cursor(query, cursor)
-    remaining = _entries(view, query, after) if query.index is None else _indexed_entries(view, query, after)
+    last_key = None if cursor is None else _decode_cursor(query, cursor)
+    remaining = _entries(view, query, last_key) if query.index is None else _indexed_entries(view, query, last_key)
     entries: list[Entry] = []
     size = 0
     for entry in remaining:
@@ -76,8 +76,8 @@ def page(view: View[Any], query: Query, cursor: str | None = None) -> Page:
     return Page(entries=entries, next_cursor=None)
 
 
-def _entries(view: View[Any], query: Query, after: str | None) -> Iterator[Entry]:
-    for key in view.keys_from(after, query.prefix):
+def _entries(view: View[Any], query: Query, last_key: str | None) -> Iterator[Entry]:
+    for key in view.keys_from(last_key, query.prefix):
         try:
             yield view.entry(key)
         except BadRecord:  # a KeyError too
@@ -86,7 +86,7 @@ def _entries(view: View[Any], query: Query, after: str | None) -> Iterator[Entry
             continue  # deleted since its key was read
 
 
-def _indexed_entries(view: View[Any], query: Query, after: str | None) -> Iterator[Entry]:
+def _indexed_entries(view: View[Any], query: Query, last_key: str | None) -> Iterator[Entry]:
     index = view.directory.index_named(query.index or "")
     if index is None:
         view.index(query.index or "")  # raises UnknownIndex, which lists the indexes
@@ -101,7 +101,7 @@ def _indexed_entries(view: View[Any], query: Query, after: str | None) -> Iterat
             f" {len(query.values)} given"
         )
     conditions = [dict(zip(index.fields, values, strict=True)) for values in _combinations(query.values)]
-    matches = [view.find_entries_from(condition, after, query.prefix) for condition in conditions]
+    matches = [view.find_entries_from(condition, last_key, query.prefix) for condition in conditions]
     previous_key = None
     for entry in merge(*matches, key=attrgetter("key")):
         if entry.key != previous_key:

@@ -8,11 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from fastapi import Response
 
 from compactory.codec.whole_numbers import beyond_64_bits
 from compactory.directory import Directory
 
-__all__ = ["content_type", "embedder", "shower", "text_or_base64"]
+__all__ = ["content_type", "embedder", "json_response", "shower", "text_or_base64"]
+
+
+def json_response(document: bytes | dict[str, Any], status: int = 200) -> Response:
+    """Return an answer with a JSON document, or its bytes, that no cache keeps."""
+    body = document if isinstance(document, bytes) else orjson.dumps(document)
+    return Response(body, status, {"cache-control": "no-store"}, "application/json")
 
 
 def content_type(directory: Directory[Any]) -> bytes:

@@ -1,1 +1,1 @@
-"""What all routes share: connections, limits, access, problems, freshness, OpenAPI."""
+"""The parts that all routes share: connections, limits, access, problems, freshness, OpenAPI."""

@@ -24,7 +24,7 @@ __all__ = ["GRANT", "Access", "Client", "Grant", "Scope", "Tokens", "is_loopback
 GRANT = "compactory.grant"  # where the ASGI scope has the `Grant` of a request
 
 _LOOPBACK_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
-_MOST_KNOWN = 64
+_MOST_CACHED_HOSTS = 64
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, b64token
 
 
@@ -39,33 +39,37 @@ class Scope(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """The rights of a request. ``scopes`` has the directories that differ from the ``rest``; ``name`` says who asks."""
+    """The rights of a request.
+
+    ``name``     the client or token, as messages and the audit log name it
+    ``default``  the scope on directories that ``scopes`` does not list
+    """
 
     name: str
-    rest: Scope
+    default: Scope
     scopes: Mapping[str, Scope] = field(default_factory=dict)
 
     def on(self, directory: str) -> Scope:
         """Return the scope on a directory."""
-        return self.scopes.get(directory, self.rest)
+        return self.scopes.get(directory, self.default)
 
     def demand_read(self, directory: str) -> None:
         """Raise Forbidden where the directory may not be read."""
-        if self.scopes.get(directory, self.rest) < Scope.READ:
+        if self.scopes.get(directory, self.default) < Scope.READ:
             raise Forbidden(f"{self.name} may not read directory {directory!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A client with a token of its own, and its scope on each directory; that on ``*`` is for all others."""
+    """A client with a token of its own, and its scope on each directory; ``*`` is any other one."""
 
     name: str
     token: str = field(repr=False)
     scopes: Mapping[str, Scope]
 
     def grant(self) -> Grant:
-        """Return what it may do."""
-        return Grant(name=f"client {self.name}", rest=self.scopes.get("*", Scope.NONE), scopes=self.scopes)
+        """Return the rights of the client's requests."""
+        return Grant(name=f"client {self.name}", default=self.scopes.get("*", Scope.NONE), scopes=self.scopes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,59 +85,69 @@ class Tokens:
         """Refuse tokens that no header can carry, and one token for two scopes or clients."""
         problems = [
             f"the {name} token must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
-            for name, token in self.given()
+            for name, token in self.named_tokens()
             if not _TOKEN.fullmatch(token)
         ]
-        named, scopes = self.given(), len(self.scoped())
-        problems += [*_shared(named[:scopes]), *_shared(named[scopes:])]  # who asks may have one of a client as its own
+        scopes, clients = self._scope_tokens(), self._client_tokens()
+        problems += [*_shared(scopes), *_shared(clients)]  # not both: a program may have a client's token as its own
         if problems:
             raise ConfigError(problems)
 
     def __bool__(self) -> bool:
-        return bool(self.given())
+        return bool(self.named_tokens())
 
-    def scoped(self) -> list[tuple[Scope, str]]:
-        """Return the scopes on all directories that have a token, with it."""
-        named = ((Scope.READ, self.read), (Scope.WRITE, self.write), (Scope.ADMIN, self.admin))
-        return [(scope, token) for scope, token in named if token is not None]
+    def scope_tokens(self) -> list[tuple[Scope, str]]:
+        """Return each scope on all directories that has a token, with the token; the lowest scope first."""
+        tokens = ((Scope.READ, self.read), (Scope.WRITE, self.write), (Scope.ADMIN, self.admin))
+        return [(scope, token) for scope, token in tokens if token is not None]
 
-    def given(self) -> list[tuple[str, str]]:
-        """Return the name and the token of each scope and client that has one."""
-        clients = [(f"client {client.name}'s", client.token) for client in self.clients]
-        return [*((scope.name.lower(), token) for scope, token in self.scoped()), *clients]
+    def named_tokens(self) -> list[tuple[str, str]]:
+        """Return the name and the token of each scope and client that has a token."""
+        return [*self._scope_tokens(), *self._client_tokens()]
 
     @property
     def any(self) -> str | None:
         """The token with the fewest rights that may read; None where there is none or only clients have one."""
-        return next((token for _, token in self.scoped()), None)
+        return next((token for _, token in self.scope_tokens()), None)
+
+    def _scope_tokens(self) -> list[tuple[str, str]]:
+        return [(scope.name.lower(), token) for scope, token in self.scope_tokens()]
+
+    def _client_tokens(self) -> list[tuple[str, str]]:
+        return [(f"client {client.name}'s", client.token) for client in self.clients]
 
 
 class Access:
-    """Decides about requests. Thread-safe.
+    """Checks the token and the Host of requests. Thread-safe.
 
-    ``hosts`` are the Host headers (lower case, without port) that are answered; None: any. ``anonymous`` is the scope
-    of all requests where there are no tokens. Raises ConfigError for a client's token that is also that of a scope.
+    ``hosts``      the Host headers that are answered, in lower case, without port; None: any
+    ``anonymous``  the scope of all requests on a server without tokens
+
+    Raises ConfigError for a client's token that is also the token of a scope.
     """
 
     def __init__(
         self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None, anonymous: Scope = Scope.READ
     ) -> None:
         tokens = tokens or Tokens()
-        if problems := _shared(tokens.given()):
+        if problems := _shared(tokens.named_tokens()):
             raise ConfigError(problems)
-        grants = {token: Grant(name=f"the {scope.name.lower()} token", rest=scope) for scope, token in tokens.scoped()}
+        grants = {
+            token: Grant(name=f"the {scope.name.lower()} token", default=scope)
+            for scope, token in tokens.scope_tokens()
+        }
         grants |= {client.token: client.grant() for client in tokens.clients}
-        # By digest: how long a look takes tells nothing about a token.
+        # By digest: the duration of a search then shows nothing about a token.
         self._grants = {sha256(b"Bearer " + token.encode()).digest(): grant for token, grant in grants.items()}
         self._hosts = hosts
-        self._anonymous = Grant(name="anybody", rest=anonymous)
-        self._known: set[bytes] = set()  # Host headers found good before
+        self._anonymous = Grant(name="anybody", default=anonymous)
+        self._checked_hosts: set[bytes] = set()
 
     @classmethod
     def for_listener(cls, host: str, tokens: Tokens, *, no_auth: bool) -> Access:
-        """Return the access that fits where a server listens.
+        """Return the access of a server that listens on ``host``.
 
-        Raises ConfigError where it would be open to the network without anybody having said so.
+        Raises ConfigError if other machines could use it without a token and ``no_auth`` does not say so.
         """
         if tokens:
             if no_auth:
@@ -149,15 +163,15 @@ class Access:
         )
 
     def check(self, authorization: bytes | None, host: bytes | None) -> Grant:
-        """Return what the request may do. Raises Unauthorized, Misdirected."""
-        if self._hosts is not None and host not in self._known:
+        """Return the rights of a request. Raises Unauthorized, Misdirected."""
+        if self._hosts is not None and host not in self._checked_hosts:
             self._check_host(self._hosts, host or b"")
         if not self._grants:
             return self._anonymous
-        found = self._grants.get(sha256(_normal(authorization or b"")).digest())
-        if found is None:
+        grant = self._grants.get(sha256(_normalized(authorization or b"")).digest())
+        if grant is None:
             raise Unauthorized("send Authorization: Bearer TOKEN" if not authorization else "the token is not valid")
-        return found
+        return grant
 
     def _check_host(self, hosts: frozenset[bytes], host: bytes) -> None:
         if _without_port(host.lower()) not in hosts:
@@ -165,20 +179,21 @@ class Access:
                 "without a token this server answers only to localhost, 127.0.0.1 and [::1];"
                 " set COMPACTORY_HTTP_READ_TOKEN, or say --no-auth where every client is trusted"
             )
-        if len(self._known) < _MOST_KNOWN:
-            self._known.add(host)
+        if len(self._checked_hosts) < _MOST_CACHED_HOSTS:
+            self._checked_hosts.add(host)
 
 
-def _shared(named: Iterable[tuple[str, str]]) -> list[str]:
+def _shared(named_tokens: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a problem for each two names that have the same token."""
     return [
-        f"the {name} token and the {other} token are the same: choose one for each"
-        for (name, token), (other, same) in combinations(named, 2)
-        if token == same
+        f"the {name} token and the {second_name} token are the same: choose one for each"
+        for (name, token), (second_name, second_token) in combinations(named_tokens, 2)
+        if token == second_token
     ]
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches a listener on ``host``."""
+    """Return True if only this machine reaches a listener on ``host``."""
     if host == "localhost":
         return True
     try:
@@ -196,7 +211,7 @@ def _without_port(host: bytes) -> bytes:
     return name if colon and (port.isdigit() or not port) and (b":" not in name or name.endswith(b"]")) else host
 
 
-def _normal(authorization: bytes) -> bytes:
-    """The scheme is case-insensitive (RFC 9110, 11.1)."""
+def _normalized(authorization: bytes) -> bytes:
+    """Return the header with the scheme spelled Bearer: its case does not matter (RFC 9110, 11.1)."""
     scheme, space, token = authorization.partition(b" ")
     return b"Bearer " + token.strip() if space and scheme.lower() == b"bearer" else authorization

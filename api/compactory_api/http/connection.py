@@ -1,7 +1,7 @@
 """A connection of the HTTP API: uvicorn's, with the limits on its client that uvicorn does not have.
 
 uvicorn with httptools takes a head of any size, waits for a request for ever, and parses all requests that a client
-sends without reading the answers. Everything that an ASGI application can see is limited there instead.
+sends without reading the answers. The ASGI application applies the limits on everything that it can see.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .problem import problem
 
 __all__ = ["Connection"]
 
-_SLICE = 1 << 10  # bytes that are parsed at once: so many requests may wait for one connection
-_CLOSED_AT_ONCE = 16  # a connection too many closes a sixteenth of them, so that a flood does not sort them each time
+_SLICE = 1 << 10  # bytes that are parsed at once: only requests in one slice wait for each other's answers
+_CLOSED_PART = 16  # one connection above the limit closes a sixteenth of all, so that not each one sorts them
 
 
 class _Stage(IntEnum):
     """The part of a request that the client sends now."""
 
-    IDLE = 0  # nothing, or empty lines
+    IDLE = 0  # no request has begun
     HEAD = 1
     BODY = 2
 
@@ -41,7 +41,7 @@ _IDLE, _HEAD, _BODY = _Stage
 class Connection(HttpToolsProtocol):
     """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop.
 
-    Requests that come together are parsed a few at a time: the next ones when those before have their answers.
+    Requests that arrive together are parsed a few at a time: the next ones when the previous ones have their answers.
     """
 
     _numbers = count()
@@ -50,13 +50,13 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **options)
         self.number = next(self._numbers)
         self._stage = _IDLE
-        self._stage_since: float | None = None  # when `expire` first saw it
+        self._stage_since: float | None = None  # when `expire` first saw the stage
         self._request_bytes = 0
-        self._head_bytes = 0  # since the request, or the last piece of its body: also chunk extensions and trailers
-        self._unparsed = b""  # received behind requests that wait, or behind a body that is not read yet
-        self._refusal: Exception | None = None  # what a callback of the parser raised
-        self._unread_bytes = HeldBytes(self.config.app.budget)  # type: ignore[union-attr]  # when it last read some
-        self._unread_since = 0.0
+        self._head_bytes = 0  # since the request began, or since the last piece of its body: chunk extensions, trailers
+        self._unparsed = b""  # received after requests that wait, or after a body that is not read yet
+        self._refusal: Exception | None = None  # raised by a callback of the parser
+        self._unread_bytes = HeldBytes(self.config.app.budget)  # type: ignore[union-attr]
+        self._unread_since = 0.0  # when the client last read some of them
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a request. At the limit, close the connections that have been idle longest."""
@@ -66,49 +66,49 @@ class Connection(HttpToolsProtocol):
             self._make_room()
 
     def _make_room(self) -> None:
-        waiting = [
+        closable = [
             connection
             for connection in self.connections
             if isinstance(connection, Connection) and connection is not self and connection.waits_for_client
         ]
-        for connection in sorted(waiting, key=_seniority)[: limits.MOST_CONNECTIONS // _CLOSED_AT_ONCE + 1]:
+        for connection in sorted(closable, key=_age_order)[: limits.MOST_CONNECTIONS // _CLOSED_PART + 1]:
             connection.transport.abort()
             self.connections.discard(connection)
         if len(self.connections) > limits.MOST_CONNECTIONS:
-            self._refuse(TooManyConnections("every connection is at work; ask again, or another server"))
+            self._refuse(TooManyConnections("every connection is in use; ask again, or another server"))
 
     @property
     def stage_since(self) -> float:
-        """The event loop's time when the request's stage was first noticed; infinite if not yet."""
+        """The event loop's time when the request's stage was first noticed; infinite before that."""
         return inf if self._stage_since is None else self._stage_since
 
     @property
     def waits_for_client(self) -> bool:
-        """True while the client has to send, False while an answer is due or reading is paused."""
+        """True while the client has to send; False while an answer is due or reading is paused."""
         cycle: RequestResponseCycle | None = self.cycle
         answer_is_due = cycle is not None and not cycle.response_complete and self._stage is not _BODY
         return not (answer_is_due or self.flow.read_paused)
 
-    def expire(self, now: float) -> None:
-        """Close the connection if its client has taken too long. ``now`` is the event loop's time; called often."""
+    def expire(self, time: float) -> None:
+        """Close the connection if its client has taken too long. Called every second with the event loop's time."""
         if self._unread_bytes.size:
-            self._expire_answer(now)
+            self._expire_answer(time)
         if not self.waits_for_client:
             return
         if self._stage_since is None:
-            self._stage_since = now
-        waited = now - self._stage_since
+            self._stage_since = time
+        waited = time - self._stage_since
         if self._stage and waited > limits.REQUEST_SECONDS:
             self._refuse(TooSlow(f"the request was not complete within {limits.REQUEST_SECONDS:g} s"))
         elif waited > limits.IDLE_SECONDS:
             self.transport.close()
 
-    def _expire_answer(self, now: float) -> None:
+    def _expire_answer(self, time: float) -> None:
         unread_bytes = self.transport.get_write_buffer_size()
         if unread_bytes < self._unread_bytes.size:
             self._unread_bytes.set(unread_bytes)
-            self._unread_since = now
-        elif now - self._unread_since > limits.ANSWER_SECONDS:
+            self._unread_since = time
+        elif time - self._unread_since > limits.ANSWER_SECONDS:
             self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -120,7 +120,7 @@ class Connection(HttpToolsProtocol):
             self._parse(data)
 
     def parse_on(self) -> None:
-        """Parse what was received, until a request waits for the answer to another one or a body is not read."""
+        """Parse the received bytes, until a request waits for the answer to another one or a body is not read."""
         data, start = memoryview(self._unparsed), 0
         while start < len(data) and not (self.flow.read_paused or self.transport.is_closing()):
             self._parse(data[start : start + _SLICE])
@@ -134,7 +134,7 @@ class Connection(HttpToolsProtocol):
                 try:
                     self.parser.feed_data(data)
                     break
-                except HttpParserUpgrade as offer:  # each round takes a header away, so it ends
+                except HttpParserUpgrade as offer:  # without its header Upgrade, so this ends
                     data = self._head_without_offer() + data[offer.args[0] :]
         except HttpParserError:
             self.send_400_response("the request is not HTTP/1.1")
@@ -143,7 +143,7 @@ class Connection(HttpToolsProtocol):
                 self._limit(size)
 
     def _limit(self, size: int) -> None:
-        """Count bytes of a request, with those of others that came in the same slice. Refuse what is too large."""
+        """Count the bytes of a slice for the request in it that is not complete. Refuse a request that is too large."""
         self._request_bytes += size
         self._head_bytes += size
         if self._head_bytes > limits.HEAD_BYTES or len(self.headers) > limits.HEADERS:
@@ -152,9 +152,9 @@ class Connection(HttpToolsProtocol):
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
 
     def _head_without_offer(self) -> bytes:
-        """Return the head of a request that offers another protocol, without its offer, for a new parser.
+        """Return the head of a request without its header Upgrade, and begin a new parser.
 
-        The parser leaves out the body of such a request, and Java's HttpClient offers HTTP/2 with each one.
+        The parser leaves out the body of a request with Upgrade. Java's HttpClient offers HTTP/2 with each request.
         """
         head = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
@@ -162,11 +162,11 @@ class Connection(HttpToolsProtocol):
         return b"\r\n".join([*head, b"", b""])
 
     def _should_upgrade(self) -> bool:
-        """Return True: the base class then ignores a request that offers another protocol, and it is parsed again."""
+        """Return True: the base class then ignores a request with Upgrade, and `_parse` parses it again."""
         return True
 
     def on_message_begin(self) -> None:
-        """Begin to wait for the rest of a request."""
+        """Begin to wait for the remaining bytes of a request."""
         super().on_message_begin()
         self._stage, self._stage_since = _HEAD, None
 
@@ -180,7 +180,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
+        """Pass a piece of the body on to the application."""
         self._head_bytes = 0
         super().on_body(body)
 
@@ -191,7 +191,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Begin with the next request, or wait for it: `expire` ends the wait, so the base class's timer is not set."""
+        """Begin the next request, or wait for it. `expire` ends the wait, so the base class's timer is not set."""
         self.server_state.total_requests += 1
         if self.pipeline and not self.transport.is_closing():
             cycle, app = self.pipeline.pop()
@@ -201,9 +201,9 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection until a whole request has its answer: a client may end its side and still read.
+        """Return True to keep the connection until a complete request has its answer: its client may still read.
 
-        A client that is gone looks the same. An answer that has begun may be a stream without end, so it ends.
+        A client that has gone looks the same, so an answer that has begun ends: it may be a stream without end.
         """
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_started or self._stage is _BODY:
@@ -212,7 +212,7 @@ class Connection(HttpToolsProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Drop what is left of the connection."""
+        """Release the bytes that the connection has in memory."""
         self._unparsed = b""
         self._unread_bytes.set(0)
         super().connection_lost(exc)
@@ -233,12 +233,12 @@ class Connection(HttpToolsProtocol):
         self._refuse(self._refusal or BadRequest(msg))
 
     def _refuse_in_parser(self, error: Exception) -> None:
-        """Raise the error in a callback of the parser, which gives an error of its own in its place."""
+        """Raise the error in a callback of the parser, and keep it: the parser raises another error in its place."""
         self._refusal = error
         raise error
 
     def _refuse(self, error: Exception) -> None:
-        """Answer the incoming request and close. If another answer has begun or is due, only close."""
+        """Answer the incoming request and close. Only close if another answer has begun or is due."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
@@ -254,7 +254,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _Flow(FlowControl):
-    """uvicorn's control of a connection's flow. It reads on once nothing waits and what was received is parsed."""
+    """uvicorn's flow control. Reads on once no request waits and all received bytes are parsed."""
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__(transport)
@@ -269,7 +269,7 @@ class _Flow(FlowControl):
             self._transport.resume_reading()
 
 
-def _seniority(connection: Connection) -> tuple[float, int]:
+def _age_order(connection: Connection) -> tuple[float, int]:
     return connection.stage_since, connection.number
 
 

@@ -1,6 +1,6 @@
-"""Errors that only exist because somebody asked over HTTP. All derive from CompactoryError.
+"""Errors of requests over HTTP. All derive from CompactoryError.
 
-A new one is a class here, and a row of `problem.PROBLEMS` with its status and title.
+A new error is a class here, and a row of `problem.PROBLEMS` with its status and title.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class BadRequest(CompactoryError):
-    """Parts of the request are not what they should be. ``problems`` lists all that were found."""
+    """Parts of the request are wrong. ``problems`` lists each of them."""
 
     def __init__(self, problems: str | Iterable[str]) -> None:
         self.problems: list[str] = [problems] if isinstance(problems, str) else list(problems)
@@ -41,11 +41,11 @@ class BadRequest(CompactoryError):
 
 
 class Unauthorized(CompactoryError):
-    """No token, or one that is not ours."""
+    """The request has no token, or one that the server does not know."""
 
 
 class Forbidden(CompactoryError):
-    """The token is valid, and not for this."""
+    """The token is valid, but does not allow this request."""
 
 
 class Misdirected(CompactoryError):
@@ -69,7 +69,7 @@ class NoResource(CompactoryError):
 
 
 class OutcomeFailed(CompactoryError):
-    """The write is in the log, and the processors that finish it have failed. ``value`` is the outcome."""
+    """The write is in its topic, but the processors that finish it have failed. ``value`` is the outcome."""
 
     def __init__(self, directory: str, key: str, reason: object, value: Any) -> None:
         self.directory = directory
@@ -83,7 +83,7 @@ class OutcomeFailed(CompactoryError):
 
 
 class MethodRefused(CompactoryError):
-    """The path does not take this method; ``allowed`` are those it takes. ``hint`` says what to do instead."""
+    """The path does not take this method. ``allowed`` lists those that it takes, ``hint`` says what to do instead."""
 
     def __init__(self, method: str, allowed: str, hint: str = "") -> None:
         self.method = method
@@ -96,7 +96,7 @@ class MethodRefused(CompactoryError):
 
 
 class TooLarge(CompactoryError):
-    """The request asks for, or carries, more than one request may."""
+    """The request carries, or asks for, more than a request may."""
 
 
 class HeadTooLarge(CompactoryError):
@@ -104,26 +104,26 @@ class HeadTooLarge(CompactoryError):
 
 
 class TooSlow(CompactoryError):
-    """The request did not come within its time."""
+    """The request was not complete within its time limit."""
 
 
 class Overloaded(CompactoryError):
-    """Requests under way and unread answers take all the memory that they may."""
+    """Requests under way and unread answers use up their memory limit, or calls a queue of threads."""
 
     retryable = True
 
 
 class TooManyConnections(CompactoryError):
-    """The server has as many connections as it takes, and all of them are at work."""
+    """The server has its highest number of connections, and each of them is in use."""
 
     retryable = True
 
 
 class UnsupportedMedia(CompactoryError):
-    """The body is not JSON by its own account."""
+    """The Content-Type of the body is not one that the path takes, or the body is compressed."""
 
 
 class Stopping(CompactoryError):
-    """The server shuts down and can't wait any longer."""
+    """The server shuts down, so the request can't wait any longer."""
 
     retryable = True

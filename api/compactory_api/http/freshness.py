@@ -1,6 +1,6 @@
-"""Reading one's own writes over HTTP: ``Compactory-Min-Offset`` names the position, ``Prefer`` limits the wait.
+"""Reads of one's own writes: ``Compactory-Min-Offset`` names the position, ``Prefer`` limits the wait.
 
-The waiting itself is the store's (`compactory.waiting`).
+The store does the waiting (`compactory.waiting`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .errors import BadRequest, Stopping
 __all__ = ["DEFAULT_WAIT", "LONGEST_WAIT", "MOST_TOKENS", "Freshness", "max_age_of", "tokens_of", "wait_of"]
 
 DEFAULT_WAIT = 1.0  # seconds
-LONGEST_WAIT = 30.0  # seconds; a longer wish is cut to this (RFC 7240 lets a server)
+LONGEST_WAIT = 30.0  # seconds; a longer wait is shortened to this, as RFC 7240 allows
 MOST_TOKENS = 100
 _LARGEST_OFFSET = 2**63 - 1
 _WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9}(?:\.\d{1,9})?)\"?\s*(?:;.*)?", re.IGNORECASE | re.ASCII)
@@ -31,7 +31,7 @@ _MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | r
 def tokens_of(header: bytes, topic: str) -> list[Token]:
     """Return the tokens in a ``Compactory-Min-Offset``, a list separated by commas.
 
-    A token of another topic does not matter for this directory. Raises BadRequest with every problem.
+    Raises BadRequest with every problem; a token of another topic is one.
     """
     texts = [text.strip() for text in header.decode("latin-1").split(",")]
     if len(texts) > MOST_TOKENS:
@@ -57,39 +57,36 @@ def tokens_of(header: bytes, topic: str) -> list[Token]:
 def wait_of(header: bytes | None) -> float:
     """Return the seconds in ``Prefer: wait=SECONDS`` (RFC 7240). Other values are ignored, as that RFC asks."""
     for preference in (header or b"").decode("latin-1").split(","):
-        found = _WAIT.fullmatch(preference)
-        if found:
-            return min(float(found[1]), LONGEST_WAIT)
+        match = _WAIT.fullmatch(preference)
+        if match:
+            return min(float(match[1]), LONGEST_WAIT)
     return DEFAULT_WAIT
 
 
 def max_age_of(header: bytes) -> float | None:
     """Return the seconds in ``Cache-Control: max-age=SECONDS``; None if the header has none. 0 counts as 1.
 
-    Browsers send ``max-age=0`` to have a page loaded afresh, and nothing is known to be younger than now.
+    Browsers send ``max-age=0`` to load a page again, and no data is younger than now.
     """
-    found = _MAX_AGE.search(header.decode("latin-1"))
-    return None if found is None else max(float(found[1]), 1.0)
+    match = _MAX_AGE.search(header.decode("latin-1"))
+    return None if match is None else max(float(match[1]), 1.0)
 
 
 class Freshness:
-    """Lets requests wait until the store has read far enough, without a thread for each.
-
-    It belongs to one event loop.
-    """
+    """Waits of requests until the store has read far enough; no wait needs a thread. Owned by one event loop."""
 
     def __init__(self, store: GlobalStore) -> None:
         self._store = store
         self._waiting = Waiting(store)
-        self._stopped = False  # no wait goes on
+        self._is_stopped = False
 
     @property
     def waiters(self) -> int:
-        """How many requests wait right now."""
+        """The number of requests that wait."""
         return len(self._waiting)
 
     def close(self, within: float) -> None:
-        """Let waits go on for ``within`` seconds at most; they end with Stopping. For the loop's thread."""
+        """End all waits with Stopping after ``within`` seconds. Call it in the event loop."""
         asyncio.get_running_loop().call_later(within, self._stop)
 
     async def wait(self, tokens: Iterable[Token], seconds: float) -> None:
@@ -102,12 +99,12 @@ class Freshness:
         targets: dict[Partition, int] = {}
         for token in tokens:
             targets[token.place] = max(targets.get(token.place, 0), token.offset + 1)
-        if self._stopped and self._waiting.gap(targets):
+        if self._is_stopped and self._waiting.gap(targets):
             raise _stopping()
         await self._waiting.until(targets, seconds, "Compactory-Min-Offset")
 
     def _stop(self) -> None:
-        self._stopped = True
+        self._is_stopped = True
         self._waiting.end(_stopping)
 
 

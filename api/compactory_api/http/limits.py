@@ -24,13 +24,13 @@ REQUEST_BYTES = 16 << 20  # of a whole request as it is sent
 BULK_LINES = 10_000  # of one bulk write; the project's client sends as many
 REQUEST_SECONDS = 30.0  # from the first byte of a request to its last
 IDLE_SECONDS = 75.0  # between requests; load balancers keep idle connections for 60 and reuse one as it closes
-ANSWER_SECONDS = 30.0  # that an answer may wait until its client reads on
-IN_FLIGHT_BYTES = 256 << 20  # of all requests under way and all answers that are not read yet
+ANSWER_SECONDS = 30.0  # in which a client must read some of its answer
+IN_FLIGHT_BYTES = 256 << 20  # of bodies of requests under way and of answers that clients have not read
 PROBE_CONNECTIONS = 64  # of a worker's listener, which has a thread for each
 
 
 def _most_connections() -> int:
-    """Half of the files that the process may open: Kafka and RocksDB need the other half."""
+    """Return half of the number of files that the process may open: Kafka and RocksDB need the other half."""
     if sys.platform == "win32":
         return 4096
     import resource

@@ -1,4 +1,4 @@
-"""The address of a server: HOST:PORT, bound to a socket before anything else starts; and of proxies before it."""
+"""The address of a server, HOST:PORT, and the addresses of proxies in front of it."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ class Listen:
             )[0]
         except (socket.gaierror, UnicodeError) as error:
             raise ConfigError(f"--listen: the host {self.host!r} is not known: {error}") from error
-        bound = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-            bound.listen(2048)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(2048)
         except OSError as error:
-            bound.close()
+            listener.close()
             raise ConfigError(f"can't listen on {self}: {_reason(error)}") from error
-        return bound
+        return listener
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -1,4 +1,4 @@
-"""The documents of answers, as OpenAPI shows them. orjson writes the answers; these models describe them."""
+"""The bodies of requests and answers, for the OpenAPI document. orjson writes the answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 __all__ = [
     "BatchAnswer",
     "BatchQuestion",
-    "Dealt",
     "Digest",
     "Directories",
     "DirectoryChange",
@@ -19,6 +18,7 @@ __all__ = [
     "Readiness",
     "RecordPlace",
     "RecordPlaces",
+    "Resolved",
     "Status",
     "WriteAnswer",
     "WriteLine",
@@ -54,7 +54,7 @@ class Problem(BaseModel):
 
 
 class ListedEntry(BaseModel):
-    """An entry and the place of its record."""
+    """An entry and its origin."""
 
     key: str
     value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
@@ -83,7 +83,7 @@ class DirectoryChange(BaseModel):
 
 
 class WriteLine(BaseModel):
-    """One line of a bulk write."""
+    """A line of a bulk write."""
 
     op: Literal["put", "patch", "delete", "post"]
     key: str | None = None
@@ -94,7 +94,7 @@ class WriteLine(BaseModel):
 
 
 class WriteAnswer(BaseModel):
-    """The answer to one line of a bulk write: the place of the record, or a problem."""
+    """The answer to one line of a bulk write: the position of the record, or a problem."""
 
     line: int = Field(description="Counted from 1, without blank lines")
     status: int
@@ -185,8 +185,8 @@ class RecordPlaces(BaseModel):
     errors: list[RecordPlace]
 
 
-class Dealt(BaseModel):
-    """The number of records retried or skipped. The others are still bad, or a newer record has superseded them."""
+class Resolved(BaseModel):
+    """The number of records retried or skipped. Other records are still bad, or a newer record has superseded them."""
 
     done: int
     outstanding: int = Field(description="Bad records that are left")
@@ -240,7 +240,7 @@ class BlockingPartition(BaseModel):
 
 
 class Readiness(BaseModel):
-    """Whether lookups are answered."""
+    """The readiness of the server: lookups are answered once it is ready."""
 
     ready: bool
     blocking: list[BlockingPartition]

@@ -1,4 +1,4 @@
-"""The one table from errors to HTTP statuses, and the documents (RFC 9457, ``application/problem+json``)."""
+"""The table from errors to HTTP statuses, and the problem documents (RFC 9457, ``application/problem+json``)."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ __all__ = ["MEDIA_TYPE", "PROBLEMS", "Answer", "kind_of", "problem"]
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:compactory:problem:"
-_RETRY_AFTER = b"1"  # seconds; a store that loads is polled, not waited for
+_RETRY_AFTER = b"1"  # seconds
 
 Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One row: the error class, its status, the last part of its type URI, its title."""
+    """A row of the table: an error class, its status, the last part of its type URI, its title."""
 
     error: type[Exception]
     status: int
@@ -153,7 +153,7 @@ _UNEXPECTED = _Kind(Exception, 500, "internal", "An error of the server; its log
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A problem as it is sent."""
+    """The answer that reports a problem."""
 
     status: int
     headers: Headers
@@ -161,7 +161,7 @@ class Answer:
 
 
 def kind_of(error: BaseException) -> _Kind:
-    """Return the row of an error; any error outside the table is ours (500)."""
+    """Return the row of an error; an error outside the table is a fault of the server (500)."""
     return next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _UNEXPECTED)
 
 

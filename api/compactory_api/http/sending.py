@@ -10,14 +10,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 __all__ = ["Send", "send_whole"]
 
 Send = Callable[[Any], Awaitable[None]]
-"""ASGI's: what takes the messages of an answer."""
+"""The function of ASGI that sends one message of an answer."""
 
 
 async def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
-    """Send an answer of which everything is known, the length of its body too; uvicorn's in one write.
+    """Send an answer whose headers have the length of its body; in one write where uvicorn is the server.
 
-    uvicorn looks at each name and value by two regular expressions, and writes twice. The headers of an answer come
-    from us, so it is enough that none of them breaks the line.
+    uvicorn matches each name and value with two regular expressions, and writes twice. This server makes the headers
+    itself, so it only checks that none of them has a line break.
     """
     cycle = getattr(send, "__self__", None)
     if not isinstance(cycle, RequestResponseCycle) or not _is_plain(cycle):

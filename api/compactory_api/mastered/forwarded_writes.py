@@ -32,7 +32,7 @@ class ForwardedWrites:
         path = raw_path(scope).decode("latin-1")
         credential = signer.credential(headers[FORWARDED], scope["method"], path, headers)
         scope[CREDENTIAL] = credential
-        scope[GRANT] = Grant(name=f"{credential.caller} through another server", rest=Scope.WRITE)
+        scope[GRANT] = Grant(name=f"{credential.caller} through another server", default=Scope.WRITE)
         try:
             answer = await self._unproven(scope, receive)
         except CompactoryError as error:

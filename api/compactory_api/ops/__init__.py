@@ -1,1 +1,1 @@
-"""For operators: health, metrics, orders, and the listener of workers."""
+"""Health, metrics and orders for operators, and the listener of workers."""

@@ -13,23 +13,24 @@ __all__ = ["Health"]
 
 
 class Health:
-    """The workers of a process, seen from outside. Thread-safe.
+    """The state of the workers of a process. Thread-safe.
 
-    ``serving`` are the workers that readiness and liveness depend on; ``others`` are only shown.
+    ``serving``  the workers that readiness and liveness depend on
+    ``shown``    workers that only appear in the status
     """
 
-    def __init__(self, serving: Sequence[Worker], others: Sequence[Worker] = ()) -> None:
-        self.workers = (*serving, *others)
+    def __init__(self, serving: Sequence[Worker], shown: Sequence[Worker] = ()) -> None:
+        self.workers = (*serving, *shown)
         self.stopping = False  # set once; readiness is off from then on
         self._serving = tuple(serving)
-        self._began = time.monotonic()
+        self._start = time.monotonic()
 
     def live(self) -> bool:
-        """Whether every serving worker can still do its work."""
+        """Return True if every serving worker can still do its work."""
         return all(worker.live() for worker in self._serving)
 
     def ready(self) -> bool:
-        """Whether every serving worker does its work and no stop was requested."""
+        """Return True if every serving worker does its work and no stop was requested."""
         return not self.stopping and all(worker.ready() for worker in self._serving)
 
     def liveness(self) -> tuple[int, dict[str, Any]]:
@@ -50,7 +51,7 @@ class Health:
             "version": _version(),
             "live": self.live(),
             "ready": self.ready(),
-            "uptime_seconds": round(time.monotonic() - self._began, 3),
+            "uptime_seconds": round(time.monotonic() - self._start, 3),
             "workers": [
                 {"name": worker.name, "live": worker.live(), "ready": worker.ready(), **worker.status()}
                 for worker in self.workers

@@ -1,7 +1,7 @@
-"""The listener of workers: probes, metrics, status and operators' commands. Uses the standard library only.
+"""The listener of workers: probes, metrics, status and operators' orders.
 
-``/livez /readyz /metrics /v1/status``, and ``/v1/connectors`` of workers that take orders. On a thread of its own: a
-worker's probe must answer while the worker is busy, and must not need the HTTP API's framework.
+``/livez /readyz /metrics /v1/status``, and ``/v1/connectors`` of workers that take orders. It has a thread of its own,
+so that probes are answered while a worker is busy, and does not need the framework of the HTTP API.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PATHS = ("/livez", "/readyz", "/metrics", "/v1/status")
 class Listener:
     """Serves the state of workers. ``start`` returns when it listens; ``stop`` is idempotent and complete.
 
-    Probes and metrics are open. ``/v1/status`` can quote error messages: it takes a token where there is one, and
-    without one is only for this machine. Orders take the admin token: without one nobody can give any.
+    Probes and metrics need no token. ``/v1/status`` can quote error messages: it needs a token, and on a listener
+    without tokens only this machine gets it. Orders need the admin token: without an admin token none is possible.
     """
 
     def __init__(self, listen: Listen, workers: Sequence[Worker], tokens: Tokens | None = None) -> None:
@@ -85,7 +85,7 @@ class Listener:
         """Return status, headers and body of a request. Raises the errors of `problem`'s table."""
         if path == CONNECTORS or path.startswith(f"{CONNECTORS}/"):
             grant = self._check(headers)
-            if not self._orders.reads(method, path) and grant.rest is not Scope.ADMIN:
+            if not self._orders.is_read(method, path) and grant.default is not Scope.ADMIN:
                 raise Forbidden(
                     "this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the source and for the caller"
                 )

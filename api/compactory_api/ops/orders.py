@@ -1,15 +1,14 @@
 """Operators' orders to connectors over HTTP: ``/v1/connectors/…``, with Kafka Connect's words where it has them.
 
     GET  /v1/connectors                                          the names
-    GET  /v1/connectors/{connector}/status                       what it does
+    GET  /v1/connectors/{connector}/status                       the state
     PUT  /v1/connectors/{connector}/pause | resume
     POST /v1/connectors/{connector}/restart
     POST /v1/connectors/{connector}/tables/{table}/restart
     POST /v1/connectors/{connector}/tables/{table}/approve       {"removal": "ID"}
     POST /v1/connectors/{connector}/tables/{table}/resend        {"keys_base64": ["…"]}
 
-An order is answered with 202 and the connector's status: it is noted then, and carried out by the source's own thread.
-Pure: bytes in, a document out.
+The answer to an order is 202 and the connector's status. The source's own thread carries the order out later.
 """
 
 from __future__ import annotations
@@ -29,31 +28,31 @@ __all__ = ["CONNECTORS", "Orders"]
 
 CONNECTORS = "/v1/connectors"
 _METHODS = {Verb.PAUSE: "PUT", Verb.RESUME: "PUT", Verb.RESTART: "POST", Verb.APPROVE: "POST", Verb.RESEND: "POST"}
-_OF_CONNECTORS = {Verb.PAUSE, Verb.RESUME, Verb.RESTART}
-_OF_TABLES = {Verb.RESTART, Verb.APPROVE, Verb.RESEND}
+_CONNECTOR_VERBS = {Verb.PAUSE, Verb.RESUME, Verb.RESTART}
+_TABLE_VERBS = {Verb.RESTART, Verb.APPROVE, Verb.RESEND}
 _MOST_KEYS = 10_000  # of one request
 
 
 class Orders:
-    """The connectors of a process. Any thread may ask; raises the errors of `problem`'s table."""
+    """The connectors of a process. Thread-safe. Raises the errors of `problem`'s table."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
         self._workers = {worker.connector: worker for worker in workers if isinstance(worker, Operated)}
 
     @staticmethod
-    def reads(method: str, path: str) -> bool:
-        """Whether a request only looks; anything else changes something."""
+    def is_read(method: str, path: str) -> bool:
+        """Return True if a request changes nothing."""
         return method in ("GET", "HEAD") and (path == CONNECTORS or path.endswith("/status"))
 
     def answer(self, method: str, path: str, body: Callable[[], bytes]) -> tuple[int, Any]:
-        """Return status and document; ``body`` is only asked for where it matters."""
+        """Return status and document. ``body`` is called only for an order that needs a body."""
         parts = [decode_segment(part.encode()) for part in path.removeprefix(CONNECTORS).split("/")[1:]]
         if not parts:
-            _allow(method, "GET, HEAD")
+            _check_method(method, "GET, HEAD")
             return 200, {"connectors": sorted(self._workers)}
         worker = self._worker(parts[0])
         if parts[1:] == ["status"]:
-            _allow(method, "GET, HEAD")
+            _check_method(method, "GET, HEAD")
             return 200, worker.status()
         worker.run_command(_order(method, path, parts[1:], worker, body))
         return 202, worker.status()
@@ -62,25 +61,26 @@ class Orders:
         try:
             return self._workers[connector]
         except KeyError:
-            known = ", ".join(sorted(self._workers)) or "none"
-            raise NoResource(f"no connector {connector!r} runs in this process; there are: {known}") from None
+            names = ", ".join(sorted(self._workers)) or "none"
+            raise NoResource(f"no connector {connector!r} runs in this process; there are: {names}") from None
 
 
 def _order(method: str, path: str, parts: list[str], worker: Operated, body: Callable[[], bytes]) -> Order:
     table = parts[1] if len(parts) == 3 and parts[0] == "tables" else None
-    possible = _OF_TABLES if table is not None else _OF_CONNECTORS if len(parts) == 1 else set()
-    verb = next((verb for verb in possible if verb.value == parts[-1]), None)
+    verbs = _TABLE_VERBS if table is not None else _CONNECTOR_VERBS if len(parts) == 1 else set()
+    verb = next((verb for verb in verbs if verb.value == parts[-1]), None)
     if verb is None:
         raise NoResource(f"nothing is at {path}; an order is one of {', '.join(verb.value for verb in Verb)}")
-    _allow(method, _METHODS[verb])
-    if table is not None and table not in (known := worker.tables()):
-        raise NoResource(f"connector {worker.connector!r} has no table {table!r}; it has: {', '.join(known) or 'none'}")
+    _check_method(method, _METHODS[verb])
+    if table is not None and table not in worker.tables():
+        tables = ", ".join(worker.tables()) or "none"
+        raise NoResource(f"connector {worker.connector!r} has no table {table!r}; it has: {tables}")
     if verb is Verb.APPROVE:
         return Order(verb=verb, table=table, removal=_removal(body()))
-    return Order(verb=verb, table=table, keys=_keys(body()) if verb is Verb.RESEND else ())
+    return Order(verb=verb, table=table, keys=_record_keys(body()) if verb is Verb.RESEND else ())
 
 
-def _allow(method: str, allowed: str) -> None:
+def _check_method(method: str, allowed: str) -> None:
     if method not in allowed.split(", "):
         raise MethodRefused(method, allowed)
 
@@ -92,7 +92,7 @@ def _removal(body: bytes) -> str:
     return removal
 
 
-def _keys(body: bytes) -> tuple[bytes, ...]:
+def _record_keys(body: bytes) -> tuple[bytes, ...]:
     keys = _fields(body).get("keys_base64")
     if not isinstance(keys, list) or not keys or len(keys) > _MOST_KEYS:
         raise BadRequest(f"keys_base64: must be a list of 1 to {_MOST_KEYS:,} record keys in base64")

@@ -22,12 +22,12 @@ __all__ = ["ProbeServer", "Respond"]
 
 log = logging.getLogger("compactory.api")
 
-_SILENT = 20.0  # seconds until a connection is closed whose client neither sends nor reads
+_SILENT_SECONDS = 20.0  # seconds until a connection is closed whose client neither sends nor reads
 _BODY_BYTES = 8 << 20
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 Respond = Callable[[str, str, Any, Callable[[], bytes]], tuple[int, list[tuple[str, str]], bytes]]
-"""Method, path, headers and what reads the body → status, headers, body."""
+"""Method, path, headers and the function that reads the body → status, headers, body."""
 
 
 class ProbeServer(ThreadingHTTPServer):
@@ -38,16 +38,16 @@ class ProbeServer(ThreadingHTTPServer):
 
     def __init__(self, bound: socket.socket, respond: Respond) -> None:
         super().__init__(bound.getsockname()[:2], _Handler, bind_and_activate=False)
-        self.socket.close()  # the one that the base class made
+        self.socket.close()  # of the base class
         self.socket = bound
         self.server_address = bound.getsockname()[:2]
         self.respond = respond
-        self._open: dict[socket.socket, tuple[float, bool] | None] = {}
+        self._open: dict[socket.socket, tuple[float, bool] | None] = {}  # as `note` has it; None: the client waits
 
-    def note(self, connection: socket.socket, since: float | None, *, begun: bool = False) -> None:
-        """Note when a connection began to wait for its client (None: not), and whether a request has begun."""
+    def note(self, connection: socket.socket, since: float | None, *, has_begun: bool = False) -> None:
+        """Note since when a connection waits for its client (None: it does not), and if a request has begun."""
         if connection in self._open:
-            self._open[connection] = None if since is None else (since, begun)
+            self._open[connection] = None if since is None else (since, has_begun)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a connection's thread. At the limit, close the connection that has waited longest."""
@@ -58,9 +58,9 @@ class ProbeServer(ThreadingHTTPServer):
 
     def service_actions(self) -> None:
         """End requests that take too long. Called ten times a second."""
-        latest = time.monotonic() - limits.REQUEST_SECONDS
-        for since, begun, _, connection in self._waiting():
-            if begun and since < latest:
+        expired = time.monotonic() - limits.REQUEST_SECONDS
+        for since, has_begun, _, connection in self._waiting():
+            if has_begun and since < expired:
                 with contextlib.suppress(OSError):
                     connection.send(_TOO_SLOW, socket.MSG_DONTWAIT)
                 self._end(connection)
@@ -71,15 +71,16 @@ class ProbeServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (the base class's)
-        """A client that went away, or an error of ours."""
+        """Log that a client has gone, or that the answer failed."""
         log.debug("a health request failed", exc_info=True)
 
     def _waiting(self) -> list[tuple[float, bool, int, socket.socket]]:
-        open_now = list(self._open.items())
-        return [(*wait, id(connection), connection) for connection, wait in open_now if wait is not None]
+        """Return the connections that wait for their clients; in the order of tuples the oldest is first."""
+        connections = list(self._open.items())
+        return [(*wait, id(connection), connection) for connection, wait in connections if wait is not None]
 
     def _end(self, connection: socket.socket) -> None:
-        """Let a connection's thread find that its client is gone."""
+        """End a connection: its thread then finds that the client has gone."""
         self._open.pop(connection, None)
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
@@ -87,11 +88,11 @@ class ProbeServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    timeout = _SILENT
+    timeout = _SILENT_SECONDS
     disable_nagle_algorithm = True  # head and body are two writes
 
     def __getattr__(self, name: str) -> Any:
-        """Every method is answered by the same rules."""
+        """Return the same function for every HTTP method."""
         if name.startswith("do_"):
             return self._answer
         raise AttributeError(name)
@@ -110,8 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # silent for too long, or gone
             self.close_connection = True
             return
-        self._began = time.monotonic()
-        self._server.note(self.connection, self._began, begun=True)
+        self._request_began = time.monotonic()
+        self._server.note(self.connection, self._request_began, has_begun=True)
         super().handle_one_request()
 
     def _answer(self) -> None:
@@ -125,7 +126,7 @@ class _Handler(BaseHTTPRequestHandler):
             refusal = problem(error)
             status, body = refusal.status, refusal.body
             headers = [(name.decode(), value.decode()) for name, value in refusal.headers if name != b"content-length"]
-        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # maybe unread
+        self.close_connection |= "Content-Length" in self.headers or "Transfer-Encoding" in self.headers  # if unread
         self.send_response(status)
         for name, value in headers:
             self.send_header(name, value)
@@ -135,13 +136,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def _body(self) -> bytes:
-        """The body. Raises BadRequest and TooLarge."""
+        """Return the body. Raises BadRequest and TooLarge."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()):
             raise BadRequest("send a body with its Content-Length")
         if len(length) > 9 or int(length) > _BODY_BYTES:
             raise TooLarge(f"a body may have {_BODY_BYTES:,} bytes")
-        self._server.note(self.connection, self._began, begun=True)
+        self._server.note(self.connection, self._request_began, has_begun=True)
         body = self._reader.read(int(length))
         self._server.note(self.connection, None)
         return body
@@ -150,26 +151,26 @@ class _Handler(BaseHTTPRequestHandler):
         return "compactory"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the base class's)
-        """Probes are not worth a line each."""
+        """Log nothing: probes come every few seconds."""
 
 
 class _Reader:
-    """The bytes of a client. One limit holds for all lines of a head."""
+    """The bytes of a client. The lines of a head share one limit."""
 
     def __init__(self, file: BufferedReader) -> None:
         self._file = file
-        self._left = 0
+        self._remaining = 0
 
     def wait(self) -> None:
-        """Wait for the first byte of a request, and count anew."""
+        """Wait for the first byte of a request, and begin to count."""
         self._file.peek(1)
-        self._left = limits.HEAD_BYTES + 1
+        self._remaining = limits.HEAD_BYTES + 1
 
     def readline(self, size: int) -> bytes:
         """Read a line of a head. Raises LineTooLong, which the base class answers with 431."""
-        line = self._file.readline(min(size, self._left + 1))
-        self._left -= len(line)
-        if self._left < 0:
+        line = self._file.readline(min(size, self._remaining + 1))
+        self._remaining -= len(line)
+        if self._remaining < 0:
             raise LineTooLong("head")
         return line
 

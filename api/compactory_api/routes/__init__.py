@@ -1,1 +1,1 @@
-"""The routes, one module for each noun."""
+"""Routes, a module for each noun."""

@@ -6,7 +6,6 @@ import base64
 from collections.abc import Callable
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
@@ -14,10 +13,11 @@ from compactory.errors import NotReady, WaitTimeout
 from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
+from ..answers.values import json_response
 from ..http.access import GRANT, Scope
 from ..http.body import read_body
 from ..http.errors import BadRequest, Forbidden
-from ..http.models import Dealt, Errors, RecordPlaces
+from ..http.models import Errors, RecordPlaces, Resolved
 from ..http.openapi import problems, reference_to
 from ..http.threads import ThreadGroup
 
@@ -27,11 +27,12 @@ _MOST_ERRORS = 1000
 _MOST_BYTES = 1 << 20  # of a request body
 _BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to(RecordPlaces)}}}}
 
-Deal = Callable[..., list[QuarantinedRecord]]
+Resolve = Callable[..., list[QuarantinedRecord]]
+"""Retries or skips bad records, and returns those that are still bad."""
 
 
 def error_routes(store: GlobalStore, threads: ThreadGroup) -> APIRouter:
-    """Return the routes. They wait for the store's reader in the ``threads``.
+    """Return the routes. They wait for the store's reader thread in the ``threads``.
 
     They raise the errors of `problem`'s table.
     """
@@ -50,87 +51,85 @@ def error_routes(store: GlobalStore, threads: ThreadGroup) -> APIRouter:
         scope = request.scope[GRANT].on
         outstanding = [error for error in store.quarantine() if scope(error.directory) >= Scope.READ]
         outstanding.sort(key=lambda error: error.timestamp_ms, reverse=True)
-        shown = [_described(error, whole=scope(error.directory) is Scope.ADMIN) for error in outstanding[:limit]]
-        return _json({"errors": shown, "outstanding": len(outstanding)})
+        newest = outstanding[:limit]
+        documents = [_record_document(error, with_bytes=scope(error.directory) is Scope.ADMIN) for error in newest]
+        return json_response({"errors": documents, "outstanding": len(outstanding)})
 
     @routes.post(
         "/v1/errors:retry",
         operation_id="retry_errors",
         summary="Apply bad records again; needs the admin token",
-        responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
+        responses={200: {"model": Resolved}, **problems(400, 401, 403, 421, 503)},
         openapi_extra=_BODY,
     )
     async def retry(request: Request) -> Response:
-        return _json(await _deal(store, request, store.retry, threads))
+        return json_response(await _resolve(store, request, store.retry, threads))
 
     @routes.post(
         "/v1/errors:skip",
         operation_id="skip_errors",
         summary="Drop bad records, as if they had never come; needs the admin token",
-        responses={200: {"model": Dealt}, **problems(400, 401, 403, 421, 503)},
+        responses={200: {"model": Resolved}, **problems(400, 401, 403, 421, 503)},
         openapi_extra=_BODY,
     )
     async def skip(request: Request) -> Response:
-        return _json(await _deal(store, request, store.skip, threads))
+        return json_response(await _resolve(store, request, store.skip, threads))
 
     return routes
 
 
-async def _deal(store: GlobalStore, request: Request, deal: Deal, threads: ThreadGroup) -> dict[str, Any]:
-    grant, names = request.scope[GRANT], {directory.name for directory in store.directories}
+async def _resolve(store: GlobalStore, request: Request, resolve: Resolve, threads: ThreadGroup) -> dict[str, Any]:
+    grant = request.scope[GRANT]
+    names = {directory.name for directory in store.directories}
     administered = {name for name in names if grant.on(name) is Scope.ADMIN}
-    places = _chosen(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
-    if not administered or any(place[0] in names - administered for place in places or ()):
+    positions = _positions(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
+    if not administered or any(position[0] in names - administered for position in positions or ()):
         raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
-    chosen = [
+    selected = [
         error
         for error in store.quarantine()
         if error.directory in administered
-        and (places is None or (error.directory, error.partition, error.offset) in places)
+        and (positions is None or (error.directory, error.partition, error.offset) in positions)
     ]
     try:
-        still_bad = await threads.run(deal, *chosen) if chosen else []
-    except WaitTimeout as error:  # the reader is at something else for long: nothing that a precondition is about
+        still_bad = await threads.run(resolve, *selected) if selected else []
+    except WaitTimeout as error:  # the reader thread is busy: no answer to a precondition of the request
         raise NotReady(str(error)) from None
-    return {"done": len(chosen) - len(still_bad), "outstanding": sum(store.outstanding().values())}
+    return {"done": len(selected) - len(still_bad), "outstanding": sum(store.outstanding().values())}
 
 
-def _chosen(body: bytes) -> set[tuple[str, int, int]] | None:
-    """Return the places named in a body; None for all."""
+def _positions(body: bytes) -> set[tuple[str, int, int]] | None:
+    """Return directory, partition and offset of the records named in a body; None for all records."""
     if not body:
         return None
     try:
-        places = RecordPlaces.model_validate_json(body).errors
+        errors = RecordPlaces.model_validate_json(body).errors
     except ValidationError as error:
         raise BadRequest(
             [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
         ) from None
-    return {(place.directory, place.partition, place.offset) for place in places}
+    return {(error.directory, error.partition, error.offset) for error in errors}
 
 
-def _json(document: dict[str, Any]) -> Response:
-    return Response(orjson.dumps(document), media_type="application/json", headers={"cache-control": "no-store"})
-
-
-def _described(error: QuarantinedRecord, *, whole: bool) -> dict[str, Any]:
-    """Describe a bad record. The text of an error can quote the value, so it is for the admin scope only."""
-    place = {
+def _record_document(error: QuarantinedRecord, *, with_bytes: bool) -> dict[str, Any]:
+    """Return the document of a bad record. An error can quote the value, so its text needs the admin scope."""
+    document = {
         "directory": error.directory,
         "topic": error.topic,
         "partition": error.partition,
         "offset": error.offset,
         "timestamp_ms": error.timestamp_ms,
     }
-    if not whole:
-        return {**place, "error": error.error.partition(":")[0]}
+    if not with_bytes:
+        return {**document, "error": error.error.partition(":")[0]}
     return {
-        **place,
+        **document,
         "error": error.error,
         "stacktrace": error.stacktrace,
-        "key_base64": _base64(error.key),
-        "value_base64": _base64(error.value),
+        "key_base64": _base64_or_none(error.key),
+        "value_base64": _base64_or_none(error.value),
     }
 
 
-def _base64(raw: bytes | None) -> str | None:
+def _base64_or_none(raw: bytes | None) -> str | None:
     return None if raw is None else base64.b64encode(raw).decode()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated
 
-import orjson
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
@@ -13,6 +12,7 @@ from compactory.read.digest import RANGES
 from compactory.store import GlobalStore
 
 from ..answers.digests import LINES, Digests, Listings
+from ..answers.values import json_response
 from ..http.errors import BadRequest
 from ..http.models import Digest
 from ..http.openapi import problems
@@ -39,8 +39,7 @@ def digest_routes(store: GlobalStore, is_stopping: Callable[[], bool]) -> APIRou
         responses={200: {"model": Digest}, **_PROBLEMS},
     )
     async def digest(directory: str) -> Response:
-        document = await digests.of(directory)
-        return Response(orjson.dumps(document), media_type="application/json", headers={"cache-control": "no-store"})
+        return json_response(await digests.of(directory))
 
     @routes.get(
         "/{ranges}",

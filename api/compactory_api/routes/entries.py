@@ -13,7 +13,7 @@ from compactory.records import Entry
 from compactory.store import GlobalStore
 
 from ..answers import pages
-from ..answers.values import embedder
+from ..answers.values import embedder, json_response
 from ..http.body import check_media, read_body
 from ..http.errors import BadRequest, TooLarge
 from ..http.freshness import Freshness, tokens_of, wait_of
@@ -24,14 +24,14 @@ from ..http.threads import ThreadGroup
 __all__ = ["MOST_KEYS", "MOST_VALUE_BYTES", "entry_routes"]
 
 MOST_KEYS = 1000
-MOST_VALUE_BYTES = 32 << 20  # in the answer to one
+MOST_VALUE_BYTES = 32 << 20  # in the answer to a batch
 _MOST_BYTES = 8 << 20  # of a request body
 _JSON = "application/json"
 _PARAMETERS = frozenset({"index", "value", "prefix", "limit", "cursor"})
 
 
 def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup) -> APIRouter:
-    """Return the routes. They read in the ``threads``. They raise the errors of `problem`'s table."""
+    """Return the routes. They read entries in the ``threads``. They raise the errors of `problem`'s table."""
     routes = APIRouter(prefix="/v1/directories/{directory}", tags=["entries"])
     embed = {directory.name: embedder(directory) for directory in store.directories}
 
@@ -48,9 +48,9 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
     async def batch_get(directory: str, request: Request) -> Response:
         view = store[directory]
         check_media({"content-type": _JSON, **request.headers}, _JSON)
-        keys = _keys(await read_body(request.scope, request.receive, _MOST_BYTES))
+        keys = _batch_keys(await read_body(request.scope, request.receive, _MOST_BYTES))
         await _await_offset(freshness, request, view)
-        return _json(await threads.run(_batch, view, keys, embed[directory]))
+        return json_response(await threads.run(_batch, view, keys, embed[directory]))
 
     @routes.get(
         "/entries",
@@ -75,31 +75,28 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
         cursor: Annotated[str | None, Query(description="`next_cursor` of the page before")] = None,
     ) -> Response:
         view = store[directory]
-        if unknown := sorted(request.query_params.keys() - _PARAMETERS):  # ignored, a filter would let everything pass
+        unknown = sorted(request.query_params.keys() - _PARAMETERS)
+        if unknown:  # a misspelled filter would let everything pass
             known = ", ".join(sorted(_PARAMETERS))
             raise BadRequest(f"unknown parameter {unknown[0]!r}; known are {known}: index=NAME&value=… asks an index")
         if value and index is None:
             raise BadRequest("value: give index= too; it says in which field to look")
         await _await_offset(freshness, request, view)
         query = pages.Query(directory=directory, index=index, values=tuple(value or ()), prefix=prefix, limit=limit)
-        return _json(await threads.run(_page, view, query, cursor, embed[directory]))
+        return json_response(await threads.run(_page, view, query, cursor, embed[directory]))
 
     return routes
 
 
-def _json(document: bytes) -> Response:
-    return Response(document, media_type=_JSON, headers={"cache-control": "no-store"})
-
-
 async def _await_offset(freshness: Freshness, request: Request, view: View[Any]) -> None:
-    least = ",".join(request.headers.getlist("compactory-min-offset"))
-    if least:
+    min_offset = ",".join(request.headers.getlist("compactory-min-offset"))
+    if min_offset:
         prefer = ",".join(request.headers.getlist("prefer"))
-        tokens = tokens_of(least.encode("latin-1"), view.directory.topic)
+        tokens = tokens_of(min_offset.encode("latin-1"), view.directory.topic)
         await freshness.wait(tokens, wait_of(prefer.encode("latin-1")))
 
 
-def _keys(body: bytes) -> list[str]:
+def _batch_keys(body: bytes) -> list[str]:
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -133,7 +130,7 @@ def _batch(view: View[Any], keys: list[str], embed: Any) -> bytes:
                 raise TooLarge(f"the values of these keys have more than {MOST_VALUE_BYTES >> 20} MiB; ask for fewer")
             values[key] = embed(value)
     if not keys:
-        len(view)  # raises NotReady: no keys is no reason to say that all is well
+        len(view)  # raises NotReady, also for a batch without keys
     return orjson.dumps({"found": values, "missing": missing, "bad": bad})
 
 

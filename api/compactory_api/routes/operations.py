@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import orjson
 from fastapi import APIRouter, Request, Response
 
 from compactory.store_worker import StoreWorker
 
+from ..answers.values import json_response
 from ..http.models import Directories, Readiness, Status
 from ..http.openapi import OPEN, problems
 from ..http.threads import ThreadGroup
@@ -21,7 +19,7 @@ _PLAIN = {"text/plain": {"schema": {"type": "string"}}}
 
 
 def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition, threads: ThreadGroup) -> APIRouter:
-    """Return the routes. Metrics are gathered in the ``threads``."""
+    """Return the routes. They collect metrics in the ``threads``."""
     routes = APIRouter()
 
     @routes.get(
@@ -33,7 +31,8 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         openapi_extra=OPEN,
     )
     async def livez() -> Response:
-        return _json(*health.liveness())
+        status, document = health.liveness()
+        return json_response(document, status)
 
     @routes.get(
         "/readyz",
@@ -44,7 +43,8 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         openapi_extra=OPEN,
     )
     async def readyz() -> Response:
-        return _json(*health.readiness())
+        status, document = health.readiness()
+        return json_response(document, status)
 
     @routes.get(
         "/metrics",
@@ -66,7 +66,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         responses={200: {"model": Directories}, **problems(401, 421)},
     )
     async def directories() -> Response:
-        return _json(200, {"directories": worker.directories()})
+        return json_response({"directories": worker.directories()})
 
     @routes.get(
         "/v1/status",
@@ -76,11 +76,6 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         responses={200: {"model": Status}, **problems(401, 421)},
     )
     async def status() -> Response:
-        return _json(200, health.status())
+        return json_response(health.status())
 
     return routes
-
-
-def _json(status: int, document: dict[str, Any]) -> Response:
-    headers = {"cache-control": "no-store"}
-    return Response(orjson.dumps(document), status_code=status, media_type="application/json", headers=headers)
