@@ -56,8 +56,9 @@ class Generations:
         try:
             return self._new_tables(topic, storage)
         except BackendCorrupt as damage:
-            log.warning("topic %s: what was kept of it is not used: %s", topic, damage)
-        storage.close()  # not before the error is gone, whose frames hold iterators: they would keep it open
+            # as text: handlers may keep a log record, and the frames of the error hold iterators of the storage
+            log.warning("topic %s: what was kept of it is not used: %s", topic, str(damage))
+        storage.close()  # not before the error is gone: its iterators would keep the storage open
         return self._new_tables(topic, self._backend.open(topic))  # which sets aside what is marked as damaged now
 
     def _new_tables(self, topic: str, storage: TopicStorage) -> TopicTables:
