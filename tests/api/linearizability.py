@@ -1,4 +1,4 @@
-"""Whether a recorded history of one register is linearizable: the search of Wing and Gong, with Lowe's memory.
+"""A check that a recorded history of a register is linearizable: the search of Wing and Gong, with Lowe's memory.
 
 An operation takes effect once, at one moment between its call and its answer. An operation whose outcome is unknown
 may take effect at any moment after its call, or never.
@@ -16,7 +16,7 @@ __all__ = ["Event", "linearizable"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One operation. ``ended`` is infinite where the outcome is unknown."""
+    """An operation on the register. ``ended`` is infinite where the outcome is unknown."""
 
     began: float
     ended: float

@@ -1,4 +1,4 @@
-"""Who is let in: tokens, hosts, open paths."""
+"""Access: tokens, hosts, paths that need no token."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Client:
         self.block()  # from here on it watches
 
     def block(self) -> Event | None:
-        """What comes up to the next empty line; None where the stream is over."""
+        """Return the lines up to the next empty one; None at the end of the stream."""
         name, data = "", []
         while line := self._answer.readline():
             field, _, text = line.rstrip(b"\n").decode().partition(": ")

@@ -1,4 +1,4 @@
-"""What a client without a token may take of a server: sockets that send too much, too slowly, or nothing."""
+"""Limits on a client without a token: sockets that send too much, too slowly, or nothing."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def connected(port: int) -> socket.socket:
 
 
 def rest(connection: socket.socket) -> bytes:
-    """What comes until the server closes."""
+    """Return the bytes until the server closes the connection."""
     found = b""
     try:
         while part := connection.recv(65536):
