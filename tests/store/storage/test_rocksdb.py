@@ -25,19 +25,19 @@ from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, failure_
 from compactory.storage.rocksdb.folder import TopicFolder
 from compactory.storage.rocksdb.key_space import Seen
 from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
-from compactory.storage.rocksdb.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to
 from tests.store.topics import eventually
 
-Open = Callable[[], OrderedTopicStorage]
+Open = Callable[[], RocksTopicStorage]
 
 
 @pytest.fixture
 def reopen(tmp_path: Path) -> Iterator[Open]:
     """Closes what it gave before, and opens the topic as after a restart."""
-    held: list[tuple[RocksDB, OrderedTopicStorage]] = []
+    held: list[tuple[RocksDB, RocksTopicStorage]] = []
 
     def leave() -> None:
         for backend, storage in held:
@@ -45,7 +45,7 @@ def reopen(tmp_path: Path) -> Iterator[Open]:
             backend.close()
         held.clear()
 
-    def again() -> OrderedTopicStorage:
+    def again() -> RocksTopicStorage:
         leave()
         backend = RocksDB(tmp_path)
         storage = backend.open("topic")
@@ -56,7 +56,7 @@ def reopen(tmp_path: Path) -> Iterator[Open]:
     leave()
 
 
-def fill(storage: OrderedTopicStorage, number: int = 100, upto: int = 1) -> None:
+def fill(storage: RocksTopicStorage, number: int = 100, upto: int = 1) -> None:
     directory_storage = storage.directory_storage("d")
     directory_storage.mapping("entries").update((b"%06d" % n, cell(f"v{n}", n % 3, n)) for n in range(number))
     directory_storage.postings("i").extend([n % 7 for n in range(number)], [b"%06d" % n for n in range(number)])

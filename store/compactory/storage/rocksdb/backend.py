@@ -17,12 +17,11 @@ from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.contents import State
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
-from compactory.storage.rocksdb.topic_storage import OrderedTopicStorage
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
 
-RocksTopicStorage = OrderedTopicStorage[RocksDatabase]
 log = logging.getLogger("compactory.store")
 
 

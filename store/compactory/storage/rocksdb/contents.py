@@ -9,9 +9,9 @@ import msgspec
 
 from compactory.errors import BackendFailed
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.rocksdb.key_space import KeySpace, OrderedPostings, Seen, Source
+from compactory.storage.rocksdb.database import RocksDatabase
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Seen, Source
 from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
-from compactory.storage.rocksdb.ordered_database import Database
 
 __all__ = ["FORMAT", "Contents", "State"]
 
@@ -49,12 +49,12 @@ class State(msgspec.Struct):
 class Contents:
     """The parts of a topic storage, by directory and name. Belongs to the writing thread."""
 
-    def __init__(self, database: Database, state: State) -> None:
+    def __init__(self, database: RocksDatabase, state: State) -> None:
         self.database = database
         self.state = state
         self.source = Source(database, Seen() if database.bulk else None)
         self._parts: dict[str, KeySpace] = {}
-        self._postings: dict[str, OrderedPostings] = {}
+        self._postings: dict[str, RocksPostings] = {}
 
     def part(self, directory: str, name: str) -> KeySpace:
         """Return a mapping of a directory, the same one each time."""
@@ -65,11 +65,11 @@ class Contents:
             self._parts[key] = KeySpace(self.source, prefix, sizes, by_partition=name == "entries")
         return self._parts[key]
 
-    def postings(self, directory: str, index: str) -> OrderedPostings:
+    def postings(self, directory: str, index: str) -> RocksPostings:
         """Return the writing side of an index, the same one each time."""
         key = f"{directory}\0\0{index}"
         if key not in self._postings:
-            self._postings[key] = OrderedPostings(part_prefix(self._number(key)))
+            self._postings[key] = RocksPostings(part_prefix(self._number(key)))
         return self._postings[key]
 
     def stage(self, batch: Any) -> bool:

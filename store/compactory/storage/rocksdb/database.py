@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
 from compactory.storage.rocksdb.folder import disk_failure
-from compactory.storage.rocksdb.ordered_database import PAGE, Database, Snapshot
 from compactory.storage.rocksdb.tuning import Resources, library
 
-__all__ = ["DAMAGED", "RocksDatabase", "Unexplained", "failure_of"]
+__all__ = ["DAMAGED", "RocksDatabase", "RocksSnapshot", "Unexplained", "failure_of"]
 
 DAMAGED = "DAMAGED"  # a file of this name in a database's folder: it is not opened again
-_PAIRS = 100  # keys and values that a scan takes at a time, which may be large; other threads may scan in between
+_KEYS_PAGE = 1000  # keys that a scan reads at a time; other threads may scan in between
+_PAIRS_PAGE = 100  # keys and values that a scan reads at a time; values may be large
 
 _LOCKED = ("lock hold by current process", "While lock file", "LOCK: Resource temporarily unavailable")
 _DAMAGED = ("Corruption", "No such file or directory", "file is too short", "Not implemented: Unsupported")
@@ -29,12 +29,21 @@ class Unexplained(BackendFailed):
     """RocksDB failed for a reason that its text does not tell us."""
 
 
-class RocksDatabase(Database):
-    """A RocksDB in one folder.
+class RocksDatabase:
+    """A RocksDB in one folder: one generation of a topic. One thread writes, any thread reads.
 
-    A process that dies keeps what was flushed: always a prefix of the batches, each whole, as all is in one column
-    family. Where damage is met, by whichever thread, BackendCorrupt is raised and the folder is marked.
+    ``path``    its folder
+    ``bulk``    True while it is being loaded and has no readers yet
+    ``damage``  the first damage that any thread met
+    ``get``     key → value or None: the library's own function, as a lookup counts tenths of microseconds. Pass what it
+                raises to `failed`
+
+    A process that dies keeps what was flushed: the batches up to one of them, each complete, as all keys are in one
+    column family. A thread that meets damage raises BackendCorrupt and marks the folder.
     """
+
+    damage: BackendCorrupt | None = None
+    get: Callable[[bytes], bytes | None]
 
     def __init__(self, path: Path, resources: Resources, *, bulk: bool) -> None:
         self.path = path
@@ -62,6 +71,19 @@ class RocksDatabase(Database):
         self.handle.set_write_options(unlogged)
         self.get = self.handle.get
 
+    def read(self, key: bytes) -> bytes | None:
+        """Return the value of a key, or None. Raises errors of Compactory, as `failed` returns them."""
+        with self.mapped():
+            return self.get(key)
+
+    @contextlib.contextmanager
+    def mapped(self) -> Iterator[None]:
+        """Map what the library raises to errors of Compactory."""
+        try:
+            yield
+        except Exception as error:
+            raise self.failed(error) from error
+
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the values of many keys; the interpreter goes on meanwhile."""
         with self.mapped():
@@ -69,6 +91,7 @@ class RocksDatabase(Database):
         return found
 
     def batch(self) -> Any:
+        """Return an empty batch."""
         return library().WriteBatch(raw_mode=True)
 
     def write(self, batch: Any) -> None:
@@ -80,10 +103,12 @@ class RocksDatabase(Database):
             self.handle.write(batch)
 
     def flush(self, *, wait: bool = True) -> None:
+        """Bring to disk what was written; without ``wait`` only begin to."""
         with self.mapped():
             self.handle.flush(wait)
 
     def snapshot(self) -> RocksSnapshot:
+        """Return the present state, for any thread."""
         with self.mapped(), self._closing:
             snapshot = RocksSnapshot(self, *self._moment())
             self._snapshots.add(snapshot)
@@ -102,19 +127,23 @@ class RocksDatabase(Database):
                 return found
 
     def reopen(self, *, bulk: bool) -> None:
+        """Close the database and open it for another use. Nobody may be reading it."""
         self.close()
         self.bulk = bulk
         self._open()
 
     def figures(self) -> dict[str, float]:
+        """Return sizes in bytes and numbers of running jobs, for metrics."""
         with self.mapped():
             return {name: self.handle.property_int_value(wanted) or 0 for name, wanted in _FIGURES.items()}
 
-    def _meaning(self, error: Exception) -> CompactoryError:
-        found = failure_of(error, self.path)
-        if isinstance(found, BackendCorrupt) and self.damage is None:
+    def failed(self, error: Exception) -> CompactoryError:
+        """Return the error of Compactory for one of the library. Remembers the first damage and marks the folder."""
+        failure = failure_of(error, self.path)
+        if isinstance(failure, BackendCorrupt) and self.damage is None:
             mark(self.path)
-        return found
+            self.damage = BackendCorrupt(*failure.args)  # a copy without a traceback, whose frames refer to this object
+        return failure
 
     def close(self) -> None:
         """Flush and close; idempotent. Snapshots that are still held end."""
@@ -129,14 +158,21 @@ class RocksDatabase(Database):
                     raise found from error
 
 
-class RocksSnapshot(Snapshot):
-    """A RocksDB as it was at one moment."""
+class RocksSnapshot:
+    """The immutable state of a RocksDB when the snapshot was taken. For any thread.
+
+    ``failed``  that of its database
+    """
 
     def __init__(self, database: RocksDatabase, handle: Any, iterator: Any) -> None:
         self.failed = database.failed
         self._handle = handle
         self._iterator = iterator
         self._scanning = Lock()  # guards the iterator
+
+    def snapshot(self) -> Self:
+        """Return itself: it does not change."""
+        return self
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
@@ -149,18 +185,24 @@ class RocksSnapshot(Snapshot):
         return found
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
+        """Yield the keys from ``start`` to before ``stop``, in order."""
         while True:
-            page = [key for _, key in self._walk(start, stop, PAGE)]
+            page = self.page(start, stop)
             yield from page
-            if len(page) < PAGE:
+            if len(page) < _KEYS_PAGE:
                 return
             start = page[-1] + b"\0"
 
+    def page(self, start: bytes, stop: bytes) -> list[bytes]:
+        """Return the first 1,000 keys that `keys` yields."""
+        return [key for _, key in self._walk(start, stop, _KEYS_PAGE)]
+
     def pairs(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield keys and values, with keys as `keys` yields them."""
         while True:
-            page = [(key, place.value()) for place, key in self._walk(start, stop, _PAIRS)]
+            page = [(key, place.value()) for place, key in self._walk(start, stop, _PAIRS_PAGE)]
             yield from page
-            if len(page) < _PAIRS:
+            if len(page) < _PAIRS_PAGE:
                 return
             start = page[-1][0] + b"\0"
 
@@ -181,6 +223,7 @@ class RocksSnapshot(Snapshot):
             raise self.failed(error) from error
 
     def release(self) -> None:
+        """Free the state; reading it then raises StoreClosed."""
         self._handle = self._iterator = None
 
 

@@ -9,14 +9,14 @@ from compactory.codec.decoding import Term
 from compactory.storage.backend import DirectoryStorage, Frozen
 from compactory.storage.by_get import ByGet
 from compactory.storage.rocksdb.contents import Contents
-from compactory.storage.rocksdb.key_space import KeySpace, OrderedPostings
+from compactory.storage.rocksdb.database import RocksDatabase, RocksSnapshot
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings
 from compactory.storage.rocksdb.keys import after, posting_term, term_of, term_prefix
-from compactory.storage.rocksdb.ordered_database import Database, Snapshot
 
-__all__ = ["Entries", "OrderedDirectoryStorage"]
+__all__ = ["Entries", "RocksDirectoryStorage"]
 
 
-class OrderedDirectoryStorage(DirectoryStorage):
+class RocksDirectoryStorage(DirectoryStorage):
     """The place of one directory."""
 
     def __init__(self, contents: Contents, directory: str) -> None:
@@ -28,15 +28,15 @@ class OrderedDirectoryStorage(DirectoryStorage):
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
         return self._contents.part(self._directory, part)
 
-    def postings(self, index: str) -> OrderedPostings:
+    def postings(self, index: str) -> RocksPostings:
         return self._contents.postings(self._directory, index)
 
-    def reading(self) -> OrderedReading:
-        return OrderedReading(self._contents, self._directory, self._part)
+    def reading(self) -> RocksReadSnapshot:
+        return RocksReadSnapshot(self._contents, self._directory, self._part)
 
-    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> OrderedReading:
+    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReadSnapshot:
         """Return a mapping as it was committed last."""
-        return OrderedReading(self._contents, self._directory, self._contents.part(self._directory, part))
+        return RocksReadSnapshot(self._contents, self._directory, self._contents.part(self._directory, part))
 
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition; kept, not counted."""
@@ -46,7 +46,7 @@ class OrderedDirectoryStorage(DirectoryStorage):
 class Entries(ByGet):
     """Lookup key → packed record, as committed last or as at a snapshot's moment. For any thread."""
 
-    def __init__(self, source: Database | Snapshot, prefix: bytes, size: Callable[[], int]) -> None:
+    def __init__(self, source: RocksDatabase | RocksSnapshot, prefix: bytes, size: Callable[[], int]) -> None:
         self._source = source
         self._prefix = prefix
         self._size = size
@@ -65,7 +65,7 @@ class Entries(ByGet):
         return _keys(self._source.snapshot(), self._prefix)
 
 
-class OrderedReading(Frozen):
+class RocksReadSnapshot(Frozen):
     """A directory as it was committed at one moment. For any thread."""
 
     def __init__(self, contents: Contents, directory: str, part: KeySpace) -> None:
@@ -106,13 +106,13 @@ def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, byt
     return prefix + start, after(prefix) if stop is None else prefix + stop
 
 
-def _keys(snapshot: Snapshot, prefix: bytes, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
+def _keys(snapshot: RocksSnapshot, prefix: bytes, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
     """Yield the keys behind a prefix, without it."""
     width = len(prefix)
     return (key[width:] for key in snapshot.keys(*_bounds(prefix, start, stop)))
 
 
-def _terms(snapshot: Snapshot, prefix: bytes) -> Iterator[Term]:
+def _terms(snapshot: RocksSnapshot, prefix: bytes) -> Iterator[Term]:
     start, stop, width = prefix, after(prefix), len(prefix)
     while page := snapshot.page(start, stop):
         found = dict.fromkeys(posting_term(key[width:]) for key in page)

@@ -12,10 +12,10 @@ from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_by_partition
 from compactory.storage.backend import Postings
 from compactory.storage.by_get import ByGet
+from compactory.storage.rocksdb.database import RocksDatabase
 from compactory.storage.rocksdb.keys import after, term_prefix
-from compactory.storage.rocksdb.ordered_database import Database
 
-__all__ = ["KeySpace", "Names", "OrderedPostings", "Seen", "Source"]
+__all__ = ["KeySpace", "Names", "RocksPostings", "Seen", "Source"]
 
 _ABSENT = object()
 _EXACT = 1_000_000  # names that are kept as they are, 100 bytes each; from then on there is only the filter
@@ -25,7 +25,7 @@ _SLOTS = 1 << 25  # bytes; at 10 million names one in seven new ones is taken fo
 class Source:
     """Where key spaces read: the database, and during a bulk load the filter that spares reading it."""
 
-    def __init__(self, database: Database, seen: Seen | None) -> None:
+    def __init__(self, database: RocksDatabase, seen: Seen | None) -> None:
         self.database = database
         self.seen = seen
 
@@ -203,7 +203,7 @@ class Names(KeysView[bytes]):
         return self._mapping.lacks_all([name for name in other if name is not None])
 
 
-class OrderedPostings(Postings):
+class RocksPostings(Postings):
     """The writing side of an index: changes are written blindly, as filing twice is once."""
 
     def __init__(self, prefix: bytes) -> None:

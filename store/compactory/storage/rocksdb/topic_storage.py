@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -13,14 +12,13 @@ from compactory.errors import BackendFailed, CompactoryError
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.rocksdb.contents import Contents, State
-from compactory.storage.rocksdb.directory_storage import OrderedDirectoryStorage
+from compactory.storage.rocksdb.database import RocksDatabase
+from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
 from compactory.storage.rocksdb.keys import STATE
-from compactory.storage.rocksdb.ordered_database import Database
 
-__all__ = ["OrderedTopicStorage"]
+__all__ = ["RocksTopicStorage"]
 
-D = TypeVar("D", bound=Database)
 log = logging.getLogger("compactory.store")
 
 _GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
@@ -28,7 +26,7 @@ _GATHERED_BYTES = 24 << 20  # or so many bytes
 _LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
 
 
-class OrderedTopicStorage(TopicStorage, Generic[D]):
+class RocksTopicStorage(TopicStorage):
     """A topic's generation in one database. Belongs to one writing thread.
 
     Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
@@ -39,7 +37,7 @@ class OrderedTopicStorage(TopicStorage, Generic[D]):
 
     persistent = True
 
-    def __init__(self, database: D, state: State) -> None:
+    def __init__(self, database: RocksDatabase, state: State) -> None:
         self.database = database
         self.checkpoint = state.checkpoint
         self._state = state
@@ -52,8 +50,8 @@ class OrderedTopicStorage(TopicStorage, Generic[D]):
         self._closed = False
         self.kept = False  # whether the folder stays when this is closed
 
-    def directory_storage(self, directory: str) -> OrderedDirectoryStorage:
-        return OrderedDirectoryStorage(self._contents, directory)
+    def directory_storage(self, directory: str) -> RocksDirectoryStorage:
+        return RocksDirectoryStorage(self._contents, directory)
 
     def commit(self, checkpoint: Checkpoint) -> None:
         self._check()
