@@ -12,7 +12,7 @@ import httpx2
 
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
-from compactory_client.exchange import Exchange, Request, Seen, Selection, Steps, Written
+from compactory_client.exchange import Exchange, Request, Seen, Selection, Steps, WriteResult
 from compactory_client.failures import Given
 from compactory_client.server_url import ServerUrl
 from compactory_mastered.operation import Operation
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 class _Settings(Generic[H]):
-    """Where the server is, and how long to wait for it. Raises ConfigError."""
+    """The address of the server, and how long to wait for it. Raises ConfigError."""
 
     _make: Callable[..., H]
 
@@ -202,7 +202,7 @@ class Entries(Generic[T]):
             if cursor is None:
                 return
 
-    def bulk(self, operations: Iterable[Operation]) -> Iterator[Written | CompactoryError]:
+    def bulk(self, operations: Iterable[Operation]) -> Iterator[WriteResult | CompactoryError]:
         """Write many entries; give each operation's result, in order. They are sent as the results are taken.
 
         Lines have only the Idempotency-Keys that the operations have. So a request that may have been carried out is
@@ -236,7 +236,7 @@ class AsyncEntries(Generic[T]):
             if cursor is None:
                 return
 
-    async def bulk(self, operations: Iterable[Operation]) -> AsyncIterator[Written | CompactoryError]:
+    async def bulk(self, operations: Iterable[Operation]) -> AsyncIterator[WriteResult | CompactoryError]:
         """Write many entries, as `Entries.bulk` does."""
         for request in self.exchange.requests(operations):
             for result in await self.client.perform(self.exchange.bulk(request)):

@@ -31,7 +31,18 @@ from compactory_client.failures import (
 )
 from compactory_mastered.operation import Kind, Operation
 
-__all__ = ["Exchange", "Outcome", "Page", "Request", "Seen", "Selection", "Steps", "Stored", "WriteOptions", "Written"]
+__all__ = [
+    "Exchange",
+    "Outcome",
+    "Page",
+    "Request",
+    "Seen",
+    "Selection",
+    "Steps",
+    "Stored",
+    "WriteOptions",
+    "WriteResult",
+]
 
 T = TypeVar("T")
 
@@ -60,7 +71,7 @@ class Stored(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WriteResult:
     """A write of a bulk that was made. ``created``: there was no such entry before."""
 
     key: str
@@ -82,7 +93,7 @@ class Outcome:
 
     @property
     def pending(self) -> bool:
-        """Whether processors have not finished it."""
+        """True if processors have not finished the write."""
         return self.state == _PENDING
 
 
@@ -114,7 +125,7 @@ class WriteOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to send. One that is not ``repeatable`` is sent again only if nothing of it was done."""
+    """A request to send. It is sent again after an unclear failure only if it is ``repeatable``."""
 
     method: str
     path: str
@@ -207,7 +218,7 @@ class Exchange(Generic[T]):
         if lines:
             yield self._bulk(lines)
 
-    def bulk(self, request: Request) -> Steps[list[Written | CompactoryError]]:
+    def bulk(self, request: Request) -> Steps[list[WriteResult | CompactoryError]]:
         """Send a bulk request; return the result of each line."""
         answer = yield from self._answered(request, None)
         try:
@@ -280,12 +291,12 @@ class Exchange(Generic[T]):
         headers = {"content-type": "application/x-ndjson"}
         return Request("POST", f"{self._path}:bulkWrite", headers, b"\n".join(lines), repeatable=False)
 
-    def _result(self, line: dict[str, Any]) -> Written | CompactoryError:
+    def _result(self, line: dict[str, Any]) -> WriteResult | CompactoryError:
         if "problem" in line:
             return failure_of(line["status"], orjson.dumps(line["problem"]), self._name, line.get("key"))
         token = Token.parse(line["offset"])
         self._seen.note(token)
-        return Written(key=line["key"], etag=line["etag"], token=token, created=line["status"] == 201)
+        return WriteResult(key=line["key"], etag=line["etag"], token=token, created=line["status"] == 201)
 
     def _place(self, key: str) -> str:
         written = "%2E" * len(key) if key in (".", "..") else quote(key, safe="")  # a client would go up a folder

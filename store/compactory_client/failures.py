@@ -46,30 +46,30 @@ def failure_of(status: int, body: bytes, directory: str, key: str | None) -> Com
     """Return the error of an answer that is not a success; of what is no problem document, by its status."""
     document = _document(body)
     kind = str(document.get("type", "")).removeprefix(_PROBLEM)
-    told = str(document.get("detail") or document.get("title") or f"the server answered HTTP {status}")
-    problems = list(map(str, document.get("errors") or [told]))
+    detail = str(document.get("detail") or document.get("title") or f"the server answered HTTP {status}")
+    problems = list(map(str, document.get("errors") or [detail]))
     if kind in _PLAIN:
-        return _PLAIN[kind](told)
+        return _PLAIN[kind](detail)
     if kind == "invalid-write":
         return WriteRefused(problems)
     if kind == "not-fresh-enough":
         gap = document.get("gap") or []
-        return WaitTimeout(told, {Partition(item["topic"], item["partition"]): item["missing"] for item in gap})
+        return WaitTimeout(detail, {Partition(item["topic"], item["partition"]): item["missing"] for item in gap})
     if kind == "write-failed":
-        return WriteFailed.of_key(told, topic=directory, key=key, unknown=document.get("outcome") == "unknown")
+        return WriteFailed.of_key(detail, topic=directory, key=key, unknown=document.get("outcome") == "unknown")
     if status >= 500 or status == _TOO_MANY:
-        return Unreachable("HTTP", f"{told} (HTTP {status})")
+        return Unreachable("HTTP", f"{detail} (HTTP {status})")
     return ConfigError(problems)
 
 
 def may_be_done(given: Given) -> bool:
-    """Whether a request that has failed may have been carried out. A proxy's 502 or 504 does not say."""
+    """Return True if the server may have carried out a failed request. A proxy's 502 or 504 leaves that open."""
     if not isinstance(given, httpx2.Response):
         return not isinstance(given, _UNSENT)
     document = _document(given.content)
     kind, outcome = str(document.get("type", "")), document.get("outcome")
-    told = kind.startswith(_PROBLEM) and kind != f"{_PROBLEM}internal" and outcome != "unknown"
-    return given.status_code >= 500 and not told
+    is_refused = kind.startswith(_PROBLEM) and kind != f"{_PROBLEM}internal" and outcome != "unknown"
+    return given.status_code >= 500 and not is_refused
 
 
 def pause_asked(given: Given) -> float:
@@ -82,26 +82,26 @@ def pause_asked(given: Given) -> float:
 
 def _document(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def header_of(answer: httpx2.Response, name: str) -> str:
     """Return a header that each success of this kind has. Raises ConfigError for an answer of another server."""
-    found: str | None = answer.headers.get(name)
-    if found is None:
+    value: str | None = answer.headers.get(name)
+    if value is None:
         raise foreign(answer)
-    return found
+    return value
 
 
 def document_of(answer: httpx2.Response, *names: str) -> dict[str, Any]:
     """Return the JSON object of a success, which has these names. Raises as `header_of`."""
-    found = _document(answer.content)
-    if not found.keys() >= {*names}:
+    document = _document(answer.content)
+    if not document.keys() >= {*names}:
         raise foreign(answer)
-    return found
+    return document
 
 
 def foreign(answer: httpx2.Response) -> ConfigError:

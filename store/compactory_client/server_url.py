@@ -13,7 +13,7 @@ __all__ = ["ServerUrl"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUrl:
-    """Where a server is, and the login that requests carry.
+    """The address of a server, and the login that requests carry.
 
     ``base``           without user, password and trailing slashes
     ``authorization``  the header with the token, or with the URL's user and password for a proxy; None without either

@@ -67,9 +67,9 @@ class Checker:
                 raise Conflict(f"directory {self._name!r} has an entry {key!r} already, with another value; use PUT")
             return Write(data, operation=operation, key=key, name=name, status="created", there=held)
         terms = state.terms(document)
-        taken = state.taken(name, terms)
-        if taken:
-            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(taken)}")
+        conflicting = state.taken(name, terms)
+        if conflicting:
+            raise Conflict(f"another entry of directory {self._name!r} has this value of {', '.join(conflicting)}")
         if self._references:
             self._check_references(name, document, state)
         status: Any = "created" if held is None else "replaced"
@@ -97,11 +97,11 @@ class Checker:
             _check_exact(held)
             return _object(merged(held.document, document))
         if held is not None and self._rules.internal:  # who can't see them can't send them back
-            kept = held.document
-            missing = [name for name in self._rules.internal if name in kept and name not in document]
+            existing = held.document
+            missing = [name for name in self._rules.internal if name in existing and name not in document]
             if missing:
                 _check_exact(held)
-            document = document | {name: kept[name] for name in missing}
+            document = document | {name: existing[name] for name in missing}
         return document
 
     def _encoded(self, key: str, document: dict[str, Any]) -> bytes:
@@ -153,7 +153,7 @@ def _check_conditions(operation: Operation, key: str, tag: str | None) -> None:
 
 
 def _check_exact(held: Held) -> None:
-    """Raise WriteRefused where what is kept of an entry would be rounded."""
+    """Raise WriteRefused if a number of the existing entry would be rounded."""
     if (number := beyond_64_bits(held.data or b"")) is not None:
         raise WriteRefused(
             f"the entry has the number {number}, which has more than 64 bits and would be rounded: replace the whole"

@@ -86,16 +86,16 @@ class CurrentState:
 
     def terms(self, document: dict[str, Any]) -> Terms:
         """Return the unique values of a document. Raises WriteRefused for a value that no index can hold."""
-        found = []
+        terms = []
         for index, (fields, readers) in self._indexes.items():
             values = [read(document) for read in readers]
             try:
-                filed = values[0] if len(values) == 1 and type(values[0]) is str else make_term(fields, values)
+                term = values[0] if len(values) == 1 and type(values[0]) is str else make_term(fields, values)
             except DecodeError as error:
                 raise WriteRefused(str(error)) from error
-            if filed is not None and index in self._unique:
-                found.append((index, filed))
-        return tuple(found)
+            if term is not None and index in self._unique:
+                terms.append((index, term))
+        return tuple(terms)
 
     def write(self, write: Write) -> None:
         """Take down a record that is about to be written."""

@@ -60,7 +60,7 @@ class FencedProducer(TransactionalProducer):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Have all that `send` writes within it committed on leaving.
+        """Run the block as one Kafka transaction, and commit it at the end.
 
         Raises OutcomeUnknown where Kafka does not answer the commit. After any other error nothing was written:
         LeaseLost where another producer was opened, Unreachable, CompactoryError.

@@ -1,4 +1,4 @@
-"""Whether directories and topics are fit to be mastered in Kafka: every problem at once, before anything starts."""
+"""Checks of directories and topics that are to be mastered in Kafka. They report every problem, before any start."""
 
 from __future__ import annotations
 

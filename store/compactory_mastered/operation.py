@@ -21,7 +21,7 @@ LONGEST_IDEMPOTENCY_KEY = 255
 
 @dataclass(kw_only=True, slots=True)  # a frozen one takes three times as long to make
 class Operation:
-    """One wanted write.
+    """A requested write.
 
     ``kind``           ``put`` replaces or creates, ``patch`` merges (RFC 7396), ``delete`` removes, ``post`` creates
     ``key``            the entry's key; None for a ``post`` whose key is derived
@@ -78,11 +78,11 @@ class Written:
 
 def failure(topic: str, key: str | None, error: Exception, *, unknown: bool) -> WriteFailed:
     """Return the error of an operation on a key whose transaction failed."""
-    told = "nothing was written"
+    outcome = "nothing was written"
     if unknown:
-        told = "whether it was written is not known; the same request with an Idempotency-Key tells"
+        outcome = "whether it was written is not known; the same request with an Idempotency-Key tells"
     cause = error if isinstance(error, CompactoryError) else None
-    message = f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {told}"
+    message = f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {outcome}"
     return WriteFailed.of_key(message, topic=topic, key=key, unknown=unknown, cause=cause)
 
 

@@ -39,7 +39,7 @@ class Item:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Owner:
-    """What a process has as long as it owns a directory. Owned by the writer's thread, and dropped after any error.
+    """The state of a process that owns a directory. Only the writer's thread uses it; any error ends it.
 
     ``topic`` and ``answers_topic`` are what it writes; ``url`` is announced to others with the first transaction.
     """

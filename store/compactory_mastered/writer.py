@@ -98,14 +98,14 @@ class MasteredWriter:
 
     @property
     def owns(self) -> bool:
-        """Whether this process was the owner when it last looked."""
+        """True if this process was the owner at its last write or check."""
         return self._owned is not None
 
     @property
     def owner(self) -> str | None:
         """The address of the owner as far as known here; None if there was none yet, or it has no address."""
-        found = self.announcement
-        return None if found is None else found[0]
+        announcement = self.announcement
+        return None if announcement is None else announcement[0]
 
     @property
     def announcement(self) -> tuple[str, int] | None:
@@ -183,7 +183,9 @@ class MasteredWriter:
             return result
 
     def submit(self, operations: Sequence[Operation]) -> Future[list[Written | CompactoryError]]:
-        """Have operations written in one transaction; return the future of what `write` would give or raise for each.
+        """Return a future of the results of operations, which are written in one transaction.
+
+        The future has the result or the error of each operation, in order.
 
         This process becomes the owner where it is not. The future fails with LeaseLost, and nothing is written, if
         another one took over just now. Then ask the `owner`.
@@ -246,7 +248,7 @@ class MasteredWriter:
                 item.future.set_exception(error)
             else:
                 item.future.set_result(
-                    [failure(self._topic, each.key, error, unknown=unknown) for each in item.operations]
+                    [failure(self._topic, operation.key, error, unknown=unknown) for operation in item.operations]
                 )
 
     def _own(self) -> Owner:

@@ -26,7 +26,7 @@ from compactory import (
     WriteRefused,
 )
 from compactory_api.http.access import Access, Scope
-from compactory_client import AsyncClient, Client, Entries, Written
+from compactory_client import AsyncClient, Client, Entries, WriteResult
 from compactory_mastered import Operation, WriteRules
 from tests.api.serving import Serving
 from tests.cli.conftest import NOBODY_HOME, Shell
@@ -106,9 +106,9 @@ def test_many_entries_are_written_and_listed(serving: Serving) -> None:
         results = list(tenants.bulk(operations))
         listed += tenants.items(prefix="t")  # at once: the client carries the tokens
         assert dict(tenants.items(index="email", values=["7@x"])) == {"t0007": Tenant("7@x", 1)}
-    assert all(isinstance(result, Written) and result.created for result in results[:2501])
+    assert all(isinstance(result, WriteResult) and result.created for result in results[:2501])
     assert [type(result) for result in results[2501:]] == [
-        Conflict, Written, PreconditionFailed, PreconditionFailed,
+        Conflict, WriteResult, PreconditionFailed, PreconditionFailed,
     ]  # fmt: skip
     assert [key for key, _ in listed if key.startswith("t0") or len(key) == 5] == [f"t{n:04}" for n in range(2_500)]
     assert dict(listed)["t0000"] == Tenant("0@x", 9)
@@ -117,7 +117,7 @@ def test_many_entries_are_written_and_listed(serving: Serving) -> None:
         async with AsyncClient(f"http://127.0.0.1:{serving.port}") as other:
             entries = other.directory("tenants")
             found = [result async for result in entries.bulk([Operation(kind="put", key="a", value={"email": "a@x"})])]
-            assert isinstance(found[0], Written)
+            assert isinstance(found[0], WriteResult)
             assert [item async for item in entries.items(prefix="a")] == [("a", {"email": "a@x"})]
 
     asyncio.run(main())
@@ -215,7 +215,7 @@ def test_an_answer_that_does_not_say_what_was_done_leaves_it_unknown(lost: httpx
 @pytest.mark.parametrize("step", [BUSY, httpx2.Response(429), httpx2.ConnectTimeout(""), httpx2.ProxyError("")])
 def test_what_was_certainly_not_done_is_sent_again(step: httpx2.Response | Exception) -> None:
     entries, script = scripted(step, httpx2.Response(200, content=WRITTEN))
-    assert [type(result) for result in entries.bulk([Operation(kind="put", key="k", value={})])] == [Written]
+    assert [type(result) for result in entries.bulk([Operation(kind="put", key="k", value={})])] == [WriteResult]
     assert not script
 
 

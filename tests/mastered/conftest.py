@@ -23,8 +23,8 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 
 
 def tenants(topic: str, **rules: Any) -> Directory[dict[str, Any]]:
-    given = {"schema": SCHEMA, "key_from": ["email"], "unique": [["email"]], "internal": ["secret"]} | rules
-    return Directory("tenants", topic=topic, indexes=[Index("email", unique=True)], rules=WriteRules(**given))
+    options = {"schema": SCHEMA, "key_from": ["email"], "unique": [["email"]], "internal": ["secret"]} | rules
+    return Directory("tenants", topic=topic, indexes=[Index("email", unique=True)], rules=WriteRules(**options))
 
 
 Start = Callable[..., MasteredWriter]

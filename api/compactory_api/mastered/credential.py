@@ -1,4 +1,4 @@
-"""What servers prove to each other with their common secret: who forwards a write, and who has answered it. Pure.
+"""Proofs between servers with a common secret: who forwards a write, and who has answered it. Pure.
 
 A forwarded request carries a credential in place of the client's token. It names the caller and holds for one
 request, for a minute. The answer carries a proof of the server that gave it. Both are HMACs of the common secret, so

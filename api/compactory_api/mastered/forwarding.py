@@ -35,7 +35,7 @@ _IDLE_SECONDS = 10.0  # servers close idle connections, and a request into a clo
 
 
 class OwnerSilent(CompactoryError):
-    """No answer came from the owner; the request may have been carried out."""
+    """The owner did not answer; the request may have been carried out."""
 
 
 class OwnerUnreached(OwnerSilent):

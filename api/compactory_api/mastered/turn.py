@@ -21,7 +21,9 @@ Waiting = tuple[Sequence[Operation], str, "asyncio.Future[list[Result]]"]
 
 
 class Turn:
-    """One directory's. Each hand-over between threads costs as much as a write, so it happens once a turn.
+    """Joins the writes to one directory that arrive in one event-loop turn, and passes them to the writer together.
+
+    Passing operations to another thread costs as much as a write.
 
     Owned by the event loop.
     """
@@ -41,7 +43,7 @@ class Turn:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting, self._waiting = self._waiting, []
-        operations = [operation for asked, _, _ in waiting for operation in asked]
+        operations = [operation for batch, _, _ in waiting for operation in batch]
         under_way = self.writer.submit(operations)
 
         def done(finished: Future[list[Result]]) -> None:
@@ -54,17 +56,17 @@ class Turn:
         error, audited = finished.exception(), _audit.isEnabledFor(logging.INFO)
         results, start, lines = finished.result() if error is None else [], 0, list[str]()
         for operations, caller, answer in waiting:
-            found = results[start : start + len(operations)]
+            batch_results = results[start : start + len(operations)]
             start += len(operations)
-            for operation, result in zip(operations, found, strict=False):  # none where there is an error
+            for operation, result in zip(operations, batch_results, strict=False):  # none where there is an error
                 if audited and isinstance(result, Written):
                     lines.append(self._line(operation, result, caller))
-            if answer.done():  # who asked has gone
+            if answer.done():  # the client has disconnected
                 continue
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(found)
+                answer.set_result(batch_results)
         # One record of the logger costs as much as ten lines do; the attribute has the handler part it.
         if lines:
             _audit.info("%s", "\n".join(lines), extra={"line_by_line": True})

@@ -332,9 +332,9 @@ async def _bulk(turn: Turn, caller: str, lines: list[bytes]) -> AsyncIterator[by
 
     Raises LeaseLost at first if nothing was written because another server is the owner.
     """
-    asked = [*map(_operation, lines[:_MOST_LINES])]
+    parsed_lines = [*map(_operation, lines[:_MOST_LINES])]
     for start in range(0, len(lines), _MOST_LINES):
-        operations = [operation for operation in asked if isinstance(operation, Operation)]
+        operations = [operation for operation in parsed_lines if isinstance(operation, Operation)]
         under_way = turn.submit(operations, caller)
         await asyncio.sleep(0)  # the writer has them now
         following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
@@ -347,10 +347,10 @@ async def _bulk(turn: Turn, caller: str, lines: list[bytes]) -> AsyncIterator[by
         results = iter(written)
         answers = [
             _line(number, next(results) if isinstance(operation, Operation) else operation)
-            for number, operation in enumerate(asked, start + 1)
+            for number, operation in enumerate(parsed_lines, start + 1)
         ]
         yield b"\n".join([*answers, b""])
-        asked = following
+        parsed_lines = following
 
 
 def _operation(line: bytes) -> Operation | CompactoryError:
