@@ -267,3 +267,8 @@ def _backend_problems(backend: Any) -> Iterator[str]:
 
 def _listed(directories: Any) -> list[Any]:
     return [directories] if isinstance(directories, str | Directory) else list(directories)
+
+
+def kafka_of(store: GlobalStore) -> Kafka:
+    """Return the cluster that a store reads, with the store's rights. Closing the store ends its pending requests."""
+    return store._engine.kafka  # noqa: SLF001 (the seam for packages beside the engine; no part of the public API)

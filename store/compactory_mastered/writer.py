@@ -16,9 +16,8 @@ import orjson
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady
 from compactory.ingest.gc_tuning import collector_paused
-from compactory.kafka.client import Kafka
 from compactory.records import StoreState
-from compactory.store import GlobalStore
+from compactory.store import GlobalStore, kafka_of
 from compactory.token import Token
 from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import CurrentState
@@ -73,7 +72,7 @@ class MasteredWriter:
         self._rules = rules
         self._store = store
         self._timeout = timeout
-        self._kafka: Kafka = store._engine.kafka  # noqa: SLF001 (the same cluster, with the same rights)
+        self._kafka = kafka_of(store)
         self._topic = self.directory.topic
         self._answers_topic = f"{self._topic}-writes"
         self._notes = GlobalStore(  # a broker may take a moment to know a topic that was just created
