@@ -24,14 +24,14 @@ def snapshot(
     A store that defines the directories alike starts from it and reads only newer records: Memory(bootstrap=…), or
     bootstrap in [store] of compactory.toml.
     """
-    from compactory.storage.saving import target_of
+    from compactory.storage.file_saver import target_path
 
     from ..context.reading import read, resolve
 
     configuration = begin(flags)
     directories = resolve(configuration, dict.fromkeys(names))
     first = {directory.topic: directory.name for directory in directories}
-    if len({target_of(to, topic) for topic in first}) < len(first):
+    if len({target_path(to, topic) for topic in first}) < len(first):
         refuse(f"--to {to}: {len(first)} topics need a file each; end it with / for a folder")
     with read(configuration, directories) as store:
         found = [{"topic": topic, "written": store.save(name, to, 60.0)} for topic, name in first.items()]

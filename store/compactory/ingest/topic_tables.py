@@ -14,7 +14,7 @@ from compactory.errors import BackendCorrupt
 from compactory.ingest.resumption import dated
 from compactory.options import StoreOptions
 from compactory.records import Partition
-from compactory.storage.backend import Cut, TopicStorage
+from compactory.storage.backend import SaveSnapshot, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
 from compactory.table.batch import RecordRun
 from compactory.table.table import Table
@@ -69,7 +69,7 @@ class TopicTables:
         self.publish_changes(positions)
         for table in self.tables:
             table.topic_id = topic_id
-            table.start_filling(damaged)
+            table.start_lazy_load(damaged)
             if table.directory.keep_changes:
                 table.changes.start_recording()
 
@@ -111,15 +111,15 @@ class TopicTables:
         for table in self.tables:
             table.multi_partition = partitions > 1
 
-    def cuts(self) -> list[Cut]:
+    def save_snapshots(self) -> list[SaveSnapshot]:
         """Return the tables as they are, to be saved in a file."""
-        return [table.cut() for table in self.tables]
+        return [table.save_snapshot() for table in self.tables]
 
     def flush(self) -> None:
         """Bring the committed changes to disk, where the backend keeps them there."""
         self.storage.flush()
         if self.committed is not None:
-            self.storage.save(self.committed, self.cuts)
+            self.storage.save(self.committed, self.save_snapshots)
 
     def commit(self, checkpoint: Checkpoint) -> None:
         """Make the applied changes visible, together with their checkpoint."""

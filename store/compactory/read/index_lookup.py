@@ -68,7 +68,7 @@ def matching_between(
     if term is None:
         return
     reading = table.directory_storage.reading()
-    names = reading.names_between(secondary.index.name, term, start, stop)
+    names = reading.keys_of_term_between(secondary.index.name, term, start, stop)
     yield from _pairs_of(table, secondary, term, reading, names)
 
 
@@ -84,12 +84,12 @@ def _pairs_with(table: ReadableTable, secondary: SecondaryIndex, term: Term) -> 
     """Return all entries that have the term right now."""
     index = secondary.index.name
     reading = table.directory_storage.reading()
-    names = reading.names(index, term)
+    names = reading.keys_of_term(index, term)
     while True:
         pairs = list(_pairs_of(table, secondary, term, reading, names))
         if pairs or not names:
             return pairs
-        previous, names = names, reading.names(index, term)
+        previous, names = names, reading.keys_of_term(index, term)
         if names == previous:
             return []  # else another entry got the term meanwhile: the index had it first
 

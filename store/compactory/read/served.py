@@ -43,4 +43,4 @@ class Served:
     def swap(self, table: ReadableTable) -> None:
         """Answer from this table from now on."""
         self.table = table
-        self.entries = table.directory_storage.at_hand  # one step nearer: a lookup counts nanoseconds
+        self.entries = table.directory_storage.loaded_entries  # one step nearer: a lookup counts nanoseconds

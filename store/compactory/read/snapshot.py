@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 from compactory.codec.packed_record import ORIGIN_SIZE, unpack_origin
 from compactory.directory import Directory
 from compactory.read.digest import Digester, DirectoryDigest, range_of, record_digest
-from compactory.storage.backend import Frozen
+from compactory.storage.backend import ReadSnapshot
 
 __all__ = ["DirectorySnapshot", "SnapshotRecord"]
 
@@ -56,7 +56,7 @@ class DirectorySnapshot:
     """Topic keys whose newest record is bad."""
     revision: int
     """The same for two snapshots with the same records; their bad keys may differ."""
-    entries: Frozen
+    entries: ReadSnapshot
 
     def __enter__(self) -> Self:
         return self

@@ -278,7 +278,7 @@ class View(Mapping[str, T], Generic[T]):
 
         Some may have another value by now; none that has it is missing.
         """
-        return self._table.directory_storage.reading().names(index, term)
+        return self._table.directory_storage.reading().keys_of_term(index, term)
 
     def packed(self, name: bytes) -> bytes | None:
         """Return the last good packed record of the key with these UTF-8 bytes, None where there is none."""

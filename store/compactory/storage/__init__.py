@@ -1,1 +1,1 @@
-"""Where entries are kept: in memory or in RocksDB, behind one seam."""
+"""The backends that keep entries, in memory or in RocksDB, behind one interface."""

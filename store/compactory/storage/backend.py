@@ -1,9 +1,8 @@
-"""Where a store keeps what it has read: the seam between the engine and memory, or a disk.
+"""The interface between the engine and the backends, which keep entries in memory or on disk.
 
-A backend lends a `TopicStorage` per topic: one generation of everything that was read of it, with the position up to
-which it was read. Within it each directory has a `DirectoryStorage`. One thread writes a topic storage and commits it
-run by run; what readers see (`Reading`) is what was committed. Methods with a body suit a backend to which they do not
-matter.
+A backend makes a `TopicStorage` per topic: one generation of its records, with the checkpoint up to which they were
+read. In it each directory has a `DirectoryStorage`. One thread writes a topic storage and commits it batch by batch.
+Readers see committed changes (`Reading`). A backend overrides the methods with a body only where it needs them.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from typing import Self
 
 from compactory.codec.decoding import Term
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.filling import Filling
+from compactory.storage.lazy_load import LazyLoad
 from compactory.storage.saved_file import Bucket
 
-__all__ = ["Backend", "Cut", "DirectoryStorage", "Frozen", "Postings", "Reading", "TopicStorage"]
+__all__ = ["Backend", "DirectoryStorage", "Postings", "ReadSnapshot", "Reading", "SaveSnapshot", "TopicStorage"]
 
 
 class Postings(ABC):
-    """Which lookup keys are filed under which terms of one index. For the writing thread."""
+    """The writing side of one index: term → lookup keys. For the writing thread."""
 
     @abstractmethod
-    def add(self, term: Term, name: bytes) -> None:
-        """File a key under a term, beside those that are there. Filing it twice is once."""
+    def add(self, term: Term, key: bytes) -> None:
+        """Add a key to a term. Adding it again changes nothing."""
 
     @abstractmethod
-    def discard(self, term: Term, name: bytes) -> None:
-        """Take a key out from under a term, if it is there."""
+    def discard(self, term: Term, key: bytes) -> None:
+        """Remove a key from a term, if it is there."""
 
     @abstractmethod
-    def extend(self, terms: Sequence[Term | None], names: Sequence[bytes]) -> None:
-        """File many keys; a term of None files nothing."""
+    def extend(self, terms: Sequence[Term | None], keys: Sequence[bytes]) -> None:
+        """Add many keys, each to its term; skip terms of None."""
 
 
 class Reading(ABC):
@@ -44,12 +43,12 @@ class Reading(ABC):
     """Lookup key → packed record: for ``get``, ``in`` and ``len``. To go over the keys there is `all_keys`."""
 
     @property
-    def at_hand(self) -> Mapping[bytes, bytes]:
-        """The mapping to ask first, as it is quickest; `entries` has what it lacks."""
+    def loaded_entries(self) -> Mapping[bytes, bytes]:
+        """The entries that are in memory already: the fastest mapping. `entries` has all."""
         return self.entries
 
     def all_keys(self) -> Iterator[bytes]:
-        """Yield the lookup keys as they were when this was called, in no order that could be relied on."""
+        """Yield the lookup keys of the time of the call, in any order."""
         return self.range(b"", None)
 
     @abstractmethod
@@ -58,32 +57,32 @@ class Reading(ABC):
 
     @abstractmethod
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield lookup keys and packed records: all in no order to rely on, or from ``start`` on as `range` does.
+        """Yield lookup keys and packed records: all in any order, or from ``start`` on as `range` does.
 
-        Entries that were deleted since this was called are left out where the reading is not a snapshot.
+        A live reading skips entries that were deleted since the call.
         """
 
     @abstractmethod
     def sizes(self) -> dict[int, int]:
         """Return how many entries came from each partition."""
 
-    def names(self, index: str, term: Term) -> list[bytes]:
-        """Return the lookup keys filed under a term."""
-        return list(self.names_between(index, term, b"", None))
+    def keys_of_term(self, index: str, term: Term) -> list[bytes]:
+        """Return the lookup keys that have a term."""
+        return list(self.keys_of_term_between(index, term, b"", None))
 
     @abstractmethod
-    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Yield the lookup keys filed under a term as `range` does; the first ones cost no sorting of all of them."""
+    def keys_of_term_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        """Yield the lookup keys that have a term, as `range` does. The first ones come without sorting all."""
 
     @abstractmethod
     def terms(self, index: str) -> Iterator[Term]:
-        """Yield every term under which something is filed, each once."""
+        """Yield every term that a lookup key has, each once."""
 
 
-class Frozen(Reading):
-    """A mapping at one moment. Of entries, all that readers ask of a directory storage. The writing thread goes on.
+class ReadSnapshot(Reading):
+    """The immutable state of a mapping, while the writing thread goes on. Of entries, readers can use it as a storage.
 
-    Raises StoreClosed where it went with the store.
+    Raises StoreClosed if the close of the store removed it.
     """
 
     def reading(self) -> Self:
@@ -92,18 +91,18 @@ class Frozen(Reading):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it: it is not read any more. Dropping it does the same."""
+        """Free the snapshot; it must not be read any more. Without `close`, garbage collection frees it."""
 
 
 class DirectoryStorage(ABC):
-    """Where the table of one directory keeps its entries. `entries`, `sizes` and `reading` are for readers."""
+    """The storage of one directory. `entries`, `sizes` and `reading` are for readers."""
 
     entries: Mapping[bytes, bytes]
-    """As those of `Reading`, as committed last."""
+    """Lookup key → packed record, as committed last; see `Reading.entries`."""
 
     @property
-    def at_hand(self) -> Mapping[bytes, bytes]:
-        """As that of `Reading`."""
+    def loaded_entries(self) -> Mapping[bytes, bytes]:
+        """The entries that are in memory already; see `Reading.loaded_entries`."""
         return self.entries
 
     @abstractmethod
@@ -116,7 +115,7 @@ class DirectoryStorage(ABC):
 
     @abstractmethod
     def reading(self) -> Reading:
-        """Return the committed state of this moment; memory has none to give and returns the live one."""
+        """Return the present committed state. Memory returns the live storage."""
 
     @abstractmethod
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
@@ -130,33 +129,33 @@ class DirectoryStorage(ABC):
     def postings(self, index: str) -> Postings:
         """Return the writing side of an index."""
 
-    def fill(
+    def lazy_load(
         self,
         _take: Callable[[Bucket], None],
-        _done: Callable[[], None],
+        _end: Callable[[], None],
         /,
         *,
         keyed: bool,  # noqa: ARG002
         indexes: int,  # noqa: ARG002
-    ) -> Filling | None:
-        """Have what was saved in a file taken over bucket by bucket, while it is read; None where there is none.
+    ) -> LazyLoad | None:
+        """Begin to load the entries of a saved file bucket by bucket, while readers use it. Return None without a file.
 
-        ``_take`` gets each bucket, ``_done`` is called after the last. ``keyed`` and the number of ``indexes`` are what
-        the file has to have. Raises BackendCorrupt.
+        ``_take`` gets each bucket, ``_end`` is called after the last. The file must fit ``keyed`` and the number of
+        ``indexes``. Raises BackendCorrupt.
         """
         return None
 
     @abstractmethod
-    def frozen(self, part: str, term_of: Callable[[str, bytes], Term | None], /) -> Frozen:
-        """Return a mapping as it is now; called by the writing thread, while everything is committed.
+    def snapshot(self, part: str, term_of: Callable[[str, bytes], Term | None], /) -> ReadSnapshot:
+        """Return a snapshot of a mapping. The writing thread calls it, while everything is committed.
 
         ``term_of`` returns the term that a packed record has in an index.
         """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cut:
-    """A table at one moment, to be saved in a file.
+class SaveSnapshot:
+    """A snapshot of a table, to be saved in a file.
 
     ``records`` are by topic key, ``shared`` has the metadata of those whose lookup key several topic keys have.
     ``columns`` gives the bucket of some topic keys and packed records. For any thread.
@@ -165,44 +164,44 @@ class Cut:
     directory: str
     keyed: bool
     indexes: int
-    records: Frozen
+    records: ReadSnapshot
     shared: frozenset[bytes]
     parts: Mapping[str, Mapping[bytes, bytes]]
     columns: Callable[[Sequence[bytes], Sequence[bytes]], Bucket]
 
 
 class TopicStorage(ABC):
-    """One generation of a topic's records. Belongs to one writing thread; `Reading` is for all threads."""
+    """A storage of one generation of a topic's records. Belongs to one writing thread; `Reading` is for all threads."""
 
     persistent: bool
-    """Whether `commit` does anything: where it does not, no checkpoint has to be made for it."""
+    """True if `commit` stores a checkpoint."""
     checkpoint: Checkpoint | None
-    """How far the topic storage was read when it was opened; None where it begins empty."""
+    """The checkpoint with which it was opened; None if it was empty."""
 
     @abstractmethod
     def directory_storage(self, directory: str) -> DirectoryStorage:
-        """Return the place of a directory, empty if it is new."""
+        """Return the storage of a directory, empty if it is new."""
 
     def commit(self, _checkpoint: Checkpoint, /) -> None:  # noqa: B027 (in memory all is visible already)
-        """Make all that was written since the last commit visible together with how far it goes, all or nothing."""
+        """Make all changes since the last commit visible together with their checkpoint, all or nothing."""
 
     def flush(self) -> None:  # noqa: B027 (memory has nothing to do)
         """Bring to disk what was committed."""
 
-    def save(self, _committed: Checkpoint, _cuts: Callable[[], Sequence[Cut]], /) -> None:  # noqa: B027 (nor has a disk)
-        """Begin to write what was committed last into a file, where the backend does that and it is time to."""
+    def save(self, _committed: Checkpoint, _take: Callable[[], Sequence[SaveSnapshot]], /) -> None:  # noqa: B027
+        """Begin to write the last commit into a file, if the backend saves files and the last one is old."""
 
     def figures(self) -> Mapping[str, float]:
-        """Return what there is to say of its size and work, for metrics."""
+        """Return figures about its size and work, for metrics."""
         return {}
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; what is on disk stays there. Called once, after the last write."""
+        """Free all resources; files stay on disk. Called once, after the last write."""
 
 
 class Backend(ABC):
-    """Lends topic storages. `open`, `fresh` and `promote` are called by one thread at a time."""
+    """Makes topic storages. `open`, `fresh` and `promote` are called by one thread at a time."""
 
     @abstractmethod
     def open(self, topic: str) -> TopicStorage:
@@ -210,14 +209,14 @@ class Backend(ABC):
 
     @abstractmethod
     def fresh(self, topic: str) -> TopicStorage:
-        """Return a new, empty topic storage, beside the one that is being served."""
+        """Return a new, empty topic storage beside the served one."""
 
     def promote(self, _topic: str, _storage: TopicStorage, /) -> None:  # noqa: B027 (memory has nothing to do)
-        """Let a topic storage be what `open` returns from now on; the former one is removed after its last reader."""
+        """Make `open` return this topic storage from now on. The former one is removed after its last reader."""
 
     def figures(self) -> Mapping[str, float]:
         """Return figures about the resources that all topic storages share, for metrics."""
         return {}
 
     def close(self) -> None:  # noqa: B027 (nor here)
-        """Release what the backend itself holds. Called once, after the topic storages were closed."""
+        """Free the resources of the backend. Called once, after the topic storages were closed."""

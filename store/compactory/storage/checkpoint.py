@@ -1,4 +1,4 @@
-"""How far a topic was read into a topic storage, and of which topic that is true. Pure."""
+"""The checkpoint of a topic storage: positions and the identity of the topic. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["CaughtUp", "Checkpoint"]
 
 
 class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
-    """When a partition was last known to be applied to its end, and what the end was then.
+    """The time when a partition was last applied up to its high watermark, and that high watermark.
 
-    ``at`` is in seconds since 1970 (UTC); ``end`` the high watermark at that moment. ``clock`` is the same moment by
-    the machine's own clock, which nobody sets, during the run of the machine that ``boot`` names.
+    ``at`` is in seconds since 1970 (UTC); ``end`` is the high watermark at that time. ``clock`` is the same time on
+    a clock of the machine that nobody sets, valid until the machine boots again; ``boot`` names that boot.
     """
 
     at: float
@@ -21,17 +21,17 @@ class CaughtUp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a topic was read: enough to go on from there, or to see that one can't.
+    """The positions and identity of a topic: a restart goes on from there, or sees that it must read the topic anew.
 
     ``topic_id``    identity of the topic; None on a Kafka older than 2.8
     ``cluster_id``  identity of the cluster
-    ``definition``  what was made of the records: directories that are defined otherwise need to read anew
+    ``definition``  definition of the directories: other definitions need to read the topic anew
     ``positions``   partition → next offset to read
-    ``last_record_epochs``  partition → offset after the last record that was applied, and that record's leader epoch:
-                    whether the log still is the one it came from (KIP-320)
+    ``last_record_epochs``  partition → offset after the last applied record, and the leader epoch of that record:
+                    a restart checks with them that the log was not cut off (KIP-320)
     ``caught_up``   partition → when it was last at its end: tombstones written since may be gone after
                     ``delete.retention.ms``
-    ``complete``    whether everything was applied up to a high watermark once
+    ``complete``    True once everything was applied up to a high watermark
     """
 
     topic_id: str | None

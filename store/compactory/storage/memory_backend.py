@@ -1,4 +1,4 @@
-"""The backend that keeps everything in dicts of this process; gone with it, unless they are saved."""
+"""The backend that keeps entries in dicts of this process, and saves them in files."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from compactory.errors import ConfigError
-from compactory.storage.backend import Backend, Cut, TopicStorage
+from compactory.storage.backend import Backend, SaveSnapshot, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.file_saver import FileSaver, fetch_saved_file, file_name, read_saved_file
 from compactory.storage.memory_directory import MemoryDirectoryStorage
 from compactory.storage.saved_file import SavedFile
-from compactory.storage.saving import Saving, fetched, file_name, kept
 
 __all__ = ["Memory"]
 
 
 class Memory(Backend):
-    """Everything in dicts: the fastest there is. Readers see each change at once, step by step.
+    """Keeps entries in dicts, for the fastest lookups. Readers see each change at once.
 
     ``path``        a folder in which the entries of each topic are saved; None: a restart reads the topics from the
                     beginning. Several processes may share it; any of them writes
     ``save_every``  seconds between two files of a topic. The first is written when the topic is ready
     ``bootstrap``   a file or URL (fsspec) that `compactory snapshot` wrote, for the first start; a folder ends with /
 
-    A restart maps the file, answers from it and reads only newer records; the dicts are filled meanwhile, half
-    a second a million. A file that is damaged, or may not be gone on with, is ignored. It is written by a thread of
-    its own, which costs 8 bytes an entry and what changes meanwhile.
+    A restart maps the file, answers from it and reads only newer records. Meanwhile a thread loads the dicts: half a
+    second per million entries. A file that is damaged or does not fit the topic is ignored. A thread writes the file,
+    with 8 bytes of memory per entry and the former values of entries that change meanwhile.
     """
 
     def __init__(
@@ -55,27 +55,27 @@ class Memory(Backend):
         if topic in self._opened:  # what was saved could not be used after all
             return self.fresh(topic)
         self._opened.add(topic)
-        saved = None if self._folder is None else kept(self._folder, topic)
+        saved = None if self._folder is None else read_saved_file(self._folder, topic)
         if saved is None and self._bootstrap is not None:
-            saved = fetched(self._bootstrap, topic)
-        return MemoryTopicStorage(self._saving(topic, saved), saved)
+            saved = fetch_saved_file(self._bootstrap, topic)
+        return MemoryTopicStorage(self._saver(topic, saved), saved)
 
     def fresh(self, topic: str) -> MemoryTopicStorage:
-        return MemoryTopicStorage(self._saving(topic, None))
+        return MemoryTopicStorage(self._saver(topic, None))
 
-    def _saving(self, topic: str, saved: SavedFile | None) -> Saving | None:
+    def _saver(self, topic: str, saved: SavedFile | None) -> FileSaver | None:
         if self._folder is None:
             return None
-        return Saving(self._folder / file_name(topic), topic, self._save_every, saved)
+        return FileSaver(self._folder / file_name(topic), topic, self._save_every, saved)
 
 
 class MemoryTopicStorage(TopicStorage):
-    """Dicts by directory, and the file in which they are saved."""
+    """The dicts of each directory, and the file that saves them."""
 
-    def __init__(self, saving: Saving | None = None, saved: SavedFile | None = None) -> None:
-        self.persistent = saving is not None
+    def __init__(self, saver: FileSaver | None = None, saved: SavedFile | None = None) -> None:
+        self.persistent = saver is not None
         self.checkpoint = None if saved is None else saved.checkpoint
-        self._saving = saving
+        self._saver = saver
         self._saved = {} if saved is None else saved.directories
         self._directories: dict[str, MemoryDirectoryStorage] = {}
 
@@ -84,13 +84,13 @@ class MemoryTopicStorage(TopicStorage):
             self._directories[directory] = MemoryDirectoryStorage(self._saved.get(directory))
         return self._directories[directory]
 
-    def save(self, committed: Checkpoint, cuts: Callable[[], Sequence[Cut]]) -> None:
-        if self._saving is not None:
-            self._saving.begin(committed, cuts)
+    def save(self, committed: Checkpoint, take_snapshots: Callable[[], Sequence[SaveSnapshot]]) -> None:
+        if self._saver is not None:
+            self._saver.begin(committed, take_snapshots)
 
     def close(self) -> None:
-        """Free the entries, also where a view still refers to them, once the file that is being written is there."""
-        if self._saving is not None:
-            self._saving.finish()
+        """Wait for the file that is being written, then free the entries, even if a view refers to them."""
+        if self._saver is not None:
+            self._saver.finish()
         for directory_storage in self._directories.values():
             directory_storage.clear()

@@ -8,14 +8,14 @@ from threading import Lock
 
 from compactory.codec.decoding import encode_lookup_key
 
-__all__ = ["Ordered", "bounds"]
+__all__ = ["OrderedKeys", "bounds"]
 
 _BLOCK = 512  # keys; a change copies one block and the list of blocks: 3 µs at a million keys
 
 Blocks = tuple[list[bytes], list[list[bytes]]]  # the first key of each block, and the blocks
 
 
-class Ordered:
+class OrderedKeys:
     """A sorted set of keys. One thread changes it, any thread goes over it and sees it as it was when it began.
 
     Blocks are never changed, only replaced. It begins empty and notes changes; `build` then gives it the keys that
@@ -38,11 +38,11 @@ class Ordered:
                 self._change(key, present=present)
 
     def add(self, key: bytes) -> None:
-        """A key is there from now on; it may be already."""
+        """Add a key, unless it is there already."""
         self._note(key, present=True)
 
     def discard(self, key: bytes) -> None:
-        """A key is not there any more."""
+        """Remove a key, if it is there."""
         self._note(key, present=False)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:

@@ -1,7 +1,7 @@
 """The file in which the tables of one topic are saved: mapped at a start, read bucket by bucket. Safe to read.
 
     MAGIC
-    buckets …       some records each, in the order of the table, by columns: see `packed`
+    buckets …       some records each, in the order of the table, by columns: see `pack_fields`
     where …         for each directory: the place of each bucket, and by hash of topic key and lookup key its bucket
     description     JSON: topic, checkpoint, and what each directory has
     end             place and length of the description, SHA-256 of all before
@@ -33,7 +33,16 @@ import orjson
 from compactory.errors import BackendCorrupt
 from compactory.storage.checkpoint import Checkpoint
 
-__all__ = ["Bucket", "HashIndex", "Layout", "SavedDirectory", "SavedFile", "SavedFileWriter", "replaceable", "written"]
+__all__ = [
+    "Bucket",
+    "HashIndex",
+    "Layout",
+    "SavedDirectory",
+    "SavedFile",
+    "SavedFileWriter",
+    "replace_file",
+    "replaceable",
+]
 
 _FORMAT = b"compactory saved tables "
 _MAGIC = _FORMAT + b"1\n"
@@ -45,41 +54,41 @@ _HASHED = Struct("<II")  # hash of a key, and the bucket that has it
 
 
 class Bucket(NamedTuple):
-    """Records by columns; ``names`` are their lookup keys, ``terms`` those of each index, in the directory's order."""
+    """Records by columns; ``terms`` has a column for each index, in the directory's order."""
 
-    keys: Sequence[bytes]
+    topic_keys: Sequence[bytes]
     packed_records: Sequence[bytes]
-    names: Sequence[bytes]
+    lookup_keys: Sequence[bytes]
     terms: Sequence[Sequence[Any]]
 
 
 class HashIndex:
-    """By hash of a key the buckets that may have it, as it is written."""
+    """Hash of a key → buckets that may have it, while a file is written."""
 
     def __init__(self, size: int) -> None:
         self.rows = [bytearray() for _ in range(size)]
 
     def add(self, keys: Sequence[bytes], bucket: int) -> None:
-        """Note that a bucket has these keys."""
+        """Add keys of a bucket."""
         rows, size = self.rows, len(self.rows)
         for digest in map(crc32, keys):
             rows[digest % size] += _HASHED.pack(digest, bucket)
 
 
-def packed(fields: Sequence[bytes]) -> bytes:
-    """Return byte strings as one: `Struct` takes them apart at the speed of C, and never reads beyond the end."""
-    layout = "".join(map("%ds".__mod__, map(len, fields))).encode()
+def pack_fields(fields: Sequence[bytes]) -> bytes:
+    """Return byte strings joined behind a layout for `Struct`, which splits them fast and checks the length."""
+    layout = "".join([f"{len(field)}s" for field in fields]).encode()
     return b"".join((_LENGTH.pack(len(layout)), layout, *fields))
 
 
-def _unpacked(data: Any, at: int) -> tuple[bytes, ...]:
+def _unpack_fields(data: Any, at: int) -> tuple[bytes, ...]:
     begin = at + _LENGTH.size
     end = begin + _LENGTH.unpack_from(data, at)[0]
     return Struct(data[begin:end]).unpack_from(data, end)
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the file has what of a directory.
+    """The places in the file of the data of one directory.
 
     ``count``    records outside of bucket 0
     ``buckets``  number of buckets
@@ -119,18 +128,18 @@ class SavedDirectory:
 
     def part(self, name: str) -> dict[bytes, bytes]:
         """Return a small mapping that is kept whole. Raises BackendCorrupt."""
-        with _readable():
-            fields = _unpacked(self._data, self._layout.parts[name])
+        with _mapped_errors():
+            fields = _unpack_fields(self._data, self._layout.parts[name])
             half = len(fields) // 2
             return dict(zip(fields[:half], fields[half:], strict=True))
 
     def check(self, *, keyed: bool, indexes: int) -> None:
-        """Raise BackendCorrupt where the layout is not that of such a directory, or makes no sense.
+        """Raise BackendCorrupt where the layout is not that of such a directory, or is malformed.
 
         ``keyed`` says that lookup keys are no topic keys. It costs some 3 µs for each bucket.
         """
         layout = self._layout
-        with _readable():
+        with _mapped_errors():
             if layout.indexes != indexes or (layout.names is not None) != keyed:
                 raise ValueError("it has other indexes, or another key")
             if sum(self._sizes(3 if keyed else 2)) != layout.count:
@@ -141,16 +150,16 @@ class SavedDirectory:
 
     def bucket(self, number: int) -> Bucket:
         """Return a bucket's records. Raises BackendCorrupt."""
-        with _readable():
+        with _mapped_errors():
             return self._bucket(number)
 
     def _bucket(self, number: int) -> Bucket:
-        fields = _unpacked(self._data, self._at(self._layout.places, number))
+        fields = _unpack_fields(self._data, self._at(self._layout.places, number))
         rows = len(fields) - self._layout.indexes
         keyed = self._layout.names is not None
         count = rows // (3 if keyed else 2)
         keys = fields[:count]
-        terms = [[_term(each) for each in orjson.loads(column)] for column in fields[rows:]]
+        terms = [[_term(term) for term in orjson.loads(column)] for column in fields[rows:]]
         return Bucket(keys, fields[count : 2 * count], fields[2 * count : rows] if keyed else keys, terms)
 
     def buckets_of(self, key: bytes, *, named: bool) -> list[int]:
@@ -160,7 +169,7 @@ class SavedDirectory:
         at = self._at(names if named and names is not None else keys, digest % self._layout.rows)
         begin = at + _LENGTH.size
         row = self._data[begin : begin + _LENGTH.unpack_from(self._data, at)[0]]
-        return [bucket for found, bucket in _HASHED.iter_unpack(row) if found == digest]
+        return [bucket for row_digest, bucket in _HASHED.iter_unpack(row) if row_digest == digest]
 
     def _sizes(self, columns: int) -> Iterator[int]:
         """Yield the number of records in each bucket but the first."""
@@ -189,17 +198,17 @@ class SavedDirectory:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
-    """Raise BackendCorrupt for what can't be read."""
+def _mapped_errors() -> Iterator[None]:
+    """Raise BackendCorrupt instead of the errors of malformed data."""
     try:
         yield
     except (struct.error, LookupError, TypeError, ValueError, OverflowError) as damage:
         why = str(damage) if type(damage) is ValueError else type(damage).__name__
-        raise BackendCorrupt(f"a saved file makes no sense: {why}") from damage
+        raise BackendCorrupt(f"a saved file is malformed: {why}") from damage
 
 
 class SavedFile:
-    """A file that was read well: its digest is right, and it is of the topic."""
+    """A saved file of a topic. Its digest was checked."""
 
     def __init__(self, path: Path, topic: str) -> None:
         """Map a file. Raises OSError where there is none, ValueError for one that can't be used."""
@@ -214,13 +223,13 @@ class SavedFile:
             if at + length != len(checked) or hashlib.sha256(checked).digest() != digest:
                 raise ValueError("its digest is wrong: it was damaged or cut off")
         try:
-            found = msgspec.json.decode(data[at : at + length], type=_Description)
+            description = msgspec.json.decode(data[at : at + length], type=_Description)
         except msgspec.MsgspecError as wrong:
             raise ValueError(f"its description can't be read: {wrong}") from wrong
-        if found.topic != topic:
-            raise ValueError(f"it holds topic {found.topic!r}")
-        self.checkpoint = found.checkpoint
-        self.directories = {name: SavedDirectory(data, layout) for name, layout in found.directories.items()}
+        if description.topic != topic:
+            raise ValueError(f"it holds topic {description.topic!r}")
+        self.checkpoint = description.checkpoint
+        self.directories = {name: SavedDirectory(data, layout) for name, layout in description.directories.items()}
 
 
 class SavedFileWriter:
@@ -233,14 +242,14 @@ class SavedFileWriter:
         self._add(_MAGIC)
 
     def bucket(self, bucket: Bucket, *, keyed: bool) -> int:
-        """Write a bucket; return its place."""
-        names = bucket.names if keyed else ()
+        """Write a bucket; return its offset in the file."""
+        lookup_keys = bucket.lookup_keys if keyed else ()
         terms = [orjson.dumps(column) for column in bucket.terms]
-        return self._add(packed([*bucket.keys, *bucket.packed_records, *names, *terms]))
+        return self._add(pack_fields([*bucket.topic_keys, *bucket.packed_records, *lookup_keys, *terms]))
 
     def part(self, mapping: Mapping[bytes, bytes]) -> int:
         """Write a mapping whole; return its place."""
-        return self._add(packed([*mapping, *mapping.values()]))
+        return self._add(pack_fields([*mapping, *mapping.values()]))
 
     def index(self, index: HashIndex) -> int:
         """Write the hashes of keys and the buckets that have them; return the place."""
@@ -264,7 +273,7 @@ class SavedFileWriter:
 
 
 def replaceable(path: Path) -> bool:
-    """Say whether nothing is lost where a new file replaces ``path``: there is none, or an empty or a saved one."""
+    """Return True if a new file may replace ``path``: nothing is there, or an empty or a saved file."""
     try:
         if not path.is_file():
             return not path.exists()
@@ -275,19 +284,19 @@ def replaceable(path: Path) -> bool:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[BinaryIO | None]:
-    """Give a file that replaces ``path`` when the block ends well; None where another process writes one just now."""
+def replace_file(path: Path) -> Iterator[BinaryIO | None]:
+    """Open a file that replaces ``path`` if the block raises nothing. Yields None while another process writes it."""
     new = path.with_name(f"{path.name}.new")
     with open(new, "ab", opener=_private) as file:
         os.fchmod(file.fileno(), _PRIVATE)  # that of a killed process may have had another mode
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            mine = new.exists() and new.stat().st_ino == os.fstat(file.fileno()).st_ino
+            is_ours = new.exists() and new.stat().st_ino == os.fstat(file.fileno()).st_ino
         except BlockingIOError:
-            mine = False
+            is_ours = False
         except OSError:  # a file system without locks
-            mine = True
-        if not mine:  # another process writes it, or has just put it in place
+            is_ours = True
+        if not is_ours:  # another process writes it, or has just put it in place
             yield None
             return
         file.truncate(0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from compactory.directory import Directory
 from compactory.storage.backend import DirectoryStorage
-from compactory.storage.filling import Filling
+from compactory.storage.lazy_load import LazyLoad
 from compactory.storage.saved_file import Bucket
 from compactory.table.key_owners import EntryUpdate, KeyOwners
 from compactory.table.record_reader import RecordReader
@@ -21,7 +21,7 @@ class EntryWriter:
 
     An entry is owned by its topic key: a tombstone removes only what its own key has put. ``entries`` is lookup key →
     the packed record that answers, ``owners`` topic key → its newest packed record. Without key field in the directory
-    both are one mapping. ``filling`` is set while a saved file has entries that these mappings do not have yet.
+    both are one mapping. ``lazy_load`` is set while a saved file has entries that these mappings do not have yet.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class EntryWriter:
         self.is_keyed = directory.key is not None
         self.entries = storage.mapping("entries")
         self.owners = storage.mapping("owners") if self.is_keyed else self.entries
-        self.filling: Filling | None = None
+        self.lazy_load: LazyLoad | None = None
         self._indexes = indexes
         self.index_writer = IndexWriter(indexes.values(), reader.document_of)
         self._lookup_key_of = reader.lookup_key_of
@@ -102,8 +102,8 @@ class EntryWriter:
         self, lookup_key: bytes, removed: bytes | None, added: bytes | None, terms: Terms, origin: bytes
     ) -> None:
         """Remove and add an owner of a lookup key, by the record with this origin. ``terms`` are those of ``added``."""
-        if self.filling is not None:
-            self.filling.fill_name(lookup_key)
+        if self.lazy_load is not None:
+            self.lazy_load.load_lookup_key(lookup_key)
         if not self._indexes and not self._changes.recording:
             self._key_owners.replace(lookup_key, removed, added)
             return
@@ -117,7 +117,7 @@ class EntryWriter:
 
     def _update(self, lookup_key: bytes, removed: bytes | None, added: bytes | None) -> EntryUpdate:
         """Return what replacing an owner changes."""
-        if self.filling is not None:
-            self.filling.fill_name(lookup_key)
+        if self.lazy_load is not None:
+            self.lazy_load.load_lookup_key(lookup_key)
         new = self._key_owners.current_after(lookup_key, removed, added)
         return EntryUpdate(lookup_key, self.entries.get(lookup_key), new)

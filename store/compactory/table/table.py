@@ -18,9 +18,9 @@ from compactory.codec.packed_record import ORIGIN_SIZE, first_address, origin_of
 from compactory.directory import Directory
 from compactory.errors import BackendCorrupt
 from compactory.records import QuarantinedRecord
-from compactory.storage.backend import Cut, DirectoryStorage, Frozen
+from compactory.storage.backend import DirectoryStorage, ReadSnapshot, SaveSnapshot
+from compactory.storage.file_saver import SMALL_PARTS
 from compactory.storage.saved_file import Bucket
-from compactory.storage.saving import SMALL_PARTS
 from compactory.table.bad_records import Quarantine
 from compactory.table.batch import RecordRun
 from compactory.table.column_applier import ColumnApplier
@@ -42,7 +42,7 @@ class TableSnapshot:
     """The parts of a `Table` that lookups read, as they were at one moment. For any thread."""
 
     directory: Directory[Any]
-    directory_storage: Frozen
+    directory_storage: ReadSnapshot
     indexes: Mapping[str, SecondaryIndex]
     bad_lookup_keys: Mapping[bytes, int]
     document_of: Callable[[bytes], Document]
@@ -128,15 +128,15 @@ class Table:
         """True if records with a value were read, and all of them are bad."""
         return not self.usable and self.quarantine.outstanding > 0
 
-    def snapshot(self) -> Frozen:
+    def snapshot(self) -> ReadSnapshot:
         """Return topic key → packed record at this moment, for one reader in any thread. Called between two runs."""
-        return self.directory_storage.frozen("owners" if self._writer.is_keyed else "entries", self._term_of_packed)
+        return self.directory_storage.snapshot("owners" if self._writer.is_keyed else "entries", self._term_of_packed)
 
     def lookup_snapshot(self) -> TableSnapshot:
         """Return the table at this moment, for lookups. Called between two runs."""
         return TableSnapshot(
             directory=self.directory,
-            directory_storage=self.directory_storage.frozen("entries", self._term_of_packed),
+            directory_storage=self.directory_storage.snapshot("entries", self._term_of_packed),
             indexes=self.indexes,
             bad_lookup_keys=self.bad_lookup_keys.copy(),
             document_of=self.document_of,
@@ -146,10 +146,10 @@ class Table:
             version=self.version,
         )
 
-    def cut(self) -> Cut:
+    def save_snapshot(self) -> SaveSnapshot:
         """Return the table at this moment, to be saved in a file. Called between two runs."""
         mapping = self.directory_storage.mapping
-        return Cut(
+        return SaveSnapshot(
             directory=self.directory.name,
             keyed=self._writer.is_keyed,
             indexes=len(self.indexes),
@@ -160,25 +160,25 @@ class Table:
         )
 
     @property
-    def filling(self) -> bool:
+    def is_loading(self) -> bool:
         """True while a saved file has entries that are not in memory yet."""
-        return self._writer.filling is not None
+        return self._writer.lazy_load is not None
 
     def resume(self) -> None:
         """Serve the entries of a saved file, if there is one: lookups find them at once."""
-        self._writer.filling = self.directory_storage.fill(
-            self._writer.put_saved, self._end_filling, keyed=self._writer.is_keyed, indexes=len(self.indexes)
+        self._writer.lazy_load = self.directory_storage.lazy_load(
+            self._writer.put_saved, self._end_lazy_load, keyed=self._writer.is_keyed, indexes=len(self.indexes)
         )
 
-    def start_filling(self, report_damage: Callable[[BackendCorrupt], object]) -> None:
+    def start_lazy_load(self, report_damage: Callable[[BackendCorrupt], object]) -> None:
         """Read a saved file into memory in another thread, which calls ``report_damage`` for a damaged file."""
-        filling = self._writer.filling
-        if filling is None:
+        lazy_load = self._writer.lazy_load
+        if lazy_load is None:
             return
 
         def fill() -> None:
             try:
-                filling.fill_all()
+                lazy_load.load_all()
             except BackendCorrupt as damage:
                 report_damage(damage)
 
@@ -201,7 +201,7 @@ class Table:
         tombstones = self.conflicts.tombstones
         return not (
             self.projection is not None
-            or (self._writer.filling is not None and self._writer.is_keyed)
+            or (self._writer.lazy_load is not None and self._writer.is_keyed)
             or (self._reader.decodes_values and self._reader.decodes_entries)
             or self.quarantine.has_any(run.keys)
             or (tombstones and not tombstones.keys().isdisjoint(run.keys))
@@ -281,19 +281,19 @@ class Table:
             topic_keys, packed_records, lookup_keys, [index.terms_of(docs) for index in self.indexes.values()]
         )
 
-    def _end_filling(self) -> None:
-        self._writer.filling = None
+    def _end_lazy_load(self) -> None:
+        self._writer.lazy_load = None
 
     @contextmanager
     def _exclusive(self, topic_keys: Iterable[bytes | None]) -> Iterator[None]:
         """Hold the lock of a saved file that is being read, after the entries of these topic keys were read."""
         self.revision = next(_revisions)
-        filling = self._writer.filling
-        if filling is None:
+        lazy_load = self._writer.lazy_load
+        if lazy_load is None:
             yield
             return
-        with filling.lock:
-            filling.fill(topic_keys)
+        with lazy_load.lock:
+            lazy_load.load_keys(topic_keys)
             yield
 
 

@@ -51,7 +51,7 @@ def unusable_reason(table: Table) -> str | None:
 def missing_field_warnings(table: Table) -> list[str]:
     """Return a warning for each index, and for an active field, for which no entry has a value."""
     directory, storage = table.directory, table.directory_storage
-    if table.filling or not (directory.indexes or directory.active) or not len(storage.entries):
+    if table.is_loading or not (directory.indexes or directory.active) or not len(storage.entries):
         return []
     reading = storage.reading()
     documents = [table.document_of(packed) for _, packed in islice(reading.pairs(), _SAMPLE)]

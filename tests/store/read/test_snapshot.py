@@ -129,7 +129,7 @@ def test_what_was_let_go_of_costs_the_writer_nothing_more() -> None:
         with snapshot:
             assert len(list(snapshot.records(range(RANGES)))) == 1
     log.put("a", '{"n":1}')
-    assert log.table._writer.entries._epoch is None
+    assert log.table._writer.entries._former_values is None
     revision = log.table.revision
     assert log.table.revision == revision != Log(Directory("t")).table.revision
 

@@ -102,7 +102,7 @@ def test_an_entry_that_is_overwritten_is_there_at_every_step(key: str | None, se
         steps[0] += 1
         assert sorted(view) == names
         reading = directory_storage.reading()
-        filed = {name for term in reading.terms("group") for name in reading.names("group", term)}
+        filed = {name for term in reading.terms("group") for name in reading.keys_of_term("group", term)}
         assert filed == {name.encode() for name in names}, "out of one group, not in the next"
         by_unique = {entry.key for u in view.index("unique") for entry in view.find_entries(unique=u)}
         assert by_unique == set(names), "not to be found by its unique value"

@@ -1,4 +1,4 @@
-"""One suite for all backends: what the engine and its readers rely on, whatever keeps the entries."""
+"""Tests that every backend passes: what the engine and its readers need, whatever keeps the entries."""
 
 from __future__ import annotations
 
@@ -145,17 +145,17 @@ def test_postings_under_every_kind_of_term(storage: TopicStorage) -> None:
         postings.add(term, b"shared")
     storage.commit(read_to(1))
     for number, term in enumerate(terms):
-        assert sorted(directory_storage.reading().names("i", term)) == sorted([b"k%d" % number, b"shared"])
+        assert sorted(directory_storage.reading().keys_of_term("i", term)) == sorted([b"k%d" % number, b"shared"])
     assert set(directory_storage.reading().terms("i")) == set(terms)
     assert len(list(directory_storage.reading().terms("i"))) == len(terms)
-    assert directory_storage.reading().names("i", 1.0) == directory_storage.reading().names("i", 1)
-    assert directory_storage.reading().names("i", "absent") == []
+    assert directory_storage.reading().keys_of_term("i", 1.0) == directory_storage.reading().keys_of_term("i", 1)
+    assert directory_storage.reading().keys_of_term("i", "absent") == []
     postings.discard("a", b"shared")
     postings.discard("a", b"never there")
     postings.discard("ab", b"shared")
     postings.discard("ab", b"k2")
     storage.commit(read_to(2))
-    assert directory_storage.reading().names("i", "a") == [b"k1"]
+    assert directory_storage.reading().keys_of_term("i", "a") == [b"k1"]
     assert "ab" not in set(directory_storage.reading().terms("i"))
 
 
@@ -164,8 +164,8 @@ def test_many_postings_at_once(storage: TopicStorage) -> None:
     names = [b"%05d" % number for number in range(3000)]
     directory_storage.postings("i").extend(["hot"] * 2000 + [None] * 500 + list(range(500)), names)
     storage.commit(read_to(1))
-    assert sorted(directory_storage.reading().names("i", "hot")) == names[:2000]
-    assert directory_storage.reading().names("i", 7) == [names[2507]]
+    assert sorted(directory_storage.reading().keys_of_term("i", "hot")) == names[:2000]
+    assert directory_storage.reading().keys_of_term("i", 7) == [names[2507]]
     assert set(directory_storage.reading().terms("i")) == {"hot", *range(500)}
 
 
@@ -217,10 +217,10 @@ def test_keys_of_a_term_come_in_order_from_where_they_are_asked(storage: TopicSt
     names = [b"%04d" % number for number in range(1200)]
     postings.extend(["one", *["many"] * 1200], [b"0007", *reversed(names)])
     storage.commit(read_to(1))
-    assert list(directory_storage.reading().names_between("i", "many", b"", None)) == names
-    assert list(directory_storage.reading().names_between("i", "many", b"0100\0", b"0103")) == [b"0101", b"0102"]
-    assert list(directory_storage.reading().names_between("i", "one", b"", None)) == [b"0007"]
-    assert list(directory_storage.reading().names_between("i", "none", b"", None)) == []
+    assert list(directory_storage.reading().keys_of_term_between("i", "many", b"", None)) == names
+    assert list(directory_storage.reading().keys_of_term_between("i", "many", b"0100\0", b"0103")) == [b"0101", b"0102"]
+    assert list(directory_storage.reading().keys_of_term_between("i", "one", b"", None)) == [b"0007"]
+    assert list(directory_storage.reading().keys_of_term_between("i", "none", b"", None)) == []
 
 
 def test_a_fresh_volume_is_apart_until_it_is_promoted(backend: Backend) -> None:
@@ -301,9 +301,9 @@ def test_snapshots_stand_still_or_say_so(storage: TopicStorage) -> None:
     entries.pop(b"k")
     postings.discard(19, b"k")
     storage.commit(read_to(21))
-    assert directory_storage.reading().names("i", 19) == []
+    assert directory_storage.reading().keys_of_term("i", 19) == []
     if still is not directory_storage:
-        assert still.names("i", 19) == [b"k"]
+        assert still.keys_of_term("i", 19) == [b"k"]
         assert still.entries[b"k"] == cell("19")
         assert list(still.terms("i")) == [19]
         assert len(still.entries) == 1

@@ -33,7 +33,7 @@ def directories(name: str) -> list[Directory[Any]]:
 
 
 def serve(address: str, name: str, path: str) -> None:
-    """What is killed: a store that says when it is ready, and follows."""
+    """Run a store that prints a line when it is ready, until it is killed."""
     store = GlobalStore(address, directories(name), backend=RocksDB(path, options={"write_buffer_size": 1 << 16}))
     store.start()
     print("ready", dict(store.rebuilds()), flush=True)

@@ -13,15 +13,15 @@ import pytest
 from compactory import Directory, Index
 from compactory.errors import NotReady
 from compactory.read.served import Served
-from compactory.storage.frozen import WrittenDict
+from compactory.storage.dict_snapshot import WrittenDict
 from compactory.storage.memory_directory import MemoryDirectoryStorage, MemoryPostings
-from compactory.storage.ordered_keys import Ordered
+from compactory.storage.ordered_keys import OrderedKeys
 from tests.store.tables import Log
 
 
 def test_against_a_sorted_set(seeded: random.Random) -> None:
     keys = {b"%06d" % seeded.randrange(10**6) for _ in range(5000)}
-    ordered, model = Ordered(), set(keys)
+    ordered, model = OrderedKeys(), set(keys)
     ordered.build(keys)
     for _ in range(4000):
         key = b"%06d" % seeded.randrange(10**6) if seeded.random() < 0.5 else seeded.choice(sorted(model)[:2000])
@@ -38,7 +38,7 @@ def test_against_a_sorted_set(seeded: random.Random) -> None:
 
 
 def test_blocks_split_and_vanish() -> None:
-    ordered = Ordered()
+    ordered = OrderedKeys()
     ordered.build([])
     keys = [b"%05d" % number for number in range(3000)]
     for key in keys:
@@ -54,7 +54,7 @@ def test_blocks_split_and_vanish() -> None:
 
 
 def test_changes_while_it_is_built_count() -> None:
-    ordered = Ordered()
+    ordered = OrderedKeys()
     ordered.add(b"new")
     ordered.discard(b"gone")
     ordered.build([b"a", b"gone"])
@@ -62,7 +62,7 @@ def test_changes_while_it_is_built_count() -> None:
 
 
 def test_a_range_is_what_it_was_when_it_began() -> None:
-    ordered = Ordered()
+    ordered = OrderedKeys()
     ordered.build([b"%04d" % number for number in range(2000)])
     going = ordered.range(b"", None)
     first = list(islice(going, 700))
@@ -179,9 +179,9 @@ def test_the_order_begins_between_two_writes(way: str, monkeypatch: pytest.Monke
 
         entries.update(rows())
     else:
-        frozen = storage.frozen("entries", lambda _index, _packed: None)
-        keep = WrittenDict._keep
-        monkeypatch.setattr(WrittenDict, "_keep", lambda written, keys: (begin(), keep(written, keys)))
+        frozen = storage.snapshot("entries", lambda _index, _packed: None)
+        keep = WrittenDict._keep_former
+        monkeypatch.setattr(WrittenDict, "_keep_former", lambda written, keys: (begin(), keep(written, keys)))
         entries[b"k"] = b"packed"
         frozen.close()
     assert list(storage.range(b"", None)) == [b"k"]
@@ -199,8 +199,8 @@ def test_pages_of_an_index_go_over_its_keys_once(frozen: bool, monkeypatch: pyte
         view = view.of(served)
     log.put("00003", '{"g":0}')
     looks = []
-    names = MemoryPostings.names
-    monkeypatch.setattr(MemoryPostings, "names", lambda filed, term: looks.append(term) or names(filed, term))
+    names = MemoryPostings.lookup_keys
+    monkeypatch.setattr(MemoryPostings, "lookup_keys", lambda filed, term: looks.append(term) or names(filed, term))
     keys: list[str] = []
     while page := [entry.key for entry in islice(view.find_entries_from({"g": 1}, keys[-1] if keys else None), 100)]:
         keys += page

@@ -23,7 +23,7 @@ from compactory.storage.rocksdb import key_space
 from compactory.storage.rocksdb.contents import FORMAT
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, failure_of
 from compactory.storage.rocksdb.folder import TopicFolder
-from compactory.storage.rocksdb.key_space import Seen
+from compactory.storage.rocksdb.key_space import KeyFilter
 from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
 from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
 from tests.forks import forked
@@ -87,7 +87,7 @@ def test_a_restart_finds_everything(reopen: Open) -> None:
     directory_storage = storage.directory_storage("d")
     assert directory_storage.sizes() == {0: 34, 1: 33, 2: 33}
     assert list(directory_storage.reading().all_keys()) == [b"%06d" % n for n in range(100)]
-    assert directory_storage.reading().names("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
+    assert directory_storage.reading().keys_of_term("i", 3) == [b"%06d" % n for n in range(100) if n % 7 == 3]
     directory_storage.mapping("entries").pop(b"000001")
     storage.commit(read_to(8))
     assert reopen().directory_storage("d").sizes() == {0: 34, 1: 32, 2: 33}
@@ -198,10 +198,10 @@ def test_what_was_not_promoted_goes(tmp_path: Path) -> None:
     fill(storage)
     backend.fresh("topic").close()
     assert generations(tmp_path) == ["000001"]
-    left = backend.fresh("topic")  # as a process leaves it that dies while it reads anew
-    left.kept = True
-    for each in (left, storage):
-        each.close()
+    unpromoted = backend.fresh("topic")  # as a process leaves it that dies while it reads anew
+    unpromoted.is_kept = True
+    for opened in (unpromoted, storage):
+        opened.close()
     backend.close()
     assert generations(tmp_path) == ["000001", "000002"]
     backend = RocksDB(tmp_path)
@@ -240,14 +240,14 @@ def read_on(directory_storage: DirectoryStorage, said: list[BaseException]) -> N
     try:
         while True:
             assert len(directory_storage.entries[b"000007"]) > 16
-            assert len(directory_storage.reading().names("i", 3)) == 71
+            assert len(directory_storage.reading().keys_of_term("i", 3)) == 71
             assert len(list(directory_storage.reading().all_keys())) == 500
     except Exception as error:  # noqa: BLE001 (which one is what is tested)
         said.append(error)
 
 
 def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
-    """They are answered, or told that the store was closed."""
+    """Reads return an answer or raise StoreClosed."""
     for _ in range(5):
         backend = RocksDB(tmp_path)
         storage = backend.open("topic")
@@ -548,7 +548,7 @@ def test_options_are_passed_through(tmp_path: Path) -> None:
 
 
 def test_options_that_rocksdb_refuses_lose_nothing(tmp_path: Path) -> None:
-    """What is refused only when a database is opened is no damage."""
+    """An option that RocksDB refuses at opening is no damage."""
     backend = RocksDB(tmp_path)
     storage = backend.open("topic")
     fill(storage)
@@ -630,23 +630,23 @@ def test_terms_round_trip() -> None:
 
 
 @pytest.mark.parametrize("exact", [10**6, 0], ids=["names", "filter"])
-def test_what_was_seen_is_never_forgotten(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_filter_forgets_no_key(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_space, "_EXACT", exact)
-    seen, names = Seen(), [b"%d" % n for n in range(5000)]
-    assert seen.known(b"p", names) == []
-    assert seen.add(b"p", names) == []
-    assert seen.known(b"p", names) == names
-    assert len(seen.known(b"q", names)) < 100
-    assert len(seen.known(b"p", [b"x%d" % n for n in range(5000)])) < 100
-    assert seen.add(b"p", names[:1]) == names[:1]
-    assert seen.add(b"p", []) == []
-    assert seen.known(b"p", []) == []
+    key_filter, names = KeyFilter(), [b"%d" % n for n in range(5000)]
+    assert key_filter.possible(b"p", names) == []
+    assert key_filter.add(b"p", names) == []
+    assert key_filter.possible(b"p", names) == names
+    assert len(key_filter.possible(b"q", names)) < 100
+    assert len(key_filter.possible(b"p", [b"x%d" % n for n in range(5000)])) < 100
+    assert key_filter.add(b"p", names[:1]) == names[:1]
+    assert key_filter.add(b"p", []) == []
+    assert key_filter.possible(b"p", []) == []
 
 
-def test_what_was_seen_survives_the_change_to_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_filter_forgets_no_key_when_it_gives_up_its_sets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_space, "_EXACT", 100)
-    seen = Seen()
+    key_filter = KeyFilter()
     for start in range(0, 1000, 50):
         names = [b"%d" % n for n in range(start, start + 50)]
-        assert set(seen.add(b"p", [*names, b"0"])) >= ({b"0"} if start else set())
-    assert len(seen.known(b"p", [b"%d" % n for n in range(1000)])) == 1000
+        assert set(key_filter.add(b"p", [*names, b"0"])) >= ({b"0"} if start else set())
+    assert len(key_filter.possible(b"p", [b"%d" % n for n in range(1000)])) == 1000

@@ -63,7 +63,7 @@ def apply(table: Table, rows: Rows, start: int, stop: int) -> None:
 
 
 def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
-    """What is killed: goes on where the folder is, and says after each flush how far it is."""
+    """Write from the position of the folder on, and print the position after each flush, until it is killed."""
     chance, rows = random.Random(os.getpid()), history(seed)
     storage = RocksDB(path, options={"write_buffer_size": 1 << 16}).open("d")  # so that much is flushed by itself
     table = Table(Directory("d", **SHAPES[shape]), storage.directory_storage("d"))
@@ -102,13 +102,13 @@ def contents(directory_storage: DirectoryStorage, parts: Sequence[str], terms: d
     found["all"] = {name: directory_storage.entries[name] for name in directory_storage.reading().all_keys()}
     found["sizes"] = directory_storage.sizes()
     for index, wanted in terms.items():
-        found[index] = {term: sorted(directory_storage.reading().names(index, term)) for term in wanted}
+        found[index] = {term: sorted(directory_storage.reading().keys_of_term(index, term)) for term in wanted}
         found[f"terms of {index}"] = set(directory_storage.reading().terms(index))
     return found
 
 
 def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryDirectoryStorage, list[str], dict[str, list[Any]]]:
-    """What a table in memory is after the same rows."""
+    """Return the entries of a table in memory after the same rows."""
     directory = Directory("d", **SHAPES[shape])
     directory_storage = Memory().open("d").directory_storage("d")
     table = Table(directory, directory_storage)

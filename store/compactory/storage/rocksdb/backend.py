@@ -14,7 +14,7 @@ from typing import Any
 from compactory.cleanup import in_forked_children, start_thread
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
-from compactory.storage.rocksdb.contents import State
+from compactory.storage.rocksdb.contents import TopicState
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
@@ -84,7 +84,7 @@ class RocksDB(Backend):
         if storage is None:
             storage = self._new(folder, topic)
             folder.point_to(storage.database.path)
-        storage.kept = True
+        storage.is_kept = True
         self._serving[topic] = storage
         return storage
 
@@ -95,7 +95,7 @@ class RocksDB(Backend):
     def promote(self, topic: str, storage: Any) -> None:
         """Make `open` return ``storage``; the former one is closed and removed after its last reader."""
         storage.flush()
-        storage.kept = True
+        storage.is_kept = True
         former = self._serving.get(topic)
         if former is storage:
             return
@@ -104,11 +104,11 @@ class RocksDB(Backend):
         self._serving[topic] = storage
         if former is not None:
             database = former.database
-            self._former = [waiting for waiting in self._former if waiting.alive]
+            self._former = [finalizer for finalizer in self._former if finalizer.alive]
             damage = None if database.damage is None else str(database.damage)
             self._disposing[:] = [thread for thread in self._disposing if thread.is_alive()]
             disposal = database.handle, folder, database.path, damage
-            self._former.append(weakref.finalize(database, _dispose_apart, self._disposing, disposal))
+            self._former.append(weakref.finalize(database, _dispose_in_thread, self._disposing, disposal))
 
     def figures(self) -> Mapping[str, float]:
         """Return the memory that all topics share, in bytes; empty before the start."""
@@ -116,23 +116,23 @@ class RocksDB(Backend):
 
     def close(self) -> None:
         """Close former generations, also those with readers, and release the folder."""
-        for waiting in self._former:
-            found = waiting.detach()
-            if found is not None:
+        for finalizer in self._former:
+            arguments = finalizer.detach()
+            if arguments is not None:
                 with contextlib.suppress(CompactoryError):  # it is removed, or set aside
-                    found[0].close()
-                _dispose(*found[2][1])
+                    arguments[0].close()
+                _dispose(*arguments[2][1])
         for thread in self._disposing:
             thread.join()
         self._former.clear()
         self._serving.clear()
-        self._lock.leave()
+        self._lock.release()
 
     def _abandon(self) -> None:
         """Leave the folder, and generations that are to be removed, to the process that opened them; after a fork."""
-        for waiting in self._former:
-            waiting.detach()
-        self._lock.leave()
+        for finalizer in self._former:
+            finalizer.detach()
+        self._lock.release()
 
     def _resumed(self, folder: TopicFolder, generation: Path, topic: str) -> RocksTopicStorage | None:
         """Return the topic storage in a folder; None where it had to be set aside, or holds nothing."""
@@ -149,7 +149,7 @@ class RocksDB(Backend):
             folder.set_aside(generation, error)
             return None
         try:
-            state = State.of(database.read)
+            state = TopicState.of(database.read)
             if state is not None and state.topic != topic:
                 raise ValueError(f"it holds topic {state.topic!r}")
         except (BackendCorrupt, ValueError) as error:
@@ -165,7 +165,7 @@ class RocksDB(Backend):
     def _new(self, folder: TopicFolder, topic: str) -> RocksTopicStorage:
         generation = folder.next()
         try:
-            return RocksTopicStorage(RocksDatabase(generation, self._shared(), bulk=True), State(topic))
+            return RocksTopicStorage(RocksDatabase(generation, self._shared(), bulk=True), TopicState(topic))
         except BackendFailed as error:
             remove(generation)
             if isinstance(error, Unexplained) and "Invalid argument" in str(error):
@@ -178,7 +178,7 @@ class RocksDB(Backend):
         return self._resources
 
 
-def _dispose_apart(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
+def _dispose_in_thread(threads: list[Thread], disposal: tuple[Any, TopicFolder, Path, str | None]) -> None:
     """Dispose of a generation in a thread of its own: the last reader may be an event loop."""
     thread = start_thread("dispose", _dispose, *disposal)
     if thread is not None:

@@ -10,15 +10,15 @@ import msgspec
 from compactory.errors import BackendFailed
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.rocksdb.database import RocksDatabase
-from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings, Seen, Source
+from compactory.storage.rocksdb.key_space import DatabaseReader, KeyFilter, KeySpace, RocksPostings
 from compactory.storage.rocksdb.keys import MAX_PARTS, STATE, part_prefix
 
-__all__ = ["FORMAT", "Contents", "State"]
+__all__ = ["FORMAT", "Contents", "TopicState"]
 
 FORMAT = 2  # of keys and state; another one is read anew
 
 
-class State(msgspec.Struct):
+class TopicState(msgspec.Struct):
     """The one record under `STATE`, in which a topic storage describes itself."""
 
     topic: str
@@ -29,7 +29,7 @@ class State(msgspec.Struct):
     format: int = FORMAT
 
     @classmethod
-    def of(cls, get: Callable[[bytes], bytes | None]) -> State | None:
+    def of(cls, get: Callable[[bytes], bytes | None]) -> TopicState | None:
         """Read the state of a database; None if it is empty. Raises ValueError for a state of another format."""
         if (data := get(STATE)) is None:
             return None
@@ -49,10 +49,10 @@ class State(msgspec.Struct):
 class Contents:
     """The parts of a topic storage, by directory and name. Belongs to the writing thread."""
 
-    def __init__(self, database: RocksDatabase, state: State) -> None:
+    def __init__(self, database: RocksDatabase, state: TopicState) -> None:
         self.database = database
         self.state = state
-        self.source = Source(database, Seen() if database.bulk else None)
+        self.source = DatabaseReader(database, KeyFilter() if database.bulk else None)
         self._parts: dict[str, KeySpace] = {}
         self._postings: dict[str, RocksPostings] = {}
 
@@ -73,13 +73,13 @@ class Contents:
         return self._postings[key]
 
     def stage(self, batch: Any) -> bool:
-        """Put what is fresh into a batch; say whether there was anything."""
+        """Put uncommitted changes into a batch; return True if there were any."""
         staged = [part.stage(batch) for part in self._parts.values()]
         staged += [postings.stage(batch) for postings in self._postings.values()]
         return any(staged)
 
     def settle(self) -> None:
-        """Count what the batch changes."""
+        """Add the changes of the batch to the sizes."""
         for key, part in self._parts.items():
             part.settle()
             self.state.sizes[key] = part.sizes

@@ -1,4 +1,4 @@
-"""One RocksDB database: opened, read, written in batches without a log of its own, flushed; errors mapped to ours."""
+"""Opens, reads, writes and flushes a RocksDB database, without a write-ahead log. Maps its errors to Compactory's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAMAGED = ("Corruption", "No such file or directory", "file is too short", "Not
 
 
 class Unexplained(BackendFailed):
-    """RocksDB failed for a reason that its text does not tell us."""
+    """RocksDB failed with a text that Compactory does not know."""
 
 
 class RocksDatabase:
@@ -87,8 +87,8 @@ class RocksDatabase:
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
         """Return the values of many keys; the interpreter goes on meanwhile."""
         with self.mapped():
-            found: list[bytes | None] = self.handle.get(keys)
-        return found
+            values: list[bytes | None] = self.handle.get(keys)
+        return values
 
     def batch(self) -> Any:
         """Return an empty batch."""
@@ -110,21 +110,21 @@ class RocksDatabase:
     def snapshot(self) -> RocksSnapshot:
         """Return the present state, for any thread."""
         with self.mapped(), self._closing:
-            snapshot = RocksSnapshot(self, *self._moment())
+            snapshot = RocksSnapshot(self, *self._consistent_handles())
             self._snapshots.add(snapshot)
         return snapshot
 
-    def _moment(self) -> tuple[Any, Any]:
+    def _consistent_handles(self) -> tuple[Any, Any]:
         """Return a snapshot to get from and an iterator of the same moment.
 
         An iterator made by a snapshot is not of its moment but of the present (rocksdict 0.3): hence both, made anew
         where a batch was written in between.
         """
         while True:
-            before = self.handle.latest_sequence_number()
-            found = self.handle.snapshot(), self.handle.iter()
-            if self.handle.latest_sequence_number() == before:
-                return found
+            sequence_number = self.handle.latest_sequence_number()
+            handles = self.handle.snapshot(), self.handle.iter()
+            if self.handle.latest_sequence_number() == sequence_number:
+                return handles
 
     def reopen(self, *, bulk: bool) -> None:
         """Close the database and open it for another use. Nobody may be reading it."""
@@ -135,7 +135,9 @@ class RocksDatabase:
     def figures(self) -> dict[str, float]:
         """Return sizes in bytes and numbers of running jobs, for metrics."""
         with self.mapped():
-            return {name: self.handle.property_int_value(wanted) or 0 for name, wanted in _FIGURES.items()}
+            return {
+                name: self.handle.property_int_value(property_name) or 0 for name, property_name in _FIGURES.items()
+            }
 
     def failed(self, error: Exception) -> CompactoryError:
         """Return the error of Compactory for one of the library. Remembers the first damage and marks the folder."""
@@ -153,9 +155,9 @@ class RocksDatabase:
             try:
                 self.handle.close()
             except Exception as error:
-                found = self.failed(error)
-                if not isinstance(found, StoreClosed):
-                    raise found from error
+                failure = self.failed(error)
+                if not isinstance(failure, StoreClosed):
+                    raise failure from error
 
 
 class RocksSnapshot:
@@ -177,12 +179,12 @@ class RocksSnapshot:
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
         try:
-            found: bytes = _held(self._handle)[key]
+            value: bytes = _unreleased(self._handle)[key]
         except Exception as error:
             if error.args == ("key not found",):  # how rocksdict 0.3 says it
                 return None
             raise self.failed(error) from error
-        return found
+        return value
 
     def keys(self, start: bytes, stop: bytes) -> Iterator[bytes]:
         """Yield the keys from ``start`` to before ``stop``, in order."""
@@ -210,7 +212,7 @@ class RocksSnapshot:
         """Yield the iterator at each key of a page. To be gone through at once: it holds the iterator."""
         try:
             with self._scanning:
-                place = _held(self._iterator)
+                place = _unreleased(self._iterator)
                 place.seek(start)
                 for _ in range(limit):
                     key = place.key()
@@ -227,7 +229,7 @@ class RocksSnapshot:
         self._handle = self._iterator = None
 
 
-def _held(handle: Any) -> Any:
+def _unreleased(handle: Any) -> Any:
     if handle is None:
         raise library().DbClosedError
     return handle
@@ -245,24 +247,24 @@ _FIGURES = {
 
 
 def failure_of(error: Exception, path: Path) -> CompactoryError:
-    """Return our error for one of the library, which has only texts."""
+    """Return the error of Compactory for an error of the library, which has only a text."""
     if isinstance(error, CompactoryError):
         return error
-    said = str(error)
-    if type(error).__name__ == "DbClosedError" or (isinstance(error, RuntimeError) and "borrowed" in said):
+    text = str(error)
+    if type(error).__name__ == "DbClosedError" or (isinstance(error, RuntimeError) and "borrowed" in text):
         return StoreClosed("the store was closed")  # or is being closed by another thread right now
-    if (found := disk_failure(said, path)) is not None:
-        return found
-    if any(text in said for text in _LOCKED):
+    if (failure := disk_failure(text, path)) is not None:
+        return failure
+    if any(part in text for part in _LOCKED):
         return BackendLocked(
-            f"{path} is used by another store ({said}); give each store a folder of its own", str(path)
+            f"{path} is used by another store ({text}); give each store a folder of its own", str(path)
         )
-    if any(text in said for text in _DAMAGED):
-        return BackendCorrupt(f"{path} is damaged: {said}", str(path))
-    return Unexplained(f"{path}: RocksDB failed: {said}", str(path))
+    if any(part in text for part in _DAMAGED):
+        return BackendCorrupt(f"{path} is damaged: {text}", str(path))
+    return Unexplained(f"{path}: RocksDB failed: {text}", str(path))
 
 
 def mark(path: Path) -> None:
-    """Have a damaged folder set aside at the next start, should the process not live to rebuild it."""
-    with contextlib.suppress(OSError):  # then damage is met, and dealt with, once more
+    """Mark a damaged folder, so that the next start sets it aside, even if this process dies before a rebuild."""
+    with contextlib.suppress(OSError):  # then the next start finds the damage again
         (path / DAMAGED).touch()

@@ -1,4 +1,4 @@
-"""The read side of a directory on disk: single lookups, and everything else from the state of one moment."""
+"""The read side of a directory on disk: single lookups, and everything else from a snapshot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from compactory.codec.decoding import Term
-from compactory.storage.backend import DirectoryStorage, Frozen
-from compactory.storage.by_get import ByGet
+from compactory.storage.backend import DirectoryStorage, ReadSnapshot
+from compactory.storage.lookup_mapping import LookupMapping
 from compactory.storage.rocksdb.contents import Contents
 from compactory.storage.rocksdb.database import RocksDatabase, RocksSnapshot
 from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings
@@ -17,7 +17,7 @@ __all__ = ["Entries", "RocksDirectoryStorage"]
 
 
 class RocksDirectoryStorage(DirectoryStorage):
-    """The place of one directory."""
+    """The storage of one directory in RocksDB."""
 
     def __init__(self, contents: Contents, directory: str) -> None:
         self._contents = contents
@@ -34,8 +34,8 @@ class RocksDirectoryStorage(DirectoryStorage):
     def reading(self) -> RocksReadSnapshot:
         return RocksReadSnapshot(self._contents, self._directory, self._part)
 
-    def frozen(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReadSnapshot:
-        """Return a mapping as it was committed last."""
+    def snapshot(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReadSnapshot:
+        """Return a snapshot of a mapping, as committed last."""
         return RocksReadSnapshot(self._contents, self._directory, self._contents.part(self._directory, part))
 
     def sizes(self) -> dict[int, int]:
@@ -43,17 +43,17 @@ class RocksDirectoryStorage(DirectoryStorage):
         return dict(self._part.sizes)
 
 
-class Entries(ByGet):
-    """Lookup key → packed record, as committed last or as at a snapshot's moment. For any thread."""
+class Entries(LookupMapping):
+    """Lookup key → packed record, as committed last or of a snapshot. For any thread."""
 
     def __init__(self, source: RocksDatabase | RocksSnapshot, prefix: bytes, size: Callable[[], int]) -> None:
         self._source = source
         self._prefix = prefix
         self._size = size
 
-    def get(self, name: bytes, default: Any = None) -> Any:
+    def get(self, key: bytes, default: Any = None) -> Any:
         try:
-            packed = self._source.get(self._prefix + name)
+            packed = self._source.get(self._prefix + key)
         except Exception as error:
             raise self._source.failed(error) from error
         return default if packed is None else packed
@@ -65,8 +65,8 @@ class Entries(ByGet):
         return _keys(self._source.snapshot(), self._prefix)
 
 
-class RocksReadSnapshot(Frozen):
-    """A directory as it was committed at one moment. For any thread."""
+class RocksReadSnapshot(ReadSnapshot):
+    """A snapshot of a directory, as committed. For any thread."""
 
     def __init__(self, contents: Contents, directory: str, part: KeySpace) -> None:
         self._sizes = dict(part.sizes)
@@ -88,14 +88,14 @@ class RocksReadSnapshot(Frozen):
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
         width = len(self._prefix)
-        found = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
-        return ((key[width:], packed) for key, packed in found)
+        pairs = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
+        return ((key[width:], packed) for key, packed in pairs)
 
-    def names_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+    def keys_of_term_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
         return _keys(self._snapshot, self._index(index) + term_prefix(term), start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
-        """Yield every term once; one under which many keys are filed costs no more than a page of them."""
+        """Yield every term once; a term with many keys costs no more than a page of them."""
         return _terms(self._snapshot, self._index(index))
 
     def _index(self, index: str) -> bytes:
@@ -115,6 +115,6 @@ def _keys(snapshot: RocksSnapshot, prefix: bytes, start: bytes = b"", stop: byte
 def _terms(snapshot: RocksSnapshot, prefix: bytes) -> Iterator[Term]:
     start, stop, width = prefix, after(prefix), len(prefix)
     while page := snapshot.page(start, stop):
-        found = dict.fromkeys(posting_term(key[width:]) for key in page)
-        yield from map(term_of, found)
+        prefixes = dict.fromkeys(posting_term(key[width:]) for key in page)
+        yield from map(term_of, prefixes)
         start = after(prefix + posting_term(page[-1][width:]))

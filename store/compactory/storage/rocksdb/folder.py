@@ -50,7 +50,7 @@ class Lock:
         """Take the lock, or name the process that has it. Taking it again does nothing."""
         if self._file is not None:
             return
-        with _told(self._folder):
+        with _file_system_errors(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         if not _lock(file):
@@ -60,7 +60,7 @@ class Lock:
             os.close(file)
             raise _locked(self._folder, holder)
         try:
-            with _told(self._folder):
+            with _file_system_errors(self._folder):
                 os.ftruncate(file, 0)
                 os.write(file, f"{os.getpid()} {socket.gethostname()}\n".encode())
         except BackendFailed:
@@ -68,8 +68,8 @@ class Lock:
             raise
         self._file = file
 
-    def leave(self) -> None:
-        """Give the lock back; idempotent. A forked child only lets go of its copy, the parent keeps the lock."""
+    def release(self) -> None:
+        """Release the lock; idempotent. A forked child closes only its copy, the parent keeps the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -83,25 +83,27 @@ class TopicFolder:
         self.path = root / f"{topic[:200]}-{zlib.crc32(topic.encode()):08x}"
 
     def current(self) -> Path | None:
-        """Return the generation that counts; None where there is none, or the pointer makes no sense."""
-        with _told(self.path):  # too many open files, for example, are no reason to take the folder for empty
+        """Return the current generation; None where there is none, or the pointer is malformed."""
+        with _file_system_errors(
+            self.path
+        ):  # too many open files, for example, are no reason to take the folder for empty
             try:
                 number = int((self.path / _POINTER).read_text(encoding="ascii"))
             except (FileNotFoundError, NotADirectoryError, ValueError):
                 return None
-        found = self._generation(number)
-        return found if found.is_dir() else None
+        generation = self._generation(number)
+        return generation if generation.is_dir() else None
 
     def next(self) -> Path:
         """Return a folder for a new generation; it does not exist yet."""
-        with _told(self.path):
+        with _file_system_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
         return self._generation(max(self._numbers(), default=0) + 1)
 
     def point_to(self, generation: Path) -> None:
-        """Let a generation count from now on, whenever the machine stops."""
+        """Make a generation the current one, even if the machine stops right after."""
         written = self.path / f"{_POINTER}.new"
-        with _told(self.path):
+        with _file_system_errors(self.path):
             with written.open("w", encoding="ascii") as file:
                 file.write(f"{generation.name}\n")
                 file.flush()
@@ -110,7 +112,7 @@ class TopicFolder:
             _sync_folder(self.path)
 
     def tidy(self, keep: Path | None) -> None:
-        """Remove generations that were never finished or count no more."""
+        """Remove generations that were never finished or are not current any more."""
         for number in self._numbers():
             if self._generation(number) != keep:
                 remove(self._generation(number))
@@ -122,9 +124,9 @@ class TopicFolder:
         if generation.exists():
             for path in former:
                 remove(path)
-            with _told(self.path):
+            with _file_system_errors(self.path):
                 generation.rename(aside)
-        log.error("what was kept of a topic can't be used and is read anew: %s; set aside as %s", reason, aside)
+        log.error("the stored entries of a topic can't be used, it is read anew: %s; set aside as %s", reason, aside)
 
     def _generation(self, number: int) -> Path:
         return self.path / f"{number:06d}"
@@ -142,25 +144,25 @@ def remove(folder: Path) -> None:
         folder.unlink(missing_ok=True)  # where it is no folder
 
 
-def disk_failure(said: str, path: Path) -> BackendFailed | None:
-    """Return our error for what is said of a disk that is full or forbidden."""
-    if any(text in said for text in _FULL):
-        what = f"the disk is full ({said}); free space or enlarge the volume, then restart"
-    elif any(text in said for text in _FORBIDDEN):
-        what = f"{said}; the process (user {os.geteuid()}) needs to read and write this folder"
+def disk_failure(text: str, path: Path) -> BackendFailed | None:
+    """Return the error of Compactory for a text about a full disk or missing rights; None for other texts."""
+    if any(part in text for part in _FULL):
+        problem = f"the disk is full ({text}); free space or enlarge the volume, then restart"
+    elif any(part in text for part in _FORBIDDEN):
+        problem = f"{text}; the process (user {os.geteuid()}) needs to read and write this folder"
     else:
         return None
-    return BackendFailed(f"{path}: {what}", str(path))
+    return BackendFailed(f"{path}: {problem}", str(path))
 
 
 @contextlib.contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Raise BackendFailed for what the file system refuses."""
+def _file_system_errors(folder: Path) -> Iterator[None]:
+    """Raise BackendFailed instead of errors of the file system."""
     try:
         yield
     except OSError as error:
-        place = folder.absolute()
-        raise disk_failure(str(error), place) or BackendFailed(f"{place}: {error}", str(place)) from error
+        path = folder.absolute()
+        raise disk_failure(str(error), path) or BackendFailed(f"{path}: {error}", str(path)) from error
 
 
 def _locked(folder: Path, holder: list[str]) -> BackendLocked:
@@ -177,7 +179,7 @@ def _locked(folder: Path, holder: list[str]) -> BackendLocked:
 
 
 def _lock(file: int) -> bool:
-    """Lock an open file without waiting; say whether that succeeded. Where nothing can lock, RocksDB's lock holds."""
+    """Lock an open file without waiting; return True on success, or where files can't be locked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -188,7 +190,7 @@ def _lock(file: int) -> bool:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last."""
+    """Bring a rename to disk."""
     file = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,4 +1,4 @@
-"""How the keys of a topic storage are laid out, so that their byte order is what readers go by. Pure.
+"""The layout of the keys of a topic storage: their byte order is the order that readers need. Pure.
 
 A topic storage is one ordered sequence of keys. The first two bytes are the number of a *part* (a mapping or an index
 of one directory; 0 is the storage's own state), then comes the lookup or topic key as it is. In an index the term comes
@@ -31,8 +31,8 @@ def part_prefix(number: int) -> bytes:
 
 def after(prefix: bytes) -> bytes:
     """Return the first key that is greater than all that begin with ``prefix`` (which is not all 0xFF)."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,))
+    shortened = prefix.rstrip(b"\xff")
+    return shortened[:-1] + bytes((shortened[-1] + 1,))
 
 
 def term_prefix(term: Term) -> bytes:
@@ -67,16 +67,16 @@ def _encoded(term: Term) -> bytes:
 
 
 def _decoded(encoded: bytes) -> Any:
-    kind, rest = encoded[:1], encoded[1:]
+    kind, body = encoded[:1], encoded[1:]
     if kind == _TEXT:
-        return rest.decode(errors="surrogatepass")
+        return body.decode(errors="surrogatepass")
     if kind == _TRUTH:
-        return rest == b"1"
+        return body == b"1"
     if kind == _WHOLE:
-        return int(rest, 16)
+        return int(body, 16)
     if kind == _FRACTION:
-        return float(rest)
-    return tuple(_parts(rest))
+        return float(body)
+    return tuple(_parts(body))
 
 
 def _parts(joined: bytes) -> Iterator[Any]:

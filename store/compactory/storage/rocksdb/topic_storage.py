@@ -1,4 +1,4 @@
-"""One generation of a topic on disk: its parts, how far it was read, written together in one batch per commit."""
+"""A generation of a topic on disk: entries, indexes and checkpoint, written in one batch per commit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from compactory.errors import BackendFailed, CompactoryError
 from compactory.storage.backend import TopicStorage
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.rocksdb.contents import Contents, State
+from compactory.storage.rocksdb.contents import Contents, TopicState
 from compactory.storage.rocksdb.database import RocksDatabase
 from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
 from compactory.storage.rocksdb.folder import remove
@@ -21,9 +21,9 @@ __all__ = ["RocksTopicStorage"]
 
 log = logging.getLogger("compactory.store")
 
-_GATHERED = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
-_GATHERED_BYTES = 24 << 20  # or so many bytes
-_LATE = 60.0  # seconds that a checkpoint may wait which says nothing but that there was nothing
+_BULK_WRITE_CHANGES = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
+_BULK_WRITE_BYTES = 24 << 20  # or so many bytes
+_IDLE_FLUSH_INTERVAL = 60.0  # seconds that a checkpoint without new records may wait
 
 
 class RocksTopicStorage(TopicStorage):
@@ -37,18 +37,18 @@ class RocksTopicStorage(TopicStorage):
 
     persistent = True
 
-    def __init__(self, database: RocksDatabase, state: State) -> None:
+    def __init__(self, database: RocksDatabase, state: TopicState) -> None:
         self.database = database
         self.checkpoint = state.checkpoint
         self._state = state
         self._contents = Contents(database, state)
         self._batch = database.batch()
-        self._gathered = False  # the batch or the checkpoint holds what was not written yet
-        self._written = False  # something was written that was not flushed yet
+        self._has_unwritten = False  # the batch or the checkpoint holds what was not written yet
+        self._has_unflushed = False  # something was written that was not flushed yet
         self._flushed_at = float("-inf")
         self._broken: BackendFailed | None = None
         self._closed = False
-        self.kept = False  # whether the folder stays when this is closed
+        self.is_kept = False  # the folder stays when this is closed
 
     def directory_storage(self, directory: str) -> RocksDirectoryStorage:
         return RocksDirectoryStorage(self._contents, directory)
@@ -57,12 +57,12 @@ class RocksTopicStorage(TopicStorage):
         self._check()
         former, self._state.checkpoint = self._state.checkpoint, checkpoint
         staged = self._contents.stage(self._batch)
-        self._gathered = True
+        self._has_unwritten = True
         bulk = self.database.bulk
         if not staged and former is not None and replace(former, caught_up=checkpoint.caught_up) == checkpoint:
             return  # written with the next change, by a flush after a while, or by close
         if bulk and not checkpoint.complete:
-            if len(self._batch) < _GATHERED and self._batch.size_in_bytes() < _GATHERED_BYTES:
+            if len(self._batch) < _BULK_WRITE_CHANGES and self._batch.size_in_bytes() < _BULK_WRITE_BYTES:
                 return
             self._write()
             self.database.flush(wait=False)  # so that nothing is ever looked up in a bulk database's memory
@@ -72,13 +72,14 @@ class RocksTopicStorage(TopicStorage):
             self._open_for_reading()
 
     def flush(self) -> None:
-        """Bring to disk what was committed; where that is only that there was nothing new, once a minute."""
+        """Bring commits to disk; once a minute if only the checkpoint changed."""
         self._check()
-        if not self._written and not len(self._batch) and time.monotonic() - self._flushed_at < _LATE:
+        age = time.monotonic() - self._flushed_at
+        if not self._has_unflushed and not len(self._batch) and age < _IDLE_FLUSH_INTERVAL:
             return
-        if self._gathered:
+        if self._has_unwritten:
             self._write()
-        if self._written:
+        if self._has_unflushed:
             self._flush()
 
     def figures(self) -> Mapping[str, float]:
@@ -97,16 +98,16 @@ class RocksTopicStorage(TopicStorage):
             return
         self._closed = True
         try:
-            if self._gathered and self._broken is None and self.database.damage is None:
+            if self._has_unwritten and self._broken is None and self.database.damage is None:
                 self._write()
             self.database.close()
         except CompactoryError as error:
             log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
-        if not self.kept:
+        if not self.is_kept:
             remove(self.database.path)
 
     def _check(self) -> None:
-        """Raise what went wrong before, in whichever thread."""
+        """Raise the first failure of any thread."""
         failed = self._broken or self.database.damage
         if failed is not None:
             raise type(failed)(*failed.args)
@@ -120,13 +121,13 @@ class RocksTopicStorage(TopicStorage):
         except BackendFailed as error:
             self._broken = type(error)(*error.args)  # not the one that is raised: that refers to everything it passed
             raise
-        self._gathered, self._written = False, True
+        self._has_unwritten, self._has_unflushed = False, True
 
     def _flush(self) -> None:
         self.database.flush()
-        self._written, self._flushed_at = False, time.monotonic()
+        self._has_unflushed, self._flushed_at = False, time.monotonic()
 
     def _open_for_reading(self) -> None:
         self._flush()
         self.database.reopen(bulk=False)
-        self._contents.source.seen = None
+        self._contents.source.key_filter = None

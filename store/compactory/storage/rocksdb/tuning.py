@@ -1,4 +1,4 @@
-"""How the databases of a store are set up: defaults that suit directories, and RocksDB's own options passed through."""
+"""The options of RocksDB databases: defaults that suit directories, and options of the user."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _set(database: Any, table: Any, name: str, value: Any) -> None:
     setter = getattr(database, f"set_{name}", None) or getattr(table, f"set_{name}")
     kind = _CHOICES.get(name)
     if kind is not None:
-        value = [_choice(kind, each) for each in value] if isinstance(value, list | tuple) else _choice(kind, value)
+        value = [_choice(kind, item) for item in value] if isinstance(value, list | tuple) else _choice(kind, value)
     if isinstance(value, list | tuple) and name != "compression_per_level":
         setter(*value)
     else:

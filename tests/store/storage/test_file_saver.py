@@ -19,9 +19,9 @@ import pytest
 from msgspec.structs import replace
 
 from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index, StoreState, testing
-from compactory.storage import saving
+from compactory.storage import file_saver
 from compactory.storage.memory_backend import Memory
-from compactory.storage.saved_file import _END, Layout, SavedFile, packed, written
+from compactory.storage.saved_file import _END, Layout, SavedFile, pack_fields, replace_file
 from tests.store.ingest.test_rebuild import values
 from tests.store.model import Model, Row
 from tests.store.storage.test_rocksdb_crash import SHAPES as CRASH_SHAPES
@@ -55,7 +55,7 @@ def test_random_histories_that_go_on_from_a_file(
     shape: str, seeded: random.Random, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 3: saved while records go on coming; lookups and records meet it filled, half filled and not at all."""
-    monkeypatch.setattr(saving, "_BUCKET", 2)
+    monkeypatch.setattr(file_saver, "_BUCKET_SIZE", 2)
     (tmp_path / "s").mkdir()
     for _ in range(40):
         directory = Directory("d", **SHAPES[shape])
@@ -67,12 +67,12 @@ def test_random_histories_that_go_on_from_a_file(
 
         for _ in range(seeded.randrange(5, 60)):
             put(log, model)
-        cut, offset, then = log.table.cut(), log._next, Model(directory)
+        snapshot, offset, then = log.table.save_snapshot(), log._next, Model(directory)
         then.rows.extend(model.rows)
         for _ in range(seeded.randrange(20)):
             put(log, model)
-        path = tmp_path / "s" / saving.file_name("t")
-        saving.save(path, "t", read_to(offset), [cut])
+        path = tmp_path / "s" / file_saver.file_name("t")
+        file_saver.save(path, "t", read_to(offset), [snapshot])
         compare(resumed(directory, tmp_path / "s", offset).view, then)
         log = resumed(directory, tmp_path / "s", offset)
         entries = then.entries()
@@ -84,10 +84,10 @@ def test_random_histories_that_go_on_from_a_file(
                 assert (packed_record and packed_record[:-16]) == entries.get(key)
             assert len(log.view) == len(entries)
         if seeded.random() < 0.5:
-            log.table.start_filling(pytest.fail)
+            log.table.start_lazy_load(pytest.fail)
             put(log, then)
         compare(log.view, then)
-        eventually(lambda log=log: not log.table.filling and type(log.table.directory_storage.entries) is dict)
+        eventually(lambda log=log: not log.table.is_loading and type(log.table.directory_storage.entries) is dict)
 
 
 def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture, seeded: random.Random) -> None:
@@ -95,8 +95,8 @@ def test_what_is_damaged_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFi
     log = Log(Directory("d"))
     for number in range(100):
         log.put(f"k{number}", b"{}")
-    path = tmp_path / saving.file_name("t")
-    saving.save(path, "t", read_to(100), [log.table.cut()])
+    path = tmp_path / file_saver.file_name("t")
+    file_saver.save(path, "t", read_to(100), [log.table.save_snapshot()])
     whole = path.read_bytes()
     assert Memory(tmp_path).open("t").checkpoint == read_to(100)
     for _ in range(300):
@@ -120,13 +120,13 @@ def test_a_file_that_makes_no_sense_is_not_used(topics: Topics, open_store: Open
     saved = SavedFile(path, name)
     log = Log(Directory(name, topic=name))
     log.put("a", b"{}")
-    for broken in (b"", b"\xff\xff\xff\xff", packed([b"a"])[:-1]):
-        cut = log.table.cut()
-        with written(path) as file:
+    for broken in (b"", b"\xff\xff\xff\xff", pack_fields([b"a"])[:-1]):
+        snapshot = log.table.save_snapshot()
+        with replace_file(path) as file:
             assert file is not None
-            writer = saving.SavedFileWriter(file)
+            writer = file_saver.SavedFileWriter(file)
             writer._add(broken)
-            layout = saving._directory(writer, cut)
+            layout = file_saver._directory(writer, snapshot)
             layout = replace(layout, places=writer.places([0, len(broken)] + [10**6] * 10))
             writer.finish(name, saved.checkpoint, {name: layout})
         store = open_store(name, backend=Memory(tmp_path))
@@ -157,15 +157,15 @@ def test_a_layout_that_makes_no_sense_is_not_used(tmp_path: Path) -> None:
     directory = Directory("d", key="k", indexes=[Index("g")])
     rows = {f"r{number}": {"k": f"K{number}", "g": number % 3} for number in range(300)}
     with testing.store({directory: rows}, backend=Memory(tmp_path)) as store:
-        store.save("d", str(tmp_path / saving.file_name("d")))
+        store.save("d", str(tmp_path / file_saver.file_name("d")))
     path = file_of(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     saved, whole = SavedFile(path, "d"), path.read_bytes()
     layout = saved.directories["d"]._layout
     for what, broken in {"nothing": lambda layout: layout, **NONSENSE}.items():
-        with written(path) as file:
+        with replace_file(path) as file:
             assert file is not None
-            writer = saving.SavedFileWriter(file)
+            writer = file_saver.SavedFileWriter(file)
             writer._add(whole[writer._at : _END.unpack(whole[-_END.size :])[0]])
             changed = broken(layout)
             writer.finish("d", saved.checkpoint, {} if changed is None else {"d": changed})
@@ -182,9 +182,9 @@ def test_a_file_that_cannot_be_filled_in_is_read_anew(tmp_path: Path) -> None:
     directory = Directory("d", indexes=[Index("g")])
     rows = {f"r{number}": {"g": number % 3} for number in range(300)}
     with testing.store({directory: rows}, backend=Memory(tmp_path)) as store:
-        store.save("d", str(tmp_path / saving.file_name("d")))
+        store.save("d", str(tmp_path / file_saver.file_name("d")))
     whole = file_of(tmp_path).read_bytes()
-    with written(file_of(tmp_path)) as file:
+    with replace_file(file_of(tmp_path)) as file:
         assert file is not None
         digested = whole[: -_END.size].replace(b"[0,1,2,", b"[0,1,x,")
         at, length, _ = _END.unpack(whole[-_END.size :])
@@ -199,12 +199,12 @@ def test_two_writers_of_one_file(tmp_path: Path) -> None:
     """The second leaves it to the first; what a killed one has left behind is no hindrance."""
     path = tmp_path / "file"
     (tmp_path / "file.new").write_bytes(b"left behind")
-    with written(path) as one, written(path) as two:
+    with replace_file(path) as one, replace_file(path) as two:
         assert two is None
         assert one is not None
         one.write(b"whole")
     assert path.read_bytes() == b"whole"
-    with pytest.raises(ZeroDivisionError), written(path) as one:
+    with pytest.raises(ZeroDivisionError), replace_file(path) as one:
         1 // 0  # noqa: B018
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
@@ -213,29 +213,29 @@ def test_only_what_a_store_saved_is_replaced(tmp_path: Path) -> None:
     """A mistyped path costs nobody a file; an empty one, as mktemp makes it, and one of another format may go."""
     log = Log(Directory("d"))
     log.put("a", b"{}")
-    for name, content in ("notes", b"mine"), ("short", b"c"), (saving.file_name("t"), b"compactory.toml"):
+    for name, content in ("notes", b"mine"), ("short", b"c"), (file_saver.file_name("t"), b"compactory.toml"):
         path = tmp_path / name
         path.write_bytes(content)
         address = f"{tmp_path}/" if name.endswith(".saved") else str(path)
         with pytest.raises(ConfigError, match=f"{name} is no file that a store saved"):
-            saving.stored(address, "t", read_to(1), [log.table.cut()])
+            file_saver.write_saved_file(address, "t", read_to(1), [log.table.save_snapshot()])
         assert path.read_bytes() == content
     os.mkfifo(tmp_path / "pipe")
     for address, problem in (str(tmp_path / "pipe"), "is no file that a store saved"), ("", "address is empty"):
         with pytest.raises(ConfigError, match=problem):
-            saving.stored(address, "t", read_to(1), [log.table.cut()])
+            file_saver.write_saved_file(address, "t", read_to(1), [log.table.save_snapshot()])
     path = tmp_path / "saved"
     for former in b"", b"compactory saved tables 2\n", None:
         if former is not None:
             path.write_bytes(former)
-        saving.stored(str(path), "t", read_to(1), [log.table.cut()])
+        file_saver.write_saved_file(str(path), "t", read_to(1), [log.table.save_snapshot()])
         assert SavedFile(path, "t").checkpoint == read_to(1)
-    with written(path), pytest.raises(BackendFailed, match="is being written just now"):
-        saving.stored(str(path), "t", read_to(1), [log.table.cut()])
+    with replace_file(path), pytest.raises(BackendFailed, match="is being written just now"):
+        file_saver.write_saved_file(str(path), "t", read_to(1), [log.table.save_snapshot()])
 
 
-def child(folder: str, shape: str, seed: int) -> None:
-    """What is killed: applies a history and saves it again and again."""
+def saving_child(folder: str, shape: str, seed: int) -> None:
+    """Apply a history and save it again and again, until it is killed."""
     storage = Memory(folder, save_every=1e-9).open("d")
     table = saving_table(shape, storage)
     at = 0 if storage.checkpoint is None else storage.checkpoint.positions[0]
@@ -244,7 +244,7 @@ def child(folder: str, shape: str, seed: int) -> None:
     while True:
         end = min(len(rows), at + 50)
         apply(table, rows, at, end)
-        storage.save(read_to(end), lambda: [table.cut()])
+        storage.save(read_to(end), lambda: [table.save_snapshot()])
         at = end
 
 
@@ -262,7 +262,7 @@ def test_killed_while_it_writes(shape: str, tmp_path: Path, seeded: random.Rando
     """Guarantee 3: after kill -9 the file is that of a prefix of the history, whole."""
     seed, saved = seeded.randrange(10**9), 0
     for _ in range(4):
-        command = f"from {__name__} import child; child({str(tmp_path)!r}, {shape!r}, {seed})"
+        command = f"from {__name__} import saving_child; saving_child({str(tmp_path)!r}, {shape!r}, {seed})"
         process = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"
@@ -286,8 +286,8 @@ def test_killed_while_it_writes(shape: str, tmp_path: Path, seeded: random.Rando
         assert found.quarantine.bad_topic_keys() == fresh.quarantine.bad_topic_keys()
         for index in found.indexes:
             one, two = (table.directory_storage.reading() for table in (found, fresh))
-            assert {term: set(one.names(index, term)) for term in one.terms(index)} == {
-                term: set(two.names(index, term)) for term in two.terms(index)
+            assert {term: set(one.keys_of_term(index, term)) for term in one.terms(index)} == {
+                term: set(two.keys_of_term(index, term)) for term in two.terms(index)
             }
 
 
@@ -355,7 +355,7 @@ def test_readers_while_it_is_filled(tmp_path: Path) -> None:
     """Guarantee 5: threads that look up, count and iterate see all of it at any moment, and end when it is closed."""
     log = Log(Directory("d"))
     log.load([(b"%d" % n, b'{"n":%d}' % n, 1) for n in range(20_000)])
-    saving.save(tmp_path / saving.file_name("t"), "t", read_to(20_000), [log.table.cut()])
+    file_saver.save(tmp_path / file_saver.file_name("t"), "t", read_to(20_000), [log.table.save_snapshot()])
     log = resumed(Directory("d"), tmp_path, 20_000)
     wrong: list[Any] = []
 
@@ -366,13 +366,13 @@ def test_readers_while_it_is_filled(tmp_path: Path) -> None:
     threads = [threading.Thread(target=look, args=[start]) for start in range(4)]
     for thread in threads:
         thread.start()
-    log.table.start_filling(pytest.fail)
+    log.table.start_lazy_load(pytest.fail)
     for n in range(0, 20_000, 50):
         log.put(str(n), b'{"n":%d}' % n)
     for thread in threads:
         thread.join()
     assert not wrong
     log = resumed(Directory("d"), tmp_path, 20_000)
-    log.table.start_filling(pytest.fail)
+    log.table.start_lazy_load(pytest.fail)
     log.storage.close()
     assert not log.table.directory_storage.entries.get(b"1") or True

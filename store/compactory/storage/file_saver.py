@@ -1,0 +1,228 @@
+"""Saves tables in memory to a file, from a snapshot, in a thread. Readers do not wait for it."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from zlib import crc32
+
+from compactory.cleanup import start_thread
+from compactory.codec.packed_record import ORIGIN_SIZE
+from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
+from compactory.storage.backend import SaveSnapshot
+from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.saved_file import HashIndex, Layout, SavedFile, SavedFileWriter, replace_file, replaceable
+
+__all__ = [
+    "SMALL_PARTS",
+    "FileSaver",
+    "fetch_saved_file",
+    "file_name",
+    "read_saved_file",
+    "target_path",
+    "write_saved_file",
+]
+
+log = logging.getLogger("compactory.store")
+
+SMALL_PARTS = ("tombstones", "quarantine")  # mappings that are saved whole
+_BUCKET_SIZE = 64  # records: a lookup reads one, 20 µs, until the dict has it
+_UNCHANGED_FACTOR = 12  # times as long a file holds of a topic in which nothing happens
+_CLOSE_TIMEOUT = 10.0  # seconds that closing waits for the file that is being written
+_METADATA = slice(-ORIGIN_SIZE, None)
+
+
+class FileSaver:
+    """Writes the file of one topic again and again; ``saved`` is the file that the store resumed from.
+
+    Belongs to the reader thread; `begin` starts the thread that writes.
+    """
+
+    def __init__(self, path: Path, topic: str, every: float, saved: SavedFile | None) -> None:
+        self._path = path
+        self._topic = topic
+        self._every = every
+        self._thread: Thread | None = None
+        self._saved = None if saved is None else saved.checkpoint  # the newest that is in the file, or was to be
+
+    def begin(self, checkpoint: Checkpoint, take_snapshots: Callable[[], Sequence[SaveSnapshot]]) -> None:
+        """Write the file if the tables are complete and the last file is old; any process may have written that one.
+
+        Where nothing has changed it says when all was last caught up, for which an hour is near enough.
+        """
+        if not checkpoint.complete or (self._thread is not None and self._thread.is_alive()):
+            return
+        if self._saved is not None:
+            unchanged = checkpoint.positions == self._saved.positions
+            with suppress(OSError):  # there is none
+                if (
+                    0
+                    <= time.time() - self._path.stat().st_mtime
+                    < self._every * (_UNCHANGED_FACTOR if unchanged else 1)
+                ):
+                    return
+        self._saved = checkpoint
+        self._thread = start_thread("save", self._save, checkpoint, take_snapshots())
+
+    def finish(self) -> None:
+        """Wait up to ten seconds for the file that is being written."""
+        if self._thread is not None:
+            self._thread.join(_CLOSE_TIMEOUT)
+
+    def _save(self, checkpoint: Checkpoint, snapshots: Sequence[SaveSnapshot]) -> None:
+        began = time.monotonic()
+        try:
+            save(self._path, self._topic, checkpoint, snapshots)
+        except StoreClosed:
+            log.info("%s was not written: the store was closed meanwhile", self._path)
+        except Exception as failure:  # noqa: BLE001 (a store goes on without it)
+            why = failure.strerror if isinstance(failure, OSError) else type(failure).__name__  # never a value
+            log.error("%s was not written, tried again in %g s: %s", self._path, self._every, why)
+        else:
+            log.debug("%s was written in %.1f s", self._path, time.monotonic() - began)
+
+
+def save(path: Path, topic: str, checkpoint: Checkpoint, snapshots: Sequence[SaveSnapshot]) -> bool:
+    """Write the file of a topic, which replaces the former one when it is complete; False while another one writes."""
+    try:
+        with replace_file(path) as file:
+            if file is not None:
+                writer = SavedFileWriter(file)
+                directories = {snapshot.directory: _directory(writer, snapshot) for snapshot in snapshots}
+                writer.finish(topic, checkpoint, directories)
+            return file is not None
+    finally:
+        for snapshot in snapshots:
+            snapshot.records.close()
+
+
+def file_name(topic: str) -> str:
+    """Return the name of a topic's file; its checksum keeps names different that some file systems treat as equal."""
+    return f"{topic[:200]}-{crc32(topic.encode()):08x}.saved"
+
+
+def read_saved_file(folder: Path, topic: str) -> SavedFile | None:
+    """Return the saved file of a topic in a folder; None if there is none, or it can't be used.
+
+    Raises BackendFailed where the folder can't be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise BackendFailed(f"{folder}: {failure.strerror}", str(folder)) from failure
+    return _read(folder / file_name(topic), topic)
+
+
+def fetch_saved_file(address: str, topic: str) -> SavedFile | None:
+    """Return a topic's file at a path or URL (see `_path_or_url`); None where it can't be used."""
+    target = _path_or_url(address, topic)
+    if "://" not in target:
+        return _read(Path(target), topic)
+    system, path = _file_system(target)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy"
+            system.get_file(path, str(copy))
+            return _read(copy, topic)  # the mapping outlives the name
+    except Exception as failure:  # noqa: BLE001 (any of a dozen libraries')
+        log.warning("nothing came from %s, the topic is read from its beginning: %s", target, type(failure).__name__)
+        return None
+
+
+def write_saved_file(address: str, topic: str, checkpoint: Checkpoint, snapshots: Sequence[SaveSnapshot]) -> str:
+    """Write a topic's file to a path or URL; return which. Raises BackendFailed, ConfigError."""
+    target = target_path(address, topic)
+    try:
+        if "://" not in target:
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            if not save(Path(target), topic, checkpoint, snapshots):
+                raise BackendFailed(
+                    f"{target} is being written just now, by another store or process; try again", target
+                )
+            return target
+        system, path = _file_system(target)
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder) / "copy"
+            save(copy, topic, checkpoint, snapshots)
+            system.put_file(str(copy), path)
+    except CompactoryError:
+        raise
+    except Exception as failure:
+        raise BackendFailed(f"{target} can't be written: {type(failure).__name__}: {failure}", target) from failure
+    return target
+
+
+def target_path(address: str, topic: str) -> str:
+    """Return where a topic's file may be written (see `_path_or_url`). Raises ConfigError."""
+    if not address:
+        raise ConfigError("the file's address is empty; name a file or URL")
+    target = _path_or_url(address, topic)
+    if "://" not in target and not replaceable(Path(target)):
+        raise ConfigError(f"{target} is no file that a store saved, and is not replaced; name another, or remove it")
+    return target
+
+
+def _path_or_url(address: str, topic: str) -> str:
+    """Return where a topic's file is: ``address`` itself, or in it where it ends with / or is a folder."""
+    address = address.removeprefix("file://")
+    if address.endswith("/") or Path(address).is_dir():
+        return f"{address.rstrip('/')}/{file_name(topic)}"
+    return address
+
+
+def _file_system(target: str) -> tuple[Any, str]:
+    try:
+        from fsspec.core import url_to_fs
+
+        system, path = url_to_fs(target)
+    except (ImportError, ValueError) as failure:
+        raise ConfigError(f"{target} needs fsspec and its package for that protocol: {failure}") from failure
+    return system, path
+
+
+def _read(path: Path, topic: str) -> SavedFile | None:
+    try:
+        return SavedFile(path, topic)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as failure:
+        log.warning("%s can't be used, the topic is read from its beginning: %s", path, failure)
+        return None
+
+
+def _directory(writer: SavedFileWriter, snapshot: SaveSnapshot) -> Layout:
+    """Write the records of one directory; return its part of the description."""
+    records = snapshot.records.entries
+    topic_keys = list(snapshot.records.all_keys())
+    shared = [key for key in topic_keys if records[key][_METADATA] in snapshot.shared] if snapshot.shared else []
+    shared_set = set(shared)
+    alone = [key for key in topic_keys if key not in shared_set] if shared_set else topic_keys
+    rows = len(topic_keys) // _BUCKET_SIZE + 1
+    by_topic_key, by_lookup_key = HashIndex(rows), HashIndex(rows)
+    places = []
+    for number, keys in enumerate(
+        (shared, *(alone[at : at + _BUCKET_SIZE] for at in range(0, len(alone), _BUCKET_SIZE)))
+    ):
+        bucket = snapshot.columns(keys, [records[key] for key in keys])
+        places.append(writer.bucket(bucket, keyed=snapshot.keyed))
+        if number:
+            by_topic_key.add(keys, number)
+            if snapshot.keyed:
+                by_lookup_key.add(bucket.lookup_keys, number)
+        time.sleep(0)  # lets readers run
+    return Layout(
+        count=len(alone),
+        buckets=len(places),
+        indexes=snapshot.indexes,
+        places=writer.places(places),
+        rows=rows,
+        keys=writer.index(by_topic_key),
+        names=writer.index(by_lookup_key) if snapshot.keyed else None,
+        parts={name: writer.part(mapping) for name, mapping in snapshot.parts.items()},
+    )

@@ -1,0 +1,120 @@
+"""Loads a directory's dicts from a saved file, while lookups use them already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from threading import RLock
+from typing import Any
+
+from compactory.errors import BackendCorrupt
+from compactory.storage.lookup_mapping import LookupMapping
+from compactory.storage.saved_file import Bucket, SavedDirectory
+
+__all__ = ["LazyEntries", "LazyLoad"]
+
+_BUCKETS_PER_STEP = 8  # buckets between two pauses: 150 µs
+
+
+class LazyLoad:
+    """The state of a load of a saved directory into its table, bucket by bucket.
+
+    ``lock`` guards the state. The thread that applies records holds it, so that the bucket of a key is
+    loaded before its records are applied.
+    ``take`` is the table's, called under the lock; ``done`` is called once, after the last bucket. Any thread may load.
+    Raises BackendCorrupt for a malformed file, even if its digest is right.
+    """
+
+    def __init__(self, saved: SavedDirectory, take: Callable[[Bucket], None], done: Callable[[], None]) -> None:
+        self.lock = RLock()
+        self.remaining = saved.count  # entries that are not loaded yet; bucket 0 is loaded at once
+        self._saved = saved
+        self._take = take
+        self._done = done
+        self._next = 0
+        self._loaded = bytearray(saved.buckets)
+        self._ended = False
+
+    def load_keys(self, keys: Iterable[bytes | None]) -> None:
+        """Load the buckets of topic keys."""
+        for key in keys:
+            for number in self._saved.buckets_of(key, named=False) if key else ():
+                self._load(number)
+
+    def load_shared(self) -> None:
+        """Load bucket 0, whose lookup keys are shared: which record answers depends on all of them."""
+        self._load(0)
+
+    def load_lookup_key(self, lookup_key: bytes) -> None:
+        """Load the buckets that may have a lookup key."""
+        for number in self._saved.buckets_of(lookup_key, named=True):
+            self._load(number)
+
+    def load_all(self) -> None:
+        """Load all remaining buckets, and let other threads run in between."""
+        while self._step():
+            time.sleep(0)
+
+    def end(self) -> None:
+        """Stop loading: the entries are being removed."""
+        with self.lock:
+            self._ended = True
+
+    def find(self, lookup_key: bytes) -> bytes | None:
+        """Return the packed record of a lookup key from a bucket that is not loaded yet. Takes no lock."""
+        for number in self._saved.buckets_of(lookup_key, named=True):
+            if not self._loaded[number]:
+                bucket = self._saved.bucket(number)
+                if lookup_key in bucket.lookup_keys:
+                    return bucket.packed_records[bucket.lookup_keys.index(lookup_key)]
+        return None
+
+    def _step(self) -> bool:
+        """Load the next buckets; return True if there may be more."""
+        with self.lock:
+            if self._ended:
+                return False
+            if self._next < len(self._loaded):
+                self._next, begin = min(self._next + _BUCKETS_PER_STEP, len(self._loaded)), self._next
+                for number in range(begin, self._next):
+                    self._load(number)
+                return True
+            self._ended = True
+            self._done()
+            return False
+
+    def _load(self, number: int) -> None:
+        if self._loaded[number] or self._ended:
+            return
+        with self.lock:
+            if self._loaded[number] or self._ended:
+                return
+            bucket = self._saved.bucket(number)
+            try:
+                self._take(bucket)
+            except (TypeError, ValueError) as damage:
+                raise BackendCorrupt(f"a saved file is malformed: {type(damage).__name__}") from damage
+            self.remaining -= len(bucket.topic_keys) if number else 0
+            self._loaded[number] = 1
+
+
+class LazyEntries(LookupMapping):
+    """Lookup key → packed record while the dict is being loaded. Missing keys are read from the file."""
+
+    def __init__(self, entries: dict[bytes, bytes], lazy_load: LazyLoad) -> None:
+        self._entries = entries
+        self._lazy_load = lazy_load
+
+    def get(self, lookup_key: bytes, default: Any = None) -> Any:
+        packed = self._entries.get(lookup_key)
+        if packed is None and (packed := self._lazy_load.find(lookup_key)) is None:
+            packed = self._entries.get(lookup_key)  # it may have been loaded and changed between the two
+        return default if packed is None else packed
+
+    def __len__(self) -> int:
+        with self._lazy_load.lock:
+            return len(self._entries) + self._lazy_load.remaining
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._lazy_load.load_all()
+        return iter(self._entries)
