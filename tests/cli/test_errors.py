@@ -63,7 +63,7 @@ def test_bad_records_of_topics_are_listed(compactory: Shell, kafka: str, topic: 
     assert outcome.code == 0
     [found] = outcome.json["errors"]
     assert (found["directory"], found["topic"], found["partition"], found["offset"]) == (topic, topic, 0, 3)
-    assert found["error"].startswith("JSONDecodeError: ")
+    assert found["error"].startswith("DecodeError: the value is not JSON: ")
     assert base64.b64decode(found["key_base64"]) == b"bad"
     head, _, row = compactory("errors", topic, "--kafka", kafka).out.splitlines()
     assert head.split() == ["directory", "partition", "offset", "error", "written"]

@@ -368,7 +368,7 @@ def test_a_retention_that_is_known_counts_without_the_right(
     house.create(house.topic, delete_retention_ms="60000")
     house.grant("writer", STORE)
     kafka = Kafka(house.server.client(STORE))
-    policies = topic_config.Policies(kafka)
+    policies = topic_config.TopicPolicies(kafka)
 
     def has_right() -> bool:
         with suppress(ConfigError):

@@ -179,7 +179,7 @@ def test_what_is_wrong_is_told_before_anything_is_sent(spark: SparkSession, writ
     ):
         with pytest.raises(Exception, match=said):
             write(good.drop("rate"), **options)
-    with pytest.raises(Exception, match="'a': the value would read back as something else"):
+    with pytest.raises(Exception, match="'a': rate would read back as something else"):
         write(good, url="http://127.0.0.1:1")
     with pytest.raises(Exception, match="column _op needs column _key"):
         write(spark.sql("SELECT 'delete' AS _op"), url="http://127.0.0.1:1")

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Never, TypeVar, cast, get_origin
 
 import msgspec
-import orjson
 
 from compactory.directory import Directory, Envelope, Unwrap
 from compactory.errors import ConfigError, DecodeError
@@ -65,11 +64,11 @@ def decoder(directory: Directory[T], *, checked: bool = False) -> Callable[[Any]
 
     def decode(value: bytes) -> Any:
         document = _existing(read_document(value))
-        return document if directory.decode is dict else decode_payload(orjson.dumps(document))
+        return document if directory.decode is dict else decode_payload(msgspec.json.encode(document))
 
     def decode_entry(entry: Entry) -> Any:
         document = _existing(read_document(entry.value))
-        return decode_payload(entry._replace(value=orjson.dumps(document)))
+        return decode_payload(entry._replace(value=msgspec.json.encode(document)))
 
     def _existing(document: Document | None) -> Document:
         if document is None:
@@ -271,7 +270,10 @@ def _refuse(kind: Any, _value: object) -> Never:
 
 
 def _read_object(value: bytes) -> Document:
-    document = decode_json(value)
+    try:
+        document = decode_json(value)
+    except msgspec.DecodeError as error:
+        raise DecodeError(f"the value is not JSON: {error}") from None
     if type(document) is not dict:
         raise DecodeError(f"the value is JSON of type {type(document).__name__}; an object is needed")
     return document

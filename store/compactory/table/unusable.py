@@ -68,7 +68,7 @@ def missing_field_warnings(table: Table) -> list[str]:
 
 def _reason(directory: Directory[Any], bad: QuarantinedRecord, fields: Sequence[str]) -> str:
     kind, _, text = bad.error.partition(": ")
-    if kind == "JSONDecodeError":
+    if text.startswith("the value is not JSON"):
         return "the value is not JSON"
     if kind == "UnicodeDecodeError":
         return "key or value is not UTF-8 text"

@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import orjson
+import msgspec
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
@@ -177,12 +177,11 @@ def _bits(length: int, schema: Schema | None) -> _Text:
     return text
 
 
+_encode_json = msgspec.json.Encoder(decimal_format="number").encode  # whole numbers of any size, unlike orjson
+
+
 def _json(value: Any) -> str:
-    return orjson.dumps(value, default=_number).decode()
-
-
-def _number(value: Decimal) -> orjson.Fragment:
-    return orjson.Fragment(str(value))
+    return _encode_json(value).decode()
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-import orjson
+import msgspec
 import pyarrow as pa
 from pyspark.sql import types as t
 
@@ -114,7 +114,7 @@ def conform(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     if pa.types.is_string(kind):
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
+        return value if isinstance(value, str) else msgspec.json.encode(value).decode()
     if pa.types.is_list(kind) and isinstance(value, list):
         return [conform(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind) and isinstance(value, dict):
