@@ -210,6 +210,8 @@ def _problems(directory: Any) -> Iterator[str]:
 
 
 def _write_problems(directory: Any) -> Iterator[str]:
+    if directory.rules is not None and not callable(getattr(directory.rules, "shown", None)):
+        yield f"rules must be compactory_mastered.WriteRules, not {directory.rules!r}"
     if directory.writable is True and (callable(directory.envelope) or directory.envelope in ("connect", "debezium")):
         yield f"writable and envelope={directory.envelope!r} exclude each other: a writer makes no envelopes"
 

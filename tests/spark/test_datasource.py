@@ -8,11 +8,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from compactory.watch.cursor import Cursor
 from pyspark.sql.types import StructType
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
+from compactory.watch.change import Cursor
 from compactory_connectors.spark import register
 from compactory_connectors.spark.datasource.columns import checked_fields
 from compactory_connectors.spark.datasource.options import ReadOptions

@@ -525,7 +525,10 @@ def test_the_writers_role_is_enough(adopted: Loading, unique: Callable[[str], st
         _ = adopted.target(url=other).columns
     assert "may not load it: GRANT SELECT, INSERT, UPDATE ON public.tariffs" in str(refused.value)
     assert "may not stage rows: run compactory sql roles" in str(refused.value)
-    adopted.sql.execute(f'CREATE ROLE "{roles.owner}" LOGIN; ALTER TABLE tariffs OWNER TO "{roles.owner}"')
+    adopted.sql.execute(
+        f'CREATE ROLE "{roles.owner}" LOGIN; ALTER TABLE tariffs OWNER TO "{roles.owner}";'
+        f' ALTER SCHEMA compactory OWNER TO "{roles.owner}"'
+    )
     grant(adopted.sql, plan_grants(adopted.sql, ["tariffs"], roles))
     for _ in range(2):
         adopted.load([ONE, TWO], mode=Mode.REPLACE, url=other)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Never, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -236,7 +236,11 @@ class Publisher(TransactionalProducer):
         All that is sent within it is one transaction, where transactions are on; on leaving it Kafka has acknowledged
         that.
         """
-        self._check_right()
+        if self._lease is not None:
+            self._lease.check()
+        is_doubtful = self._transactions and not self._may_reopen and (self._must_reopen or self.is_end_in_doubt)
+        if self._lost is not None or is_doubtful:
+            self._refuse_to_go_on()
         self.usable, self._failure = False, None
         try:
             with self._mapped(doing):
@@ -276,18 +280,15 @@ class Publisher(TransactionalProducer):
     def _can_go_on(self) -> bool:
         return self._lost is None and not self._must_reopen
 
-    def _check_right(self) -> None:
-        """Raise why nothing may be published: the lease, or a producer that has to be replaced and was not."""
-        if self._lease is not None:
-            self._lease.check()
+    def _refuse_to_go_on(self) -> Never:
+        """Raise why this producer publishes no more: what it was lost to, or an end of a transaction in doubt."""
         if self._lost is not None:
             raise self._lost
-        if self._transactions and not self._may_reopen and (self._must_reopen or self.is_end_in_doubt):
-            self.usable = False
-            raise EndInDoubt(
-                f"the end of the last transaction of {self._id!r} was repeated, because a connection to Kafka broke: a"
-                " new producer is opened, so that a late request ends nothing"
-            )
+        self.usable = False
+        raise EndInDoubt(
+            f"the end of the last transaction of {self._id!r} was repeated, because a connection to Kafka broke: a"
+            " new producer is opened, so that a late request ends nothing"
+        )
 
     def _replace_producer(self, is_needed: bool) -> None:
         """Open another producer in place of this one, or note that it must not go on. Raises nothing.
