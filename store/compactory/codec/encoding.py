@@ -180,10 +180,11 @@ def error_summary(error: Exception) -> str:
 
     Names the fields and rules of an error of pydantic, and the class of any other error.
     """
-    errors: Any = getattr(error, "errors", None)
-    if not callable(errors):
+    listed: Any = getattr(error, "errors", None)
+    if not callable(listed):
         return type(error).__name__
-    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in errors())
+    problems: Any = listed()
+    return "; ".join(f"{'.'.join(map(str, item['loc'])) or 'it'}: {item['type']}" for item in problems)
 
 
 def json_bytes(value: Any) -> bytes:

@@ -105,10 +105,10 @@ class LazyEntries(LookupMapping):
         self._entries = entries
         self._lazy_load = lazy_load
 
-    def get(self, lookup_key: bytes, default: Any = None) -> Any:
-        packed = self._entries.get(lookup_key)
-        if packed is None and (packed := self._lazy_load.find(lookup_key)) is None:
-            packed = self._entries.get(lookup_key)  # it may have been loaded and changed between the two
+    def get(self, key: bytes, default: Any = None) -> Any:
+        packed = self._entries.get(key)
+        if packed is None and (packed := self._lazy_load.find(key)) is None:
+            packed = self._entries.get(key)  # it may have been loaded and changed between the two
         return default if packed is None else packed
 
     def __len__(self) -> int:
