@@ -210,7 +210,7 @@ def test_a_value_that_only_its_user_can_write(topics: Topics, open_store: Opener
         ({"key": "a.id"}, "k", {"a": {"id": "x"}}, "'a.id' holds another key"),
         ({"indexes": [Index("a")]}, "k", {"a": {}}, "index field 'a' holds dict"),
         ({"decode": str, "active": "on"}, "k", "[]", "JSON of type list; an object is needed"),
-        ({"decode": bytes, "active": "on"}, "k", b"", "decode refuses the value: DecodeError"),
+        ({"decode": bytes, "active": "on"}, "k", b"", "the value is not JSON"),
     ],
 )  # fmt: skip
 def test_what_readers_could_not_use_is_refused_without_asking_kafka(
