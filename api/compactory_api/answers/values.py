@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import orjson
 from fastapi import Response
 
-from compactory.codec.whole_numbers import beyond_64_bits
+from compactory.codec.decoding import decode_json
 from compactory.directory import Directory
 
 __all__ = ["content_type", "embedder", "json_response", "shower", "text_or_base64"]
@@ -52,11 +52,9 @@ def shower(directory: Directory[Any]) -> Callable[[bytes], bytes] | None:
         return None
 
     def show(value: bytes) -> bytes:
-        if beyond_64_bits(value) is not None:  # orjson would round the number
-            return json.dumps(rules.shown(json.loads(value)), ensure_ascii=False, separators=(",", ":")).encode()
-        document = orjson.loads(value)
+        document = decode_json(value)
         shown = rules.shown(document)
-        return value if shown is document else orjson.dumps(shown)
+        return value if shown is document else msgspec.json.encode(shown)
 
     return show
 
