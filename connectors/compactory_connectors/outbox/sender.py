@@ -198,10 +198,9 @@ class Sender:
             except TopicRefused as error:
                 held = self._narrow(held, error)
                 continue
-            except EndInDoubt:
-                raise
-            except CompactoryError:
-                self._shrink(held)  # Kafka may be too slow for that many
+            except CompactoryError as error:
+                if not isinstance(error, EndInDoubt):
+                    self._shrink(held)  # Kafka may be too slow for that many
                 raise
             for each in held:
                 each.claim = behind[each.topic]
