@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.schema import Adoption, adopt, install
 from compactory_sql import read
 
 __all__ = ["CONSUMER", "TABLE", "adopted", "consuming", "filled", "postgres", "processor", "source", "wait_for"]

@@ -26,7 +26,7 @@ from xdist.scheduler import LoadFileScheduling
 from compactory.errors import Unreachable
 from compactory_cli.stack import postgres
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import install
+from compactory_connectors.schema import install
 from tests.stack import apache_kafka, memory, postgres_versions
 from tests.stack.apache_kafka import ApacheKafka, RunningKafka, new_admin
 from tests.stack.postgres_copies import new_server
@@ -39,7 +39,7 @@ hypothesis.settings.load_profile("tests")
 _OF_ALL = pytest.StashKey[ApacheKafka]()
 _TOGETHER = ("tests/spark/", "tests/security/")  # Spark's JVM, and a Kafka with TLS and SASL
 _WITH_OWN_KAFKA = (  # and so is a Kafka to be harmed
-    "tests/source/run/test_between_parts.py",
+    "tests/source/runtime/test_between_parts.py",
     "tests/store/ingest/test_interruptions.py",
     "tests/store/ingest/test_start_stale.py",
     "tests/store/ingest/test_waiting.py",

@@ -15,7 +15,7 @@ from benchmarks.comparisons.bootstrap import count
 from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside, plain
 from benchmarks.stage import WORK, Absent, Command, Comparison, Measured, Stage, Terms, python
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors import database
+from compactory_connectors import schema
 
 __all__ = ["comparisons"]
 
@@ -138,9 +138,9 @@ def _emptied(url: str, name: str) -> None:
         return
     table = "ours" if name == OURS else "theirs"
     with psycopg.connect(url, autocommit=True) as connection:
-        database.install(connection)
+        schema.install(connection)
         connection.execute(f"DROP TABLE IF EXISTS {table}")
         connection.execute(_TABLE.format(table=table))
-        adoption = database.Adoption(table=table, key=("terminal_id",), active="is_active")
-        database.adopt(connection, adoption)
+        adoption = schema.Adoption(table=table, key=("terminal_id",), active="is_active")
+        schema.adopt(connection, adoption)
         connection.execute("CHECKPOINT")

@@ -15,10 +15,10 @@ from typing import Any
 from benchmarks.rows import Row
 from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory_connectors.source import SourceRecord
-from compactory_connectors.source.columns.column import Column
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.plan.catalog import Table
-from compactory_connectors.source.plan.chain import compile_plan
+from compactory_connectors.source.mapping.chain import compile_plan
+from compactory_connectors.source.postgres.catalog import Table
+from compactory_connectors.source.postgres.column import Column
 
 __all__ = ["comparisons"]
 

@@ -27,8 +27,8 @@ from typing import Any
 import psycopg
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import install
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob
+from compactory_connectors.schema import install
 
 CONCURRENCY = 30
 KEEP = 3.0  # seconds

@@ -20,8 +20,8 @@ from confluent_kafka import Producer
 
 from benchmarks.directories import postgres
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import install
 from compactory_connectors.outbox import OutboxRelay
+from compactory_connectors.schema import install
 
 BYTES = 200
 FILL = """

@@ -24,8 +24,8 @@ from confluent_kafka import Consumer, Producer
 from benchmarks.debezium import database, running
 from benchmarks.directories import consuming, postgres
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import install
 from compactory_connectors.outbox import Outbox, OutboxRelay
+from compactory_connectors.schema import install
 
 Publish = Callable[[psycopg.Connection, str, str], object]
 

@@ -26,7 +26,7 @@ import psycopg
 from benchmarks.debezium import running
 from benchmarks.directories import postgres
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import install
+from compactory_connectors.schema import install
 from compactory_connectors.sink import Records, TransactionalSink
 from compactory_connectors.sink.into_table.sink_config import load_sink
 from compactory_connectors.sink.into_table.writer import table_sink

@@ -18,7 +18,7 @@ import psycopg
 from benchmarks.directories import postgres
 from benchmarks.programs.sink_load import TABLE, table_of
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import install
+from compactory_connectors.schema import install
 
 NOTIFY = """
 CREATE FUNCTION told() RETURNS trigger LANGUAGE plpgsql AS

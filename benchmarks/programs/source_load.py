@@ -18,7 +18,7 @@ import structlog
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.run.source import Source
+from compactory_connectors.source.runtime.source import Source
 
 CONNECTOR = Path(__file__).parents[2] / "examples" / "connectors" / "terminal_acquirer.json"
 

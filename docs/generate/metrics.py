@@ -24,8 +24,8 @@ from compactory_connectors.processes.worker import Board as ProcessBoard
 from compactory_connectors.processes.worker import ProcessWorker
 from compactory_connectors.sink.status import Board as SinkBoard
 from compactory_connectors.sink.status import SinkWorker
-from compactory_connectors.source.control.status import SourceState, SourceStatus, TableStatus
-from compactory_connectors.source.run.worker import SourceWorker
+from compactory_connectors.source.runtime.worker import SourceWorker
+from compactory_connectors.source.status.status import SourceState, SourceStatus, TableStatus
 
 from .markdown import cell, code, page, table
 

@@ -10,8 +10,9 @@ from compactory_connectors.connect.converters.json_converter import JsonConverte
 from compactory_connectors.connect.converters.string_converter import StringConverter
 from compactory_connectors.connect.record.record import Java, Node, StructNode
 from compactory_connectors.connect.record.schema import Schema, Type
-from compactory_connectors.source.columns.column import Column, ColumnOptions, ColumnTypes, Granularity, Shape
-from compactory_connectors.source.columns.column_node import column_node
+from compactory_connectors.source.config.column_options import ColumnOptions, ColumnTypes, Granularity
+from compactory_connectors.source.mapping.column_node import column_node
+from compactory_connectors.source.postgres.column import Column, Shape
 
 from .markdown import cell, code, page, table
 
@@ -182,7 +183,7 @@ def page_text() -> str:
         "## Known differences",
         table(["", "the real connector", "here"], _DIFFERENCES),
     ]
-    return page("Types", "`connectors/compactory_connectors/source/columns/column_type.py`", *parts)
+    return page("Types", "`connectors/compactory_connectors/source/mapping/column_type.py`", *parts)
 
 
 def _supported() -> Iterator[list[str]]:

@@ -20,12 +20,12 @@ from confluent_kafka.admin import NewTopic
 from compactory import CompactoryError, Directory, DirectoryWriter, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Group, Located
-from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.kafka.consumer_group import Group, Located
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.processes import ProcessRunner
 from compactory_connectors.processes.pending import group_of
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.schema import Adoption, adopt, install
 from tests.conftest import needs_apache_kafka
 from tests.processes.harness import committed, registration
 from tests.source.outages import Child, Writer

@@ -18,8 +18,8 @@ from compactory.loading import Loading
 from compactory_cli.views import loading_bars, spark_progress
 from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
 from compactory_cli.views.spark_progress import StageBars
-from compactory_connectors.source.control.load_progress import Load
-from compactory_connectors.source.control.status import StatusBoard
+from compactory_connectors.source.polling.load_progress import Load
+from compactory_connectors.source.status.status import StatusBoard
 from tests.api.serving import ask
 from tests.cli.conftest import COMPACTORY, Shell
 from tests.store.topics import Topics, eventually, send

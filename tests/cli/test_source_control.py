@@ -16,10 +16,10 @@ from compactory.worker import Order, Verb
 from compactory_api.http.access import Tokens
 from compactory_api.http.listen import Listen
 from compactory_api.ops.listener import Listener
-from compactory_connectors import database
-from compactory_connectors.source.control.removal import HeldRemoval
-from compactory_connectors.source.control.status import SourceState, StatusBoard
-from compactory_connectors.source.run.worker import SourceWorker
+from compactory_connectors import schema
+from compactory_connectors.source.polling.removal import HeldRemoval
+from compactory_connectors.source.runtime.worker import SourceWorker
+from compactory_connectors.source.status.status import SourceState, StatusBoard
 from tests.api.serving import ask
 from tests.api.test_operations import samples
 from tests.api.test_orders import Told
@@ -126,7 +126,7 @@ def test_a_holder_that_does_not_renew_its_lease_does_not_publish(article: Articl
     """A killed process leaves its row in the table of leases."""
     ask_files = ("source", "status", *article.arguments, "--kafka", kafka)
     with psycopg.connect(terminals, autocommit=True) as connection:
-        database.install(connection)
+        schema.install(connection)
         connection.execute(
             "INSERT INTO compactory.leases (connector, holder, host, pid, epoch, taken_at, renewed_at)"
             " VALUES (%s, gen_random_uuid(), 'h', 7, 1, now(), now() - interval '20 s')",

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.cursor.offset_keys import offset_key
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC, ensure, stored_values
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.kafka.topic_reader import read
+from compactory_connectors.source.offsets.offset_keys import offset_key
+from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure, stored_values
 from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell, in_process
 from tests.cli.test_source import altered, await_topic, wait
 

@@ -12,9 +12,9 @@ from compactory_connectors.connect.record.record import Cell, Kind, Node, Record
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.connect.transforms import TransformSpec, read_transforms
 from compactory_connectors.connect.transforms.branches import Failed, grow, leaves, tested, usual
-from compactory_connectors.source.columns.column import Column
-from compactory_connectors.source.columns.column_type import column_cell
-from compactory_connectors.source.plan.row_function import RowCompiler, RowFunctions
+from compactory_connectors.source.mapping.column_type import column_cell
+from compactory_connectors.source.mapping.row_function import RowCompiler, RowFunctions
+from compactory_connectors.source.postgres.column import Column
 
 __all__ = ["Refused", "attempted", "chain_of", "column_node", "functions_of", "raw_row", "source_record"]
 

@@ -22,10 +22,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import Adoption, adopt
+from compactory_connectors.schema import Adoption, adopt
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.run.source import Source
+from compactory_connectors.source.runtime.source import Source
+from compactory_connectors.source.status.status import SourceState
 from compactory_sql import read
 from tests.source.conftest import ARTICLE, Running, article_environment
 from tests.source.workload import wait_until

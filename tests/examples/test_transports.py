@@ -17,7 +17,7 @@ import pytest
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.kafka.topic_reader import read
 from tests.source.workload import wait_until
 
 ROOT = Path(__file__).parents[2]

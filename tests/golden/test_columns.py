@@ -19,9 +19,10 @@ from compactory_connectors.connect.converters.json_value import schema_json
 from compactory_connectors.connect.converters.string_converter import StringConverter
 from compactory_connectors.connect.record.record import Node, RowError, StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
-from compactory_connectors.database.watched_connection import connect
-from compactory_connectors.source.columns.column import Calendar, Column, ColumnOptions, Granularity, NumericMapping
-from compactory_connectors.source.columns.column_type import column_cell
+from compactory_connectors.postgres.watched_connection import connect
+from compactory_connectors.source.config.column_options import Calendar, ColumnOptions, Granularity, NumericMapping
+from compactory_connectors.source.mapping.column_type import column_cell
+from compactory_connectors.source.postgres.column import Column
 from compactory_connectors.source.postgres.server import raw_rows
 from compactory_sql import query
 

@@ -11,9 +11,9 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
-from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.plan.chain import compile_plan
+from compactory_connectors.source.mapping.chain import compile_plan
 from compactory_connectors.source.postgres.server import raw_rows
 from tests.source.described import describe_tables
 

@@ -12,8 +12,8 @@ from compactory_connectors.connect.converters.json_schema_converter import json_
 from compactory_connectors.connect.converters.schema_registry import Registry, Subjects
 from compactory_connectors.connect.record.record import StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
-from compactory_connectors.source.columns.column import Column
-from compactory_connectors.source.columns.column_type import column_cell
+from compactory_connectors.source.mapping.column_type import column_cell
+from compactory_connectors.source.postgres.column import Column
 from tests.golden.test_columns import GOLDEN, Rows, options, tables
 
 __all__ = ["tables"]

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from compactory.errors import ConfigError, WriteRefused
 from compactory_connectors.jobs import Jobs, NewJob
-from compactory_connectors.topics.partitioner import murmur2
+from compactory_connectors.kafka.partitioner import murmur2
 
 
 class Invoice(BaseModel):

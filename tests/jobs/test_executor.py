@@ -18,13 +18,13 @@ from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.database.jdbc_url import checked_url
-from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
 from compactory_connectors.jobs.table import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.postgres.jdbc_url import checked_url
+from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 

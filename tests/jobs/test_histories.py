@@ -13,8 +13,8 @@ import pytest
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import install
 from compactory_connectors.jobs import NewJob
+from compactory_connectors.schema import install
 from tests.jobs.harness import Bench
 from tests.jobs.history import CLOCKS, Wrong, history
 from tests.jobs.parts import PARTS

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from compactory_connectors.database.jdbc_url import checked_url
 from compactory_connectors.jobs.table import Outcome, open_jobs, outcomes_json
+from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_sql import query
 
 OTHERS = """

@@ -7,11 +7,11 @@ from contextlib import closing
 
 import pytest
 
-from compactory_connectors.database.jdbc_url import checked_url
-from compactory_connectors.database.position import Position
 from compactory_connectors.jobs import Job, NewJob, table
 from compactory_connectors.jobs.operators import jobs_where
 from compactory_connectors.jobs.table import Assigned, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.postgres.jdbc_url import checked_url
+from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
 from tests.stack.mortal import Mortal

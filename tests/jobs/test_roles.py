@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import grant, plan_jobs_grants
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, Retry
 from compactory_connectors.jobs.operators import cancel, retry
+from compactory_connectors.schema import grant, plan_jobs_grants
 from tests.jobs.harness import Bench
 
 TABLES = ("jobs", "jobs_live", "jobs_finished", "job_executors", "job_ticks")

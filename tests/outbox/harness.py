@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import psycopg
 
 from compactory.kafka.client import Kafka
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import Outbox, OutboxRelay
-from compactory_connectors.topics.topic_reader import read
 from tests.outbox.mortal import BATCH
 from tests.source.workload import wait_until
 from tests.stack.mortal import Mortal

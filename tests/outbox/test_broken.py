@@ -8,10 +8,10 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from compactory_connectors.database.position import Position
 from compactory_connectors.outbox import OutboxMessage
 from compactory_connectors.outbox.sender import Sender
 from compactory_connectors.outbox.sent_ids import SentMarks
+from compactory_connectors.postgres.position import Position
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH
 from tests.source.workload import wait_until

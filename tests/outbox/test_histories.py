@@ -17,8 +17,8 @@ import pytest
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import install
 from compactory_connectors.outbox import Outbox, OutboxMessage
+from compactory_connectors.schema import install
 from tests.outbox.harness import Bench
 from tests.source.proof import LONG
 from tests.source.workload import wait_until

@@ -19,9 +19,9 @@ from pydantic import BaseModel
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteRefused
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay
 from compactory_connectors.outbox.message import headers_of
-from compactory_connectors.topics.topic_reader import read
 
 outbox = Outbox()
 

@@ -20,13 +20,13 @@ from compactory.errors import LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.kafka.publisher import Publisher
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.outbox.worker import OutboxWorker
-from compactory_connectors.topics.publisher import Publisher
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.postgres.jdbc_url import checked_url
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS
 from tests.source.workload import wait_until

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import grant, plan_outbox_grants
 from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.outbox.failed import drop, failed_messages, retry
 from compactory_connectors.outbox.status import topic_statuses
+from compactory_connectors.schema import grant, plan_outbox_grants
 from tests.outbox.harness import Bench
 
 TABLES = ("kafka_messages", "kafka_failed_messages", "kafka_topic_info")

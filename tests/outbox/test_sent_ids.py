@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from compactory_connectors.database.position import Position
 from compactory_connectors.outbox.sent_ids import SentIds
+from compactory_connectors.postgres.position import Position
 
 
 def test_any_ids_come_back(seeded: random.Random) -> None:

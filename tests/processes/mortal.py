@@ -12,10 +12,10 @@ import signal
 import sys
 from typing import Any
 
+from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.processes import ProcessRunner
 from compactory_connectors.processes.membership import Members
 from compactory_connectors.processes.work import Work
-from compactory_connectors.topics.publisher import Publisher
 from tests.processes.harness import registration
 
 STEPS = ("in the function", "before the transaction", "before the offsets", "before the commit", "after the commit")

@@ -6,7 +6,7 @@ import random
 import time
 from typing import Any
 
-from compactory_connectors.consumer.group import Position
+from compactory_connectors.kafka.consumer_group import Position
 from compactory_connectors.processes.backlog import Backlog
 from compactory_connectors.processes.pending import Parked, Task
 

@@ -25,6 +25,7 @@ from confluent_kafka import Consumer, TopicPartition
 from compactory import ConfigError
 from compactory.errors import CompactoryError, OrderRefused
 from compactory.kafka.client import Kafka
+from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.processes import (
     Event,
     Output,
@@ -36,7 +37,6 @@ from compactory_connectors.processes import (
     processor,
 )
 from compactory_connectors.processes.pending import group_of
-from compactory_connectors.topics.publisher import Publisher
 from tests.processes.harness import QUICK, Provider, committed, registration
 from tests.processes.mortal import STEPS
 from tests.source.proof import LONG

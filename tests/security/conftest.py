@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import Adoption, Roles, adopt, grant, install, plan_grants
+from compactory_connectors.schema import Adoption, Roles, adopt, grant, install, plan_grants
 from compactory_sql import read
 from tests.conftest import needs_apache_kafka
 from tests.security.secured_kafka import SecuredKafka

@@ -40,17 +40,17 @@ from compactory import (
 from compactory.ingest import topic_config
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Group
-from compactory_connectors.database import install
+from compactory_connectors.kafka.consumer_group import Group
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.processes import Event, Output, Processor, ProcessRunner, Refused, operators
+from compactory_connectors.schema import install
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
-from compactory_connectors.source.offset_editing.offset_edit import signed
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
-from compactory_connectors.source.run.source import Source
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC
+from compactory_connectors.source.operations.offset_admin import OffsetAdmin
+from compactory_connectors.source.operations.offset_edit import signed
+from compactory_connectors.source.runtime.source import Source
 from compactory_mastered import MasteredWriter, WriteRules
 from compactory_mastered.writer import start_writers
 from tests.conftest import needs_apache_kafka

@@ -15,7 +15,7 @@ import pytest
 
 from compactory import CompactoryError, ConfigError, GlobalStore, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.kafka.publisher import Publisher
 from tests.cli.conftest import Outcome, Shell
 from tests.security.identity_provider import unsecured_token
 from tests.security.secured_kafka import USER, SecuredKafka, everything, logged, toml

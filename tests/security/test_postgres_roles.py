@@ -13,14 +13,14 @@ import pytest
 
 from compactory import GlobalStore
 from compactory.errors import ConfigError
-from compactory_connectors.database import Adoption, Roles, adopt, inspect, install, plan_grants
-from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.schema import Adoption, Roles, adopt, inspect, install, plan_grants
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.plan.planning import plan_tables
+from compactory_connectors.source.planning.planning import plan_tables
 from compactory_connectors.source.postgres.server import Server
-from compactory_connectors.source.run.source import Source
+from compactory_connectors.source.runtime.source import Source
+from compactory_connectors.source.status.status import SourceState
 from tests.security.conftest import TABLE, Tenancy
 from tests.source.conftest import ARTICLE, Running, article_environment
 from tests.source.workload import wait_until

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from compactory_connectors.consumer.group import Group
+from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import TransactionalSink
 from compactory_connectors.sink.applying import Applying
 from compactory_connectors.sink.offsets import Offsets

@@ -12,7 +12,7 @@ from compactory import Directory, GlobalStore
 from compactory_connectors.sink.into_table.sink_config import load_sink
 from compactory_connectors.sink.into_table.writer import table_sink
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.run.source import Source
+from compactory_connectors.source.runtime.source import Source
 from compactory_mastered import MasteredWriter, WriteRules
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database.handled import MESSAGE_ID, note_handled
 from compactory_connectors.jobs import Jobs
 from compactory_connectors.outbox import Outbox, OutboxRelay
+from compactory_connectors.postgres.handled import MESSAGE_ID, note_handled
 from compactory_connectors.sink import Records
 from compactory_connectors.sink.failed import failed_records, retry
 from compactory_connectors.sink.into_table.sink_config import load_sink

@@ -16,7 +16,7 @@ import pytest
 
 from compactory.kafka.client import Kafka, KafkaError, Message
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import install
+from compactory_connectors.schema import install
 from tests.sink.harness import Bench
 from tests.source.proof import LONG
 from tests.source.workload import wait_until

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory.records import Partition
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.sink.applying import Applying, Handler
 from compactory_connectors.sink.offsets import Moved, Offsets, open_sink
 from compactory_connectors.sink.parallel import Parallel

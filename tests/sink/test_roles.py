@@ -10,7 +10,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory.records import Partition
-from compactory_connectors.database import grant, plan_sink_grants
+from compactory_connectors.schema import grant, plan_sink_grants
 from compactory_connectors.sink.status import Board, SinkWorker
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until

@@ -9,7 +9,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Group
+from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.sink.offsets import Offsets, set_offset
 from compactory_connectors.sink.record import Batch

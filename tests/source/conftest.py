@@ -17,12 +17,12 @@ import pytest
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
+from compactory_connectors.kafka.publisher import Publisher
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.run.source import Source
-from compactory_connectors.topics.publisher import Publisher
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.source.runtime.source import Source
+from compactory_connectors.source.status.status import SourceState
 from tests.source.harness import STAMP, Feed
 from tests.source.workload import TERMINALS, wait_until
 

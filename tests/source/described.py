@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.plan.catalog import Table, describe, find_relations
+from compactory_connectors.source.postgres.catalog import Table, describe, find_relations
 
 __all__ = ["describe_tables"]
 

@@ -10,20 +10,20 @@ from typing import Any
 
 import psycopg
 
-from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.source.cursor.identity import Identity
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.phase import Phase
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
-from compactory_connectors.source.plan.table_plan import TablePlan
-from compactory_connectors.source.poll.offset_builder import OffsetBuilder
-from compactory_connectors.source.poll.readers import open_reader
-from compactory_connectors.source.poll.record_batch import RecordBatch
-from compactory_connectors.source.poll.table import TableReader
+from compactory_connectors.postgres.snapshot import Snapshot
+from compactory_connectors.source.offsets.identity import Identity
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.phase import Phase
+from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.planning.table_plan import TablePlan
+from compactory_connectors.source.polling.offset_builder import OffsetBuilder
+from compactory_connectors.source.polling.readers import open_reader
+from compactory_connectors.source.polling.record_batch import RecordBatch
+from compactory_connectors.source.polling.table import TableReader
 from compactory_connectors.source.postgres.seen_ids import seen_ids
 from compactory_connectors.source.postgres.server import PollSnapshot, Server, TableReplaced
-from compactory_connectors.source.reconcile.comparison import Comparison
-from compactory_connectors.source.reconcile.key_ranges import living_keys
+from compactory_connectors.source.verify.comparison import Comparison
+from compactory_connectors.source.verify.key_ranges import living_keys
 
 COLUMNS = ("id", "terminal_id", "acquirer_id", "is_active")
 

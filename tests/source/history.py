@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import psycopg
 
-from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.schema import Adoption, adopt, install
 
 __all__ = ["INSTANT", "LOCK_TIMEOUT", "ROWS", "Layout", "Shared", "create", "living"]
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import psycopg
 
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.phase import Phase
-from compactory_connectors.source.plan.planning import plan_tables
-from compactory_connectors.source.poll.readers import open_reader
-from compactory_connectors.source.poll.record_batch import RecordBatch
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.phase import Phase
+from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.polling.readers import open_reader
+from compactory_connectors.source.polling.record_batch import RecordBatch
 from compactory_connectors.source.postgres.server import Server, TableReplaced
-from compactory_connectors.source.reconcile.key_ranges import living_keys
+from compactory_connectors.source.verify.key_ranges import living_keys
 from tests.source.harness import holding
 from tests.source.history import LOCK_TIMEOUT, Layout
 from tests.source.poller import config, settings

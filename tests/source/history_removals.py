@@ -18,15 +18,15 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
 
 from compactory.errors import CompactoryError, Unreachable
+from compactory_connectors.kafka.topic_reader import TopicReader
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
-from compactory_connectors.source.control.control import Control
-from compactory_connectors.source.control.status import StatusBoard, TableStatus
-from compactory_connectors.source.run.session import Session
-from compactory_connectors.source.run.table_registry import TopicReplaced
-from compactory_connectors.topics.topic_reader import TopicReader
+from compactory_connectors.source.runtime.session import Session
+from compactory_connectors.source.runtime.table_registry import TopicReplaced
+from compactory_connectors.source.status.orders import Control
+from compactory_connectors.source.status.status import StatusBoard, TableStatus
 from tests.source.conftest import Bench
-from tests.source.control.test_removals import ROWS, adopted, by_terminal
+from tests.source.removals.test_removals import ROWS, adopted, by_terminal
 from tests.stack.apache_kafka import new_admin
 
 __all__ = ["Lookups", "RemovalHistory"]

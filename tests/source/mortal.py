@@ -19,10 +19,10 @@ import structlog
 
 from compactory.errors import LeaseLost
 from compactory.kafka.client import Kafka
+from compactory_connectors.kafka import publisher
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.run import session
-from compactory_connectors.source.run.source import Source
-from compactory_connectors.topics import publisher
+from compactory_connectors.source.runtime import session
+from compactory_connectors.source.runtime.source import Source
 
 STEPS = (
     "before begin", "after begin", "within records", "after records", "before commit", "after commit", "before poll",

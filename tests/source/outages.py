@@ -19,10 +19,10 @@ from urllib.request import urlopen
 import psycopg
 
 from compactory_cli.stack.port import free_port
-from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.run.source import Source
+from compactory_connectors.postgres.jdbc_url import Connection
+from compactory_connectors.schema import Adoption, adopt, install
+from compactory_connectors.source.runtime.source import Source
+from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import ARTICLE, Bench, Running, article_environment
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.apache_kafka import ApacheKafka

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.phase import ResendReason
+from compactory_connectors.source.offsets.phase import ResendReason
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.postgres_copies import base_backup, empty_like, new_server, put_back, run, set_aside, upgraded

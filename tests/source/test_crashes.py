@@ -12,9 +12,9 @@ import pytest
 
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.phase import Phase, ResendReason
-from compactory_connectors.source.publish.topics import stored_values
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.phase import Phase, ResendReason
+from compactory_connectors.source.offsets.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, table_state, wait_until

@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.cursor.seen_snapshot import SeenSnapshot
-from compactory_connectors.source.poll import conditions, table
-from compactory_connectors.source.poll.conditions import Conditions
+from compactory_connectors.postgres.snapshot import Snapshot
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.polling import conditions, table
+from compactory_connectors.source.polling.conditions import Conditions
 from compactory_connectors.source.postgres.server import Server
 from tests.source.history import Layout, Shared, create, living
 from tests.source.history_follower import Follower

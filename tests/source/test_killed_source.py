@@ -19,7 +19,7 @@ import pytest
 from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.kafka.topic_reader import read
 from tests.source.child import Child
 from tests.source.history import Layout, Shared, create, living
 from tests.source.history_follower import values

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import install
-from compactory_connectors.source.cursor.identity import Identity
+from compactory_connectors.schema import install
+from compactory_connectors.source.offsets.identity import Identity
 from compactory_connectors.source.postgres.server import Server
 from tests.source.conftest import Bench
 from tests.source.test_another_history import CONSUME
@@ -83,7 +83,7 @@ def test_a_cold_copy_of_postgres_is_put_back(
     bench.add("V1")
     bench.sql.execute("CREATE TABLE filler AS SELECT n, repeat('x', 500) AS t FROM generate_series(1, 20000) n")
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr("compactory_connectors.source.run.session.Session.round", _fail)
+        broken.setattr("compactory_connectors.source.runtime.session.Session.round", _fail)
         with pytest.raises(RuntimeError):
             bench.once(soft_delete=True)
     bench.once(soft_delete=True)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.poll.rendering import Renderer
-from compactory_connectors.source.publish.removal_guard import RemovalGuard
-from compactory_connectors.source.reconcile import cleanup, repair, sweeper
-from compactory_connectors.source.reconcile.comparison import Comparison
-from compactory_connectors.source.reconcile.key_ranges import KeyRanges
-from compactory_connectors.source.run import table_registry
-from compactory_connectors.topics.producer_record import Copy
+from compactory_connectors.kafka.producer_record import Copy
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.polling.rendering import Renderer
+from compactory_connectors.source.removals import cleanup, sweeper
+from compactory_connectors.source.removals.removal_guard import RemovalGuard
+from compactory_connectors.source.runtime import repair, table_registry
+from compactory_connectors.source.verify.comparison import Comparison
+from compactory_connectors.source.verify.key_ranges import KeyRanges
 from tests.source.conftest import Bench
 from tests.source.history_removals import RemovalHistory
 from tests.source.poller import cleared

@@ -11,8 +11,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.kafka.topic_reader import read
+from compactory_connectors.schema import Adoption, adopt, install
 from tests.source.child import Child
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.proof import LONG

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode

@@ -13,11 +13,11 @@ from typing import Any
 
 from compactory import Directory
 from compactory.kafka.client import Kafka
+from compactory_connectors.kafka.producer_record import ProducerRecord
+from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.session import session
 from compactory_connectors.spark.target import Mode
-from compactory_connectors.topics.producer_record import ProducerRecord
-from compactory_connectors.topics.publisher import Publisher
 from tests.spark.conftest import OPTIONS
 
 TYPES = {"id": "bigint", "name": "text"}

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from compactory.errors import ConfigError
 from compactory.read.digest import DirectoryDigest, RangeDigest, range_of, record_digest
+from compactory_connectors.kafka.partitioner import partition_of
 from compactory_connectors.spark.digests import digest_of, sums_of
 from compactory_connectors.spark.export.manifest import Counts, Export, ExportFile, Manifest, Place, read_manifest
 from compactory_connectors.spark.export.rows import Tally
@@ -22,7 +23,6 @@ from compactory_connectors.spark.topic.partition_homes import strays
 from compactory_connectors.spark.typed.casting import cast
 from compactory_connectors.spark.typed.json_columns import JsonReader
 from compactory_connectors.spark.typed.json_types import merged, settled, spelt
-from compactory_connectors.topics.partitioner import partition_of
 
 SCALARS = (
     st.none()

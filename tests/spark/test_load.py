@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_connectors.database import install
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
+from compactory_connectors.schema import install
 from compactory_connectors.source.config.connector import MAX_REMOVED_PERCENT
 from compactory_connectors.spark.checking.casting import Spelling, cast
 from compactory_connectors.spark.checking.checks import REASONS, Checks

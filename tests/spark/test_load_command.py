@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import embedded_binaries
-from compactory_connectors.database import install
+from compactory_connectors.schema import install
 from tests.docs.pages import ROOT, blocks
 from tests.spark.conftest import needs_spark
 from tests.stack.apache_kafka import QUICK

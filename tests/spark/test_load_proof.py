@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from compactory_connectors.database import install
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
+from compactory_connectors.schema import install
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import Adoption, adopt, install
+from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.spark.notebook import export, load, verify
 from compactory_connectors.spark.report import Outcome
 from compactory_connectors.spark.target import Change

@@ -11,7 +11,7 @@ import pytest
 from compactory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.spark.checking.references import of_table, of_topic
 from tests.store.topics import Topics
 

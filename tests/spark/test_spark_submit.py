@@ -16,7 +16,7 @@ from compactory_api.http.access import Access
 from compactory_connectors.spark.jars import find_jars
 from tests.api.serving import Serving
 from tests.source.conftest import ARTICLE, Bench, article_environment
-from tests.source.reconcile.test_verification import send
+from tests.source.verify.test_verification import send
 from tests.spark.conftest import needs_spark
 
 JOB = Path(__file__).parents[2] / "examples" / "spark" / "compactory_job.py"

@@ -10,8 +10,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from compactory_connectors.database import Adoption, adopt, install
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
+from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.spark import register
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 

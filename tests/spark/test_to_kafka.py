@@ -23,24 +23,24 @@ from compactory import Directory, DirectoryWriter
 from compactory.errors import CompactoryError, ConfigError, LeaseLost
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.converters.json_converter import JsonConverter
-from compactory_connectors.database.jdbc_url import parse_url
-from compactory_connectors.source.control.status import SourceState
-from compactory_connectors.source.cursor.identity import Identity
-from compactory_connectors.source.cursor.offset import SourceOffset
-from compactory_connectors.source.offset_editing.offset_edit import Change as OffsetChange
-from compactory_connectors.source.offset_editing.offset_edit import edit_offsets, signed
-from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
-from compactory_connectors.source.publish.topics import publisher_of
-from compactory_connectors.source.run.source import Source
+from compactory_connectors.kafka.partitioner import partition_of
+from compactory_connectors.kafka.publisher import Publisher
+from compactory_connectors.kafka.topic_reader import read
+from compactory_connectors.postgres.jdbc_url import parse_url
+from compactory_connectors.source.offsets.identity import Identity
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.stored_offsets import StoredOffset, read_offsets
+from compactory_connectors.source.offsets.topics import publisher_of
+from compactory_connectors.source.operations.offset_edit import Change as OffsetChange
+from compactory_connectors.source.operations.offset_edit import edit_offsets, signed
+from compactory_connectors.source.runtime.source import Source
+from compactory_connectors.source.status.status import SourceState
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_topic import sending
 from compactory_connectors.spark.into_topic.sending import Sending
 from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 from compactory_connectors.spark.into_topic.topic_claim import owners
 from compactory_connectors.spark.target import Change, Differences, Mode, Sample, Written
-from compactory_connectors.topics.partitioner import partition_of
-from compactory_connectors.topics.publisher import Publisher
-from compactory_connectors.topics.topic_reader import read
 from tests.source.poller import config
 from tests.source.poller import settings as keyed
 from tests.source.workload import wait_until

@@ -17,8 +17,8 @@ import pytest
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_connectors.database import Adoption, Roles, adopt, grant, install, plan_grants
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
+from compactory_connectors.schema import Adoption, Roles, adopt, grant, install, plan_grants
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_table.copying import Copying
 from compactory_connectors.spark.into_table.staging import workers_conninfo

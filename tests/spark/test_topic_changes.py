@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory import Directory
+from compactory_connectors.kafka.partitioner import partition_of
 from compactory_connectors.spark.into_topic.topic_changes import Judge, Outgoing, Tally, change_of, living, unpacked
 from compactory_connectors.spark.target import Change, Mode, Sample
-from compactory_connectors.topics.partitioner import partition_of
 
 SCHEMA = pa.schema(
     [

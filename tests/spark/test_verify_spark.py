@@ -17,7 +17,7 @@ from compactory.kafka.client import Kafka
 from compactory.read.digest import RANGES, DirectoryDigest, RangeDigest
 from compactory_api.http.access import Access, Tokens
 from compactory_cli.context.remote import Server
-from compactory_connectors.source.reconcile.checker import Finding
+from compactory_connectors.source.verify.checker import Finding
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.verification import store_side
 from compactory_connectors.spark.verification.export_side import compare_export

@@ -18,7 +18,7 @@ from compactory_connectors.spark.verification.store_side import compare_store
 from compactory_connectors.spark.verification.topic_states import TopicStates
 from tests.api.serving import Serving
 from tests.source.conftest import Bench
-from tests.source.reconcile import test_verification as cases
+from tests.source.verify import test_verification as cases
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ import pytest
 
 import compactory_sql
 from compactory_cli.stack.postgres import PostgresServer, embedded_binaries
-from compactory_connectors.database import Adoption, adopt, inspect
+from compactory_connectors.schema import Adoption, adopt, inspect
 from tests.conftest import copied, installed_template
 from tests.stack.postgres_copies import new_server
 

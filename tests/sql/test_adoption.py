@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import Adoption, Roles, adopt, inspect, install, plan, plan_grants
+from compactory_connectors.schema import Adoption, Roles, adopt, inspect, install, plan, plan_grants
 
 from .conftest import REGIONS, TERMINALS, column, dump, one, psql
 

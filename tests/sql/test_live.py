@@ -13,7 +13,7 @@ import pytest
 import compactory_sql
 from compactory.errors import ConfigError, Unreachable
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import Adoption, Patience, adopt, inspect, plan
+from compactory_connectors.schema import Adoption, Patience, adopt, inspect, plan
 from tests.conftest import installed_template
 
 from .conftest import REGIONS, REGIONS_TABLE, TERMINALS, column, dump, one

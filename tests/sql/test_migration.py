@@ -10,7 +10,7 @@ import pytest
 
 import compactory_sql
 from compactory.errors import ConfigError, Unreachable
-from compactory_connectors.database import adopt, install, status
+from compactory_connectors.schema import adopt, install, status
 
 from .conftest import TERMINALS, column, dump, one, psql
 

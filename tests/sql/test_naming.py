@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compactory_connectors.database import Adoption
+from compactory_connectors.schema import Adoption
 from compactory_sql.naming import dollar_quoted, fold, literal, object_name, quoted, split_name
 
 from .conftest import column, one

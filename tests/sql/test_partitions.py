@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.errors import RaiseException
 
-from compactory_connectors.database import Adoption, adopt, inspect, plan, status
+from compactory_connectors.schema import Adoption, adopt, inspect, plan, status
 
 from .conftest import REGIONS, column, dump, one
 

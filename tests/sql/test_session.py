@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import Adoption, install, plan
-from compactory_connectors.database.session import pooled_by_transaction, refuse_pooling
-from compactory_connectors.source.leadership.claim import connect_lease
+from compactory_connectors.postgres.session import pooled_by_transaction, refuse_pooling
+from compactory_connectors.schema import Adoption, install, plan
 from compactory_connectors.source.postgres.server import Server
+from compactory_connectors.source.runtime.claim import connect_lease
 from tests.stack.postgres_copies import new_server
 
 from .conftest import one

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.database import Adoption, adopt, inspect
+from compactory_connectors.schema import Adoption, adopt, inspect
 from tests.source.workload import wait_until
 from tests.stack.postgres_copies import new_server
 

@@ -10,7 +10,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege, RaiseException, UniqueViolation
 
 import compactory_sql
-from compactory_connectors.database import Adoption, adopt, inspect
+from compactory_connectors.schema import Adoption, adopt, inspect
 
 from .conftest import TERMINALS, column, one
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 import compactory_sql
-from compactory_connectors.database import adopt
+from compactory_connectors.schema import adopt
 
 from .conftest import REGIONS, one
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks.stage import LAUNCHED
-from compactory_connectors.database.jdbc_url import parse_url
+from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome

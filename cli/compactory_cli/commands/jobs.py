@@ -179,7 +179,7 @@ def roles(
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for services that enqueue and one for executors, with only their rights."""
-    from compactory_connectors.database import plan_jobs_grants
+    from compactory_connectors.schema import plan_jobs_grants
 
     names = (enqueuer, executor)
     give_roles(flags, lambda connection: plan_jobs_grants(connection, *names), names, only_print=only_print)

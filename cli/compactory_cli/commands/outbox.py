@@ -138,7 +138,7 @@ def roles(
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for services that publish and one for relays, with only their rights."""
-    from compactory_connectors.database import plan_outbox_grants
+    from compactory_connectors.schema import plan_outbox_grants
 
     names = (publisher, relay)
     give_roles(flags, lambda connection: plan_outbox_grants(connection, *names), names, only_print=only_print)

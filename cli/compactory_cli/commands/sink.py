@@ -273,7 +273,7 @@ def roles(
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role for sinks, with only the rights to keep offsets and to write these tables."""
-    from compactory_connectors.database import plan_sink_grants
+    from compactory_connectors.schema import plan_sink_grants
 
     give_roles(
         flags, lambda connection: plan_sink_grants(connection, role, tables or ()), [role], only_print=only_print

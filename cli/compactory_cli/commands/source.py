@@ -71,7 +71,7 @@ def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -
 
 
 def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
-    from compactory_connectors.source.run.preview import preview_connector
+    from compactory_connectors.source.operations.preview import preview_connector
 
     from ..views.preview import show
 

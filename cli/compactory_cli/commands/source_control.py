@@ -72,7 +72,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
             "which process? give --url http://HOST:PORT of a source's --listen, set COMPACTORY_URL,"
             " or name connector files to see what Kafka and Postgres know of them"
         )
-    from compactory_connectors.source.run.overview import sight
+    from compactory_connectors.source.operations.overview import sight
 
     overviews = [
         sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())
@@ -162,8 +162,8 @@ def _target_state(
 def _target_state_without(
     configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
 ) -> None:
-    from compactory_connectors.source.control.control import Target, TargetState
-    from compactory_connectors.source.run.overview import sight, target_state_from_outside
+    from compactory_connectors.source.offsets.target_state import Target, TargetState
+    from compactory_connectors.source.operations.overview import sight, target_state_from_outside
 
     from ..views.source_view import show_overviews
 

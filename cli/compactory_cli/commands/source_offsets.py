@@ -19,10 +19,10 @@ from ..views.terminal import warn
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.cursor.offset import Edit
-    from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
-    from compactory_connectors.source.offset_editing.offset_edit import Change
-    from compactory_connectors.source.publish.stored_offsets import StoredOffset
+    from compactory_connectors.source.offsets.offset import Edit
+    from compactory_connectors.source.offsets.stored_offsets import StoredOffset
+    from compactory_connectors.source.operations.offset_admin import OffsetAdmin
+    from compactory_connectors.source.operations.offset_edit import Change
 
 __all__ = ["app"]
 
@@ -104,7 +104,7 @@ def show(
     if not count:
         show_offsets(config, *_stored(config, kafka, chosen.table or ()), as_json=flags.json)
         return
-    from compactory_connectors.source.publish.stored_offsets import matching
+    from compactory_connectors.source.offsets.stored_offsets import matching
 
     with _admin(config, kafka) as admin:
         stored = admin.stored()
@@ -118,7 +118,7 @@ def show(
 @connector_command
 def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
-    from compactory_connectors.source.offset_editing.offset_edit import signed
+    from compactory_connectors.source.operations.offset_edit import signed
 
     config, kafka = chosen.begin(flags)
     edit = signed("reset")
@@ -153,7 +153,7 @@ def set_(
 
     It also sends rows that were committed since the last poll, unless --skip is given.
     """
-    from compactory_connectors.source.offset_editing.offset_edit import signed
+    from compactory_connectors.source.operations.offset_edit import signed
 
     place = _place(timestamp, incrementing, to_id, to_time)
     config, kafka = chosen.begin(flags)
@@ -187,8 +187,8 @@ def import_(
     The first run compares every row with the topic: it sends the rows that Connect lost by
     reading too early, and not those that the topic has.
     """
-    from compactory_connectors.source.offset_editing.connect_offsets import connector_offsets, read_topic
-    from compactory_connectors.source.offset_editing.offset_edit import signed
+    from compactory_connectors.source.operations.connect_offsets import connector_offsets, read_topic
+    from compactory_connectors.source.operations.offset_edit import signed
 
     if from_connect is None:
         refuse("give --from-connect TOPIC")
@@ -225,7 +225,7 @@ def export(
     Its tasks read the topic when they start; publish everything and stop the source first. While it runs,
     offsets are printed with a warning, and not written.
     """
-    from compactory_connectors.source.offset_editing.connect_offsets import export_offsets, write_offsets
+    from compactory_connectors.source.operations.connect_offsets import export_offsets, write_offsets
 
     from ..views.offsets_view import show_export
 
@@ -240,7 +240,7 @@ def export(
 
 
 def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
-    from compactory_connectors.source.offset_editing.offset_admin import OffsetAdmin
+    from compactory_connectors.source.operations.offset_admin import OffsetAdmin
 
     return OffsetAdmin.open(config, kafka, alone=alone)
 
@@ -249,7 +249,7 @@ def _stored(
     config: ConnectorConfig, kafka: Kafka, tables: Sequence[str]
 ) -> tuple[list[tuple[str, StoredOffset | None]], str]:
     """The connector's offsets by table, and a hint where it has none."""
-    from compactory_connectors.source.publish.stored_offsets import connectors_like, matching, read_offsets
+    from compactory_connectors.source.offsets.stored_offsets import connectors_like, matching, read_offsets
 
     everything = read_offsets(kafka)
     own = {item.table: item for item in everything if item.connector == config.name}
@@ -261,8 +261,8 @@ def _stored(
 
 def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
     """Where to go on from. Raises ConfigError for none, or several."""
-    from compactory_connectors.source.cursor.cursor import Cursor
-    from compactory_connectors.source.offset_editing.offset_admin import Place
+    from compactory_connectors.source.offsets.cursor import Cursor
+    from compactory_connectors.source.operations.offset_admin import Place
 
     from ..views.moment import microseconds
 
@@ -280,7 +280,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
 def _expect_stopped(config: ConnectorConfig, *, writes: bool) -> None:
     """Look for running sources of the connector. Raise LeaseLost if offsets are to be written, else only warn."""
     from compactory.errors import CompactoryError, LeaseLost
-    from compactory_connectors.source.run.overview import running_sources
+    from compactory_connectors.source.operations.overview import running_sources
 
     try:
         running = running_sources(config)
@@ -295,7 +295,7 @@ def _expect_stopped(config: ConnectorConfig, *, writes: bool) -> None:
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:
-    from compactory_connectors.source.offset_editing.connect_offsets import live_workers
+    from compactory_connectors.source.operations.connect_offsets import live_workers
 
     alive = live_workers(kafka, group)
     if alive:

@@ -16,7 +16,7 @@ from ..views.terminal import fields, marked, output, print_json, print_table, sa
 if TYPE_CHECKING:
     import psycopg
 
-    from compactory_connectors.database import Adoption, Inspection, Plan, Status
+    from compactory_connectors.schema import Adoption, Inspection, Plan, Status
 
 __all__ = ["app"]
 
@@ -27,10 +27,10 @@ app = typer.Typer(name="sql", help="Migrations, and adoption of live tables.", n
 @command
 def install(flags: Flags) -> None:
     """Apply the migrations of schema compactory that the database lacks."""
-    from compactory_connectors import database
+    from compactory_connectors import schema
 
     with connected(flags) as connection:
-        done = database.install(connection)
+        done = schema.install(connection)
     if flags.json:
         print_json({"applied": [{"version": item.version, "name": item.name} for item in done]})
         return
@@ -44,10 +44,10 @@ def install(flags: Flags) -> None:
 @command
 def status(flags: Flags) -> None:
     """Show migrations and adopted tables; exit code 1 if something is pending or wrong."""
-    from compactory_connectors import database
+    from compactory_connectors import schema
 
     with connected(flags) as connection:
-        current = database.status(connection)
+        current = schema.status(connection)
     if flags.json:
         print_json(_status_json(current))
     else:
@@ -81,12 +81,12 @@ def adopt(
     Afterwards Postgres refuses some changes to the application: an UPDATE of the columns of --key and --id, a second
     row with the same key, and with --active a DELETE of an active row, unless --allow-deletes is given.
     """
-    from compactory_connectors import database
+    from compactory_connectors import schema
 
     columns = tuple(filter(None, (column.strip() for column in key.split(","))))
     if not columns:
         refuse("--key: name at least one column")
-    adoption = database.Adoption(
+    adoption = schema.Adoption(
         table=name,
         key=columns,
         active=active,
@@ -97,7 +97,7 @@ def adopt(
     )
     with connected(flags) as connection:
         if only_print:
-            _print_script(database.plan(connection, adoption), as_json=flags.json)
+            _print_script(schema.plan(connection, adoption), as_json=flags.json)
         else:
             _adopt(connection, adoption, as_json=flags.json, yes=yes)
 
@@ -113,7 +113,7 @@ def roles(
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
     """Create a database role per component with only its rights. Run it before install, and again after adopt."""
-    from compactory_connectors.database import Roles, plan_grants
+    from compactory_connectors.schema import Roles, plan_grants
 
     names = Roles(owner=owner, source=source, writer=writer)
     give_roles(
@@ -135,8 +135,8 @@ def prune(
     """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
     from datetime import timedelta
 
-    from compactory_connectors.source.offset_editing.pruning import prune as remove
-    from compactory_connectors.source.publish.stored_offsets import read_offsets
+    from compactory_connectors.source.offsets.stored_offsets import read_offsets
+    from compactory_connectors.source.operations.pruning import prune as remove
 
     offsets = read_offsets(begin(flags).kafka())
     with connected(flags) as connection:
@@ -154,7 +154,7 @@ def prune(
 def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: bool, yes: bool) -> None:
     from rich.markup import escape
 
-    from compactory_connectors import database
+    from compactory_connectors import schema
 
     def progress(text: str) -> None:
         if not as_json:
@@ -169,8 +169,8 @@ def _adopt(connection: psycopg.Connection[Any], adoption: Adoption, *, as_json: 
         if not yes and sys.stdin.isatty():
             typer.confirm("Adopt it?", abort=True, err=True)
 
-    steps = database.adopt(connection, adoption, progress, confirm=confirm)
-    inspection = database.inspect(connection, adoption.table)
+    steps = schema.adopt(connection, adoption, progress, confirm=confirm)
+    inspection = schema.inspect(connection, adoption.table)
     if as_json:
         refused = {"refused": list(adoption.refused_changes)}
         print_json({"steps": [step.title for step in steps]} | _inspection_json(inspection) | refused)

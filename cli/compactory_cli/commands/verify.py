@@ -17,7 +17,7 @@ from .spark.arguments import SparkArguments
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.reconcile.outcome import Outcome
+    from compactory_connectors.source.verify.outcome import Outcome
 
     from ..context.configuration import Configuration
 
@@ -68,7 +68,7 @@ def verify(
         compared.run(values=values, as_json=flags.json)
         return
     (connectors, topic), kafka = all_of(lambda: _resolve(configuration, comparison), configuration.kafka)
-    from compactory_connectors.source.reconcile.repair import MOST_REPAIRS
+    from compactory_connectors.source.runtime.repair import MOST_REPAIRS
 
     from ..views.verify_view import code_of, progress, show
     from .verify_repair import Repairs

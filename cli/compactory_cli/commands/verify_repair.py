@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.reconcile.outcome import Outcome
+    from compactory_connectors.source.verify.outcome import Outcome
 
     from ..context.configuration import Configuration
 
@@ -32,7 +32,7 @@ class Repairs:
 
     def run(self, connector: ConnectorConfig, outcomes: Sequence[Outcome], *, approved: bool) -> None:
         """Have every differing key sent again. Raises ConfigError, StepFailed, LeaseLost, Unreachable."""
-        from compactory_connectors.source.reconcile.repair import refuse_repair, repair
+        from compactory_connectors.source.runtime.repair import refuse_repair, repair
 
         refuse_repair(connector, outcomes, approved=approved)
         for outcome in outcomes:

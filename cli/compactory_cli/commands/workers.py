@@ -10,9 +10,9 @@ from typing import Any
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.control.status import SourceStatus
-from compactory_connectors.source.run.source import Source
-from compactory_connectors.source.run.worker import SourceWorker
+from compactory_connectors.source.runtime.source import Source
+from compactory_connectors.source.runtime.worker import SourceWorker
+from compactory_connectors.source.status.status import SourceStatus
 
 from ..context.worker import Health, stopping
 from ..views.loading_bars import Bars, bars_of_loads

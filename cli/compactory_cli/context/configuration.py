@@ -27,8 +27,8 @@ from .flags import Flags, LogFormat, LogLevel
 from .settings_file import DirectorySettings, SettingsFile, StoreSettings, read_settings
 
 if TYPE_CHECKING:
-    from compactory_connectors.database.jdbc_url import Connection
     from compactory_connectors.outbox.rules import TopicRules
+    from compactory_connectors.postgres.jdbc_url import Connection
 
     from .remote import Server
 
@@ -91,7 +91,7 @@ class Configuration:
 
     def postgres(self) -> Connection:
         """The database. Raises ConfigError when none was given or the URL is malformed."""
-        from compactory_connectors.database.jdbc_url import parse_url
+        from compactory_connectors.postgres.jdbc_url import parse_url
 
         if self._postgres is None:
             raise ConfigError(

@@ -21,7 +21,7 @@ def connected(
     flags: Flags, connect: Callable[[Mapping[str, Any], str], psycopg.Connection[Any]] | None = None
 ) -> Iterator[psycopg.Connection[Any]]:
     """A connection in autocommit to the configured database; ``connect`` opens one that checks more."""
-    from compactory_connectors.database.postgres_errors import postgres_errors
+    from compactory_connectors.postgres.postgres_errors import postgres_errors
 
     postgres = begin(flags).postgres()
     with postgres_errors(postgres), closing((connect or _connect)(postgres.conninfo, "command")) as connection:
@@ -37,7 +37,7 @@ def give_roles(
     **shown: object,
 ) -> None:
     """Run the statements of a plan for roles, or with ``only_print`` print them. ``shown`` is added to the JSON."""
-    from compactory_connectors.database import grant
+    from compactory_connectors.schema import grant
 
     with connected(flags) as connection:
         texts = plan(connection)

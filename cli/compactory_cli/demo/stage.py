@@ -16,10 +16,10 @@ import psycopg
 from compactory import Directory, GlobalStore, View
 from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.database import Adoption, adopt
-from compactory_connectors.source.reconcile.outcome import Outcome
-from compactory_connectors.source.reconcile.verification import verify
-from compactory_connectors.source.reconcile.verifier import Options
+from compactory_connectors.schema import Adoption, adopt
+from compactory_connectors.source.verify.outcome import Outcome
+from compactory_connectors.source.verify.verification import verify
+from compactory_connectors.source.verify.verifier import Options
 from compactory_sql import read
 
 from ..context.failure import StepFailed

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from compactory.loading import Loading
-    from compactory_connectors.source.control.status import SourceStatus
+    from compactory_connectors.source.status.status import SourceStatus
 
 __all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads", "told"]
 

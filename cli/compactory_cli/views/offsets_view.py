@@ -14,11 +14,11 @@ from .terminal import counted, decoded, fields, legible, number, print_facts, pr
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.cursor.offset import SourceOffset
-    from compactory_connectors.source.offset_editing.connect_offsets import Exported
-    from compactory_connectors.source.offset_editing.offset_admin import Preview
-    from compactory_connectors.source.publish.stored_offsets import StoredOffset
-    from compactory_connectors.source.reconcile.pending import Difference
+    from compactory_connectors.source.offsets.offset import SourceOffset
+    from compactory_connectors.source.offsets.stored_offsets import StoredOffset
+    from compactory_connectors.source.operations.connect_offsets import Exported
+    from compactory_connectors.source.operations.offset_admin import Preview
+    from compactory_connectors.source.operations.pending import Difference
 
 __all__ = ["show_changes", "show_export", "show_offsets"]
 

@@ -22,9 +22,9 @@ from .terminal import (
 )
 
 if TYPE_CHECKING:
+    from compactory_connectors.kafka.producer_record import ProducerRecord
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.run.preview import ConnectorPreview, TablePreview
-    from compactory_connectors.topics.producer_record import ProducerRecord
+    from compactory_connectors.source.operations.preview import ConnectorPreview, TablePreview
 
 __all__ = ["show"]
 

@@ -13,8 +13,8 @@ from .terminal import marked, number, print_facts, print_json, print_table, say,
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.publish.stored_offsets import StoredOffset
-    from compactory_connectors.source.run.overview import Overview
+    from compactory_connectors.source.offsets.stored_offsets import StoredOffset
+    from compactory_connectors.source.operations.overview import Overview
 
 __all__ = ["healthy", "show_overviews", "show_status"]
 

@@ -68,7 +68,7 @@ def _remarks(side: SideOutcome) -> list[str]:
 
 
 def _document(side: SideOutcome, limit: int, values: bool) -> dict[str, Any]:
-    from compactory_connectors.source.reconcile.checker import Finding
+    from compactory_connectors.source.verify.checker import Finding
 
     kinds = (Finding.MISSING, Finding.EXTRA, Finding.DIFFERENT, Finding.CHANGING)
     return {

@@ -12,8 +12,8 @@ from .terminal import counted, cut, errors, fields, legible, named, number, prin
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.reconcile.outcome import Difference, Outcome
-    from compactory_connectors.source.reconcile.progress import Progress
+    from compactory_connectors.source.verify.outcome import Difference, Outcome
+    from compactory_connectors.source.verify.progress import Progress
     from compactory_connectors.spark.verification.side import SideOutcome
 
 __all__ = ["code_of", "progress", "show"]
@@ -147,7 +147,7 @@ def _is_json(value: bytes) -> bool:
 
 def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
     from compactory.read.digest import VERSION
-    from compactory_connectors.source.reconcile.checker import Finding
+    from compactory_connectors.source.verify.checker import Finding
 
     document: dict[str, Any] = {
         **fields(outcome, "topic", "tables", "equal", "expected", "stored"),

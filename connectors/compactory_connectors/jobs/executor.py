@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.jdbc_url import Connection, checked_url
-from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.postgres.jdbc_url import Connection, checked_url
+from compactory_connectors.postgres.postgres_errors import postgres_errors
 
 from .keeper import Keeper
 from .partition_assignment import Assignment, FollowedConsumer, OwnConsumer, Share

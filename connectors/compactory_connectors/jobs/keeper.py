@@ -20,11 +20,11 @@ from psycopg import sql
 
 from compactory.errors import CompactoryError, Unreachable
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.database.position import Position
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.database.wakeup import Wakeup
-from compactory_connectors.database.watched_connection import WatchedConnection
+from compactory_connectors.postgres.jdbc_url import Connection
+from compactory_connectors.postgres.position import Position
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.postgres.wakeup import Wakeup
+from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 
 from .attempt import Ended

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
-from compactory_connectors.consumer.group import membership
+from compactory_connectors.kafka.consumer_group import membership
 
 from .table import Assigned
 

@@ -12,9 +12,9 @@ import orjson
 from psycopg.rows import scalar_row
 
 from compactory.errors import WriteRefused
-from compactory_connectors.database.caller import Remedies, async_driver, driver, is_async
+from compactory_connectors.kafka.partitioner import murmur2
+from compactory_connectors.postgres.caller import Remedies, async_driver, driver, is_async
 from compactory_connectors.retry import Retry
-from compactory_connectors.topics.partitioner import murmur2
 from compactory_sql import query
 
 from .handler import Handler, OnFailure, PayloadType

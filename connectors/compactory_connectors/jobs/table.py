@@ -13,10 +13,10 @@ import orjson
 import psycopg
 from psycopg.rows import tuple_row
 
-from compactory_connectors.database.installed import Part, open_part
-from compactory_connectors.database.position import Position
-from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.database.watched_connection import WatchedConnection
+from compactory_connectors.postgres.installed import Part, open_part
+from compactory_connectors.postgres.position import Position
+from compactory_connectors.postgres.snapshot import Snapshot
+from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import JOB_GROUP_LOCK_CLASS, query
 
 __all__ = [

@@ -3,7 +3,7 @@
 `Outbox` writes messages in the caller's transaction, `OutboxRelay` sends them. docs/outbox.md says how.
 """
 
-from compactory_connectors.database.handled import note_handled
+from compactory_connectors.postgres.handled import note_handled
 
 from .message import OutboxMessage
 from .publishing import Outbox

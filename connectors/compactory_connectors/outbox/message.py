@@ -11,7 +11,7 @@ import orjson
 
 from compactory.errors import WriteRefused
 from compactory.records import is_topic_name
-from compactory_connectors.database.handled import MESSAGE_ID
+from compactory_connectors.postgres.handled import MESSAGE_ID
 
 __all__ = ["MESSAGE_ID", "OutboxMessage", "check_all", "encoded", "headers_json", "headers_of"]
 

@@ -14,8 +14,8 @@ from psycopg.rows import tuple_row
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
-from compactory_connectors.database.caller import Remedies, async_driver, driver, is_async
-from compactory_connectors.topics.partitioner import home_of
+from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.postgres.caller import Remedies, async_driver, driver, is_async
 from compactory_sql import query
 
 from .encoding import Encoder, encoder_of

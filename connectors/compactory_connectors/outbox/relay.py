@@ -18,10 +18,10 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.database.jdbc_url import Connection, checked_url
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.database.wakeup import Wakeup
-from compactory_connectors.database.watched_connection import WatchedConnection
+from compactory_connectors.postgres.jdbc_url import Connection, checked_url
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.postgres.wakeup import Wakeup
+from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 
 from .rules import TopicRules

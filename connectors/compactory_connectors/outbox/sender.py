@@ -27,8 +27,8 @@ from compactory.errors import CompactoryError, ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka, KafkaError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.topics.partitioner import home_of
-from compactory_connectors.topics.publisher import EndInDoubt, Publisher, TopicRefused
+from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.kafka.publisher import EndInDoubt, Publisher, TopicRefused
 
 from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules

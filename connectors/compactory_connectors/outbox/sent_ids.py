@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.kafka.topic_reader import read
 
 __all__ = ["MARKS_TOPIC", "SentIds", "SentMarks"]
 

@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 import psycopg
 
 from compactory.errors import LeaseLost
-from compactory_connectors.database.installed import Part, open_part, session_name
-from compactory_connectors.database.position import Position
-from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.database.watched_connection import WatchedConnection
+from compactory_connectors.postgres.installed import Part, open_part, session_name
+from compactory_connectors.postgres.position import Position
+from compactory_connectors.postgres.snapshot import Snapshot
+from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import query
 
 from .sent_ids import SentIds

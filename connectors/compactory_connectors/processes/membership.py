@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError, ConfigError, NotReady, Unreachabl
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
 from compactory.token import Token
-from compactory_connectors.consumer.group import Group, Located, Position, at_epoch
+from compactory_connectors.kafka.consumer_group import Group, Located, Position, at_epoch
 
 from .pending import LARGEST, Parked, group_of
 from .processor import Processor

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from compactory.errors import ConfigError, OrderRefused
 from compactory.kafka.client import Kafka
-from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.kafka.publisher import Publisher
 
 from .membership import KeptEvents
 from .pending import LARGEST, Parked, group_of

@@ -14,8 +14,8 @@ from typing import Final, Literal
 import orjson
 
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Position
 from compactory_connectors.handler_errors import described, frames
+from compactory_connectors.kafka.consumer_group import Position
 
 from .event import Failed, Output, Refused
 

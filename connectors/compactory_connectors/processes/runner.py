@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.consumer.background import Background
+from compactory_connectors.kafka.background_consumer import Background
+from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.loop_thread import LoopThread
-from compactory_connectors.topics.publisher import Publisher
 
 from .membership import KeptEvents, Members
 from .pending import LARGEST, group_of

@@ -14,9 +14,9 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Message
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Position
+from compactory_connectors.kafka.consumer_group import Position
+from compactory_connectors.kafka.publisher import Publisher, TopicRefused
 from compactory_connectors.loop_thread import LoopThread
-from compactory_connectors.topics.publisher import Publisher, TopicRefused
 
 from .backlog import Backlog
 from .event import Event, Refused

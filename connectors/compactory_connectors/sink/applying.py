@@ -21,8 +21,8 @@ from compactory.errors import CompactoryError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Message
 from compactory.records import Partition
-from compactory_connectors.database.handled import MESSAGE_ID, forget_handled, note_handled
-from compactory_connectors.database.postgres_errors import refusal
+from compactory_connectors.postgres.handled import MESSAGE_ID, forget_handled, note_handled
+from compactory_connectors.postgres.postgres_errors import refusal
 
 from .failed import DeadLetters, FailedRecords
 from .offsets import Moved, Offsets

@@ -17,9 +17,9 @@ from psycopg.rows import class_row
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Located
-from compactory_connectors.database.installed import Part, open_part
-from compactory_connectors.database.watched_connection import WatchedConnection
+from compactory_connectors.kafka.consumer_group import Located
+from compactory_connectors.postgres.installed import Part, open_part
+from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import query
 
 from .record import Batch, SinkStopped

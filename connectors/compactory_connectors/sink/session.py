@@ -14,7 +14,7 @@ import psycopg
 import structlog
 
 from compactory.records import Partition
-from compactory_connectors.consumer.group import Fetched, Group
+from compactory_connectors.kafka.consumer_group import Fetched, Group
 
 from .applying import Applying, Outcome
 from .offsets import Locator, Moved

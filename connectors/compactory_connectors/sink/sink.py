@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.consumer.background import Background
-from compactory_connectors.consumer.group import Group, split_topics
-from compactory_connectors.database.jdbc_url import Connection, parse_url
-from compactory_connectors.database.postgres_errors import postgres_errors
+from compactory_connectors.kafka.background_consumer import Background
+from compactory_connectors.kafka.consumer_group import Group, split_topics
+from compactory_connectors.postgres.jdbc_url import Connection, parse_url
+from compactory_connectors.postgres.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
 from .failed import DeadLetters

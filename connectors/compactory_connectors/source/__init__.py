@@ -4,9 +4,9 @@ from compactory_connectors.connect.transforms import SourceRecord
 
 from .config.connector import ConnectorConfig
 from .config.files import load_connector
-from .control.status import SourceState, SourceStatus, TableStatus
-from .run.preview import TablePreview, preview
-from .run.source import Source
+from .operations.preview import TablePreview, preview
+from .runtime.source import Source
+from .status.status import SourceState, SourceStatus, TableStatus
 
 __all__ = [
     "ConnectorConfig",

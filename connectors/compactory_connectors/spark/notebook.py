@@ -19,7 +19,7 @@ from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.nearest import nearest
-from compactory_connectors.database.jdbc_url import checked_url
+from compactory_connectors.postgres.jdbc_url import checked_url
 
 from .export.job import ExportOptions
 from .export.job import export as run_export

@@ -21,8 +21,9 @@ from compactory_connectors.connect.converters.string_converter import StringConv
 from compactory_connectors.connect.javatext.java_zone import read_zone
 from compactory_connectors.connect.record.record import Cell, Constant, Java, RowError, StructNode
 from compactory_connectors.connect.record.schema import DATE, DECIMAL, Field, Schema, Type
-from compactory_connectors.source.columns.column import Column, ColumnOptions, Granularity
-from compactory_connectors.source.columns.column_type import column_cell
+from compactory_connectors.source.config.column_options import ColumnOptions, Granularity
+from compactory_connectors.source.mapping.column_type import column_cell
+from compactory_connectors.source.postgres.column import Column
 
 KAFKA = "org.apache.kafka.connect."
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)

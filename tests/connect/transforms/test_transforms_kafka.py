@@ -10,9 +10,9 @@ import pytest
 
 from compactory.errors import CompactoryError
 from compactory_connectors.connect.transforms import SourceRecord
+from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.config.connector import ErrorPolicy
-from compactory_connectors.source.run.source import Source
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.source.runtime.source import Source
 from tests.connect.transform_cases import chain_of
 from tests.source.conftest import Bench
 

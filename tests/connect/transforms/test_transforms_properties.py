@@ -21,7 +21,7 @@ from compactory_connectors.connect.record.record import Java, RowError
 from compactory_connectors.connect.record.schema import Schema, Type
 from compactory_connectors.connect.transforms import SourceRecord
 from compactory_connectors.connect.transforms.cast import caster, float32
-from compactory_connectors.topics.producer_record import ProducerRecord
+from compactory_connectors.kafka.producer_record import ProducerRecord
 from tests.connect.transform_cases import chain_of, functions_of, raw_row, source_record
 
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -5,10 +5,10 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from compactory_connectors.source.control.status import SourceState, SourceStatus
-from compactory_connectors.source.poll import table
+from compactory_connectors.source.polling import table
 from compactory_connectors.source.postgres import oldest_transaction as floor
-from compactory_connectors.source.run.worker import SourceWorker
+from compactory_connectors.source.runtime.worker import SourceWorker
+from compactory_connectors.source.status.status import SourceState, SourceStatus
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
 

@@ -28,7 +28,7 @@ from compactory.read.digest import RANGES, Digester, DirectoryDigest, range_of
 from compactory.read.snapshot import DirectorySnapshot
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
-from compactory_connectors.topics.topic_reader import TopicReader
+from compactory_connectors.kafka.topic_reader import TopicReader
 from tests.store.ingest.test_rebuild import recreate
 from tests.store.tables import Log
 from tests.store.topics import Topics, eventually, send

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from compactory.kafka.client import Kafka
-    from compactory_connectors.database.jdbc_url import Connection
+    from compactory_connectors.postgres.jdbc_url import Connection
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
     from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compactory.kafka.errors import property_problems
-from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.postgres.jdbc_url import Connection, parse_url
 
 from ..converters import Converter, read_converter, read_header_converter
 from ..setting import Setting, Status, find_setting, nearest, rejected, settings_of

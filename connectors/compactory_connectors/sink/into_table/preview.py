@@ -9,9 +9,9 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.consumer.group import matching_topics, split_topics
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.topics.topic_reader import read
+from compactory_connectors.kafka.consumer_group import matching_topics, split_topics
+from compactory_connectors.kafka.topic_reader import read
+from compactory_connectors.postgres.postgres_errors import postgres_errors
 
 from ..applying import Applying
 from ..offsets import open_sink

@@ -32,7 +32,7 @@ from compactory_connectors.connect.setting import (
     required_text,
 )
 from compactory_connectors.connect.transforms import TransformSpec
-from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.postgres.jdbc_url import Connection
 
 from .target import table_identifier
 

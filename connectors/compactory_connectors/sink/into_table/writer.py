@@ -23,7 +23,7 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.converters.decoding import Decoded
 from compactory_connectors.connect.record.record import RowError
-from compactory_connectors.database.postgres_errors import refusal
+from compactory_connectors.postgres.postgres_errors import refusal
 
 from ..offsets import Start
 from ..record import RecordRefused, Records

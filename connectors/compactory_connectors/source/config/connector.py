@@ -20,9 +20,9 @@ from compactory_connectors.connect.setting import (
     whole_number,
 )
 from compactory_connectors.connect.transforms import TransformSpec
-from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.postgres.jdbc_url import Connection
 
-from ..columns.column import ColumnOptions
+from ..config.column_options import ColumnOptions
 from .selection import ColumnMapping, TableSelection, column_mapping, columns_mapping
 from .topic_rules import TopicRules, topic_prefix
 

@@ -23,7 +23,7 @@ from compactory_connectors.connect.setting import (
     text,
 )
 
-from ..columns.column import Calendar, ColumnTypes, Granularity, NumericMapping
+from ..config.column_options import Calendar, ColumnTypes, Granularity, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy
 from .selection import patterns, table_types
 

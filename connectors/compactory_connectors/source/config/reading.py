@@ -11,10 +11,10 @@ from compactory_connectors.connect.config.key_reader import KeyReader
 from compactory_connectors.connect.config.placeholder import Placeholders, has_placeholder
 from compactory_connectors.connect.converters import Converter
 from compactory_connectors.connect.converters.json_converter import JsonConverter
-from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_sql.naming import split_name
 
-from ..columns.column import ColumnOptions, NumericMapping
+from ..config.column_options import ColumnOptions, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
 from .keys import SETTINGS
 from .producer_properties import read_producer

@@ -1,1 +1,1 @@
-"""Connections to Postgres, and the questions that a source asks it."""
+"""What the source reads of the server besides rows: relations, columns, rights, snapshots."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from psycopg import sql
 
-from compactory_connectors.database.snapshot import Snapshot
+from compactory_connectors.postgres.snapshot import Snapshot
 
 from .server import Server, statement
 

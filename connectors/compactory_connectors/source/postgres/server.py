@@ -18,14 +18,14 @@ from psycopg import sql
 from psycopg.rows import scalar_row
 
 from compactory.errors import CompactoryError, ConfigError
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.database.session import refuse_pooling
-from compactory_connectors.database.snapshot import Snapshot
-from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.postgres.jdbc_url import Connection
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.postgres.session import refuse_pooling
+from compactory_connectors.postgres.snapshot import Snapshot
+from compactory_connectors.postgres.watched_connection import connect
 from compactory_sql import SOURCE_LOCK_CLASS, query
 
-from ..cursor.identity import Identity
+from ..offsets.identity import Identity
 from .page_size import PAGE_ROWS, PageFill
 
 __all__ = [

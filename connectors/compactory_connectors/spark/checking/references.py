@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from compactory.directory import Directory
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.postgres.jdbc_url import Connection
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.postgres.watched_connection import connect
 from compactory_sql import query
 from compactory_sql.naming import split_name
 

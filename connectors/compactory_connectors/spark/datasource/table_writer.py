@@ -16,7 +16,7 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from compactory.errors import ConfigError
-from compactory_connectors.database.jdbc_url import Connection, parse_url
+from compactory_connectors.postgres.jdbc_url import Connection, parse_url
 from compactory_connectors.source.config.files import load_connector
 
 from ..into_table.copying import Copying, Done

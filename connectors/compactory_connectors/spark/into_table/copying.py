@@ -86,7 +86,7 @@ class Copying:
         except psycopg.Error as error:
             if not error.sqlstate or error.sqlstate.startswith(_LOST):
                 raise
-            from compactory_connectors.database.postgres_errors import refusal  # workers are spared it else
+            from compactory_connectors.postgres.postgres_errors import refusal  # workers are spared it else
 
             done.refused = refusal(error) + _column(error)
         return done

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from compactory_connectors.database.catalogue import verbatim
+from compactory_connectors.schema.catalogue import verbatim
 from compactory_sql import query
 
 from .loaded_table import LoadedTable

@@ -11,11 +11,11 @@ from psycopg import Connection
 from psycopg.rows import class_row, dict_row
 
 from compactory.errors import ConfigError
-from compactory_connectors.database import Inspection, judge
-from compactory_connectors.database.catalogue import read_table, resolve
-from compactory_connectors.database.jdbc_url import Connection as Place
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.database.watched_connection import connect
+from compactory_connectors.postgres.jdbc_url import Connection as Place
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.postgres.watched_connection import connect
+from compactory_connectors.schema import Inspection, judge
+from compactory_connectors.schema.catalogue import read_table, resolve
 from compactory_sql import query
 from compactory_sql.adoption import XID_COLUMN
 from compactory_sql.table import Table

@@ -18,10 +18,10 @@ import psycopg
 from pyspark.sql import DataFrame
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
-from compactory_connectors.database.jdbc_url import Connection
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.database.session import check_server
-from compactory_connectors.database.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
+from compactory_connectors.postgres.jdbc_url import Connection
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.postgres.session import check_server
+from compactory_connectors.postgres.watched_connection import FORMATS, LIMITS, WatchedConnection, connect
 from compactory_sql import query
 
 from ..target import REJECTED, Change, Differences, Mode, Received, TargetColumn, Written

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from compactory.errors import CompactoryError, LeaseLost
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
-from compactory_connectors.topics.producer_record import Copy, ProducerRecord
-from compactory_connectors.topics.publisher import Publisher, TransactionTimedOut
+from compactory_connectors.kafka.producer_record import Copy, ProducerRecord
+from compactory_connectors.kafka.publisher import Publisher, TransactionTimedOut
 
 from ..target import Change
 from ..topic.extent import Extent, TopicChanged, by_number, capture

@@ -16,13 +16,13 @@ from compactory_connectors.connect.converters.json_converter import JsonConverte
 from compactory_connectors.connect.converters.primitive_converters import PrimitiveConverter
 from compactory_connectors.connect.converters.string_converter import StringConverter
 from compactory_connectors.connect.setting import nearest
-from compactory_connectors.database.postgres_errors import postgres_errors
-from compactory_connectors.source.columns.column import Column
+from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.plan.catalog import Table
-from compactory_connectors.source.plan.chain import compile_plan
-from compactory_connectors.source.plan.planning import find_plans
-from compactory_connectors.source.plan.table_plan import key_of
+from compactory_connectors.source.mapping.chain import compile_plan
+from compactory_connectors.source.planning.planning import find_plans
+from compactory_connectors.source.planning.table_plan import key_of
+from compactory_connectors.source.postgres.catalog import Table
+from compactory_connectors.source.postgres.column import Column
 from compactory_connectors.source.postgres.server import Server
 
 from ..column_types import INTERNAL, ColumnType, parse_type

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from compactory.errors import ConfigError
 from compactory_connectors.connect.record.record import RowError
-from compactory_connectors.database.jdbc_url import Connection
+from compactory_connectors.kafka.producer_record import ProducerRecord
+from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.plan.catalog import Table
-from compactory_connectors.source.plan.chain import RowPlan, compile_plan
+from compactory_connectors.source.mapping.chain import RowPlan, compile_plan
+from compactory_connectors.source.postgres.catalog import Table
 from compactory_connectors.source.postgres.server import RawRow
-from compactory_connectors.topics.producer_record import ProducerRecord
 
 from ..column_types import ColumnType
 from ..identifier import quoted

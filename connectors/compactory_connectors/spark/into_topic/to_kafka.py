@@ -20,9 +20,9 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory.write.destination import Destination
+from compactory_connectors.kafka.partitioner import agrees
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.publish.topics import ensure
-from compactory_connectors.topics.partitioner import agrees
+from compactory_connectors.source.offsets.topics import ensure
 
 from ..record_batch import in_arrow
 from ..target import Differences, Mode, Received, TargetColumn, Written

@@ -16,7 +16,7 @@ import pyarrow.compute
 
 from compactory.codec.decoding import document_reader, field_reader
 from compactory.directory import Directory
-from compactory_connectors.topics.partitioner import partition_of
+from compactory_connectors.kafka.partitioner import partition_of
 
 from ..record_batch import Batches, of_rows
 from ..target import Change, Mode, Sample

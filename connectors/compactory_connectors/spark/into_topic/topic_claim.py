@@ -15,12 +15,12 @@ import structlog
 
 from compactory.errors import ConfigError, LeaseLost, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.leadership.lease import Lease
-from compactory_connectors.source.publish.stored_offsets import StoredOffset, read_offsets
-from compactory_connectors.source.publish.topics import OFFSETS_TOPIC
-from compactory_connectors.source.run.overview import running_sources
-from compactory_connectors.topics.publisher import Publisher
+from compactory_connectors.source.offsets.stored_offsets import StoredOffset, read_offsets
+from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC
+from compactory_connectors.source.operations.overview import running_sources
+from compactory_connectors.source.runtime.lease import Lease
 
 __all__ = ["TopicClaim", "owners"]
 

@@ -20,8 +20,8 @@ from pyspark.sql import functions as f
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
 from compactory.read.digest import range_of
-from compactory_connectors.source.reconcile.checker import Finding
-from compactory_connectors.source.reconcile.progress import Progress, untold
+from compactory_connectors.source.verify.checker import Finding
+from compactory_connectors.source.verify.progress import Progress, untold
 
 from ..export.folder import ExportFolder, flattened
 from ..export.increments import tombstones_kept

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compactory_connectors.source.reconcile.checker import Finding
+from compactory_connectors.source.verify.checker import Finding
 
 from ..html import report_html
 

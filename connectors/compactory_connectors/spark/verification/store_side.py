@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 from compactory.errors import CompactoryError
 from compactory.read.digest import DirectoryDigest, range_of
-from compactory_connectors.source.reconcile.checker import Finding
-from compactory_connectors.source.reconcile.progress import Progress, untold
+from compactory_connectors.source.verify.checker import Finding
+from compactory_connectors.source.verify.progress import Progress, untold
 
 from .held import BAD, HELD, digest_held, list_held
 from .running_store import RunningStore, StoreDigest, StoreRecord, read_digest, read_record

@@ -1,0 +1,1 @@
+"""What all parts share of Kafka: publisher, topic reader, partitioner, consumer group."""

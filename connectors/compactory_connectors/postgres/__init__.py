@@ -1,0 +1,1 @@
+"""What all parts share of Postgres: connections, errors, wake-ups."""

@@ -1,1 +1,0 @@
-"""Columns of Postgres become Kafka Connect records, by the type mapping of the JDBC source connector."""

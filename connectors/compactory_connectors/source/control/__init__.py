@@ -1,1 +1,0 @@
-"""The status of a source as operators see it, and their orders."""

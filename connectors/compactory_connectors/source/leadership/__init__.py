@@ -1,1 +1,0 @@
-"""Which process may publish for a connector."""

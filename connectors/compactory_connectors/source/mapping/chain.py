@@ -1,0 +1,181 @@
+"""The whole way of a row, compiled once per table: columns → transforms → converters → key and value bytes.
+
+``RowPlan`` works on raw columns as psycopg's ``cursor.pgresult.get_value`` returns them (text format, None for NULL) in
+a session whose formats are those that ``server.connect`` sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from compactory.errors import ConfigError
+from compactory_connectors.connect.converters import Render
+from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
+from compactory_connectors.connect.record.row_value import picker
+from compactory_connectors.connect.record.schema import Field, Schema, Type
+from compactory_connectors.connect.transforms.branches import Case, Failed, Leaf, grow, leaves, tested, usual
+from compactory_connectors.kafka.producer_record import ProducerRecord
+
+from ..config.connector import ConnectorConfig
+from ..postgres.catalog import Table
+from .column_node import column_node, column_warnings
+from .key_parts import is_exact, key_reader, sample
+from .row_function import Row, RowCompiler
+from .sql_renderer import Formatted, formatted
+
+__all__ = ["RowPlan", "compile_plan", "value_schema"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """How rows of one table become records. Immutable, safe to share between threads.
+
+    A deleted row that came as JSON (``to_jsonb(OLD)``) takes the same path: let Postgres turn the columns of the key
+    and of the case back with ``jsonb_to_record``, and call ``render_deletion`` on the result.
+    """
+
+    table: Table
+    topic: str
+    """The topic of most rows; without meaning where the time decides (``dated``)."""
+    topics: tuple[str, ...]
+    """Every topic that rows go to, as far as the time does not decide."""
+    dated: Callable[[int], str] | None = field(repr=False)
+    """The topic by milliseconds since the epoch, where a TimestampRouter makes it."""
+    publishes: bool
+    """False: a Filter drops every row."""
+    routed: bool
+    """Records have topic and headers of their own."""
+    columns: tuple[str, ...]
+    """Names of the columns to SELECT, in this order; ``raw`` below may have more behind them."""
+    key_columns: tuple[str, ...]
+    """The columns that decide the record's key, in table order; empty when records have no key."""
+    key_columns_of: Callable[[Row], KeyParts] = field(repr=False)
+    """Raw columns → those of the key."""
+    case_columns: tuple[str, ...]
+    """Columns that decide how the row is treated; functions of the key need them too."""
+    warnings: tuple[str, ...]
+    """Doubts: columns left out because the real connector leaves out their type, fields that do not exist."""
+    render: Callable[[Row], ProducerRecord | None] = field(repr=False)
+    """Raw columns → key and value, and with ``routed`` topic and headers; None: a Filter drops the row.
+
+    Raises RowError for a value that the real connector's task would fail on, as the others do.
+    """
+    render_key: Render = field(repr=False)
+    """Raw columns → key bytes; None where there is no key, or a Filter drops the row."""
+    exact_key: bool
+    """Rows have one record key only if Postgres takes ``key_columns`` for equal."""
+    key_parts: Callable[[bytes], KeyParts | None] = field(repr=False)
+    """Key bytes → the ``key_columns`` of the rows that have this key; None where that is not known."""
+    render_deletion: Callable[[Row], ProducerRecord | None] = field(repr=False)
+    """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
+    formatted: Formatted | None = field(default=None, repr=False)
+    """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
+
+    def key_digest(self, *facts: object) -> str:
+        """A digest of what makes keys: those of sample rows, whatever writes them, and these facts."""
+        samples = {name: sample(self.table.column(name), number) for number, name in enumerate(self.columns, 1)}
+        found: list[object] = [self.key_columns, *facts]
+        for absent in (None, *self.case_columns):
+            try:
+                found.append(self.render_key([None if name == absent else samples[name] for name in self.columns]))
+            except (RowError, ValueError) as error:
+                found.append(type(error).__name__)
+        return sha256(repr(found).encode()).hexdigest()[:16]
+
+
+def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
+    """The plan for ``table``; raises ConfigError when a transform or converter does not fit its columns."""
+    source = _source_record(config, table)
+    case = grow(source, config.transforms)
+    if isinstance(usual_case := usual(case), Failed):
+        raise ConfigError(f"table {table}: {usual_case.reason}")
+    records = [leaf.record for leaf in leaves(case)]
+    asked = list(tested(case))
+    columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
+    topics = list(dict.fromkeys(record.topic for record in records)) or [source.topic]
+    dated = next((record.dated for record in records if record.dated is not None), None)
+    routed = len(topics) > 1 or dated is not None or any(record.headers for record in records)
+    compiler = RowCompiler(
+        config.key_converter,
+        config.value_converter,
+        {name: index for index, name in enumerate(columns)},
+        routed=routed,
+        header=config.header_converter,
+    )
+    functions = compiler.compile(case)
+    if compiler.problems:
+        raise ConfigError(f"table {table}: {problem}" for problem in compiler.problems)
+    key_columns = _columns(table, [cell for record in records for cell in cells(record.key)])
+    key = records[0].key if records and all(record.key == records[0].key for record in records) else None
+    return RowPlan(
+        table=table,
+        topic=topics[0],
+        topics=tuple(topics),
+        dated=dated,
+        publishes=bool(records),
+        routed=routed,
+        columns=columns,
+        key_columns=key_columns,
+        key_columns_of=picker(columns, key_columns),
+        case_columns=_columns(table, asked),
+        warnings=tuple(
+            dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
+        ),
+        render=functions.record,
+        render_key=functions.key,
+        exact_key=dated is None and is_exact(key, config.key_converter, table),
+        key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.key),
+        render_deletion=functions.deletion,
+        formatted=_formatted(config, case, table),
+    )
+
+
+def value_schema(config: ConnectorConfig, table: Table) -> Schema | None:
+    """The schema of the values of rows in which nothing is null; None where a transform drops or refuses these."""
+    case = usual(grow(_source_record(config, table), config.transforms))
+    return case.record.value.schema if isinstance(case, Leaf) else None
+
+
+def _formatted(config: ConnectorConfig, case: Case, table: Table) -> Formatted | None:
+    if not isinstance(case, Leaf):
+        return None
+    columns = {column.name: column for column in table.columns}
+    return formatted(case.record, config.key_converter, config.value_converter, columns)
+
+
+def _used(record: Record) -> Iterator[Cell]:
+    for node in (record.key, record.value, *(value for _, value in record.headers)):
+        yield from cells(node)
+
+
+def _warnings(record: Record, table: Table) -> Iterator[str]:
+    yield from record.warnings
+    changed = [cell.column for cell in cells(record.key) if not all(step.lossless for step in cell.steps)]
+    for column in dict.fromkeys(changed):
+        yield (
+            f"table {table}: the key is made of column {column} by a conversion that may give two rows one key: they"
+            " overwrite each other in the topic, and before each removal every row's key is looked at"
+        )
+
+
+def _columns(table: Table, used: list[Cell]) -> tuple[str, ...]:
+    names = {cell.column for cell in used}
+    return tuple(column.name for column in table.columns if column.name in names)
+
+
+def _source_record(config: ConnectorConfig, table: Table) -> Record:
+    """The record as the connector makes it before transforms: no key, a struct of the supported columns."""
+    fields: list[Field] = []
+    members: list[Node] = []
+    warnings: list[str] = []
+    for column in table.columns:
+        warnings += column_warnings(table, column, config.columns)
+        node = column_node(column, config.columns)
+        if node is not None:
+            fields.append(Field(column.name, node.schema))
+            members.append(node)
+    schema = Schema(type=Type.STRUCT, name=table.name or None, fields=tuple(fields))
+    value = StructNode(schema, tuple(members))
+    return Record(topic=config.topic(table.name), key=None, value=value, warnings=tuple(warnings))

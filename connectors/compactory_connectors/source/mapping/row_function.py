@@ -1,0 +1,203 @@
+"""From the cases of a table's rows to functions of a row: the bytes for Kafka, and their topic.
+
+A record is key and value. Where transforms made headers or topics of their own, it is key, value, topic and headers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from compactory.errors import CompactoryError
+from compactory_connectors.connect.converters import Converter, Half, Render, SimpleHeaderConverter
+from compactory_connectors.connect.record.record import Node, Record, RowError
+from compactory_connectors.connect.record.row_value import Row, null_test
+from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, Leaf
+from compactory_connectors.kafka.producer_record import Headers, ProducerRecord
+
+from .function_call import class_and_place, compile_call
+
+__all__ = ["Row", "RowCompiler", "RowFunctions"]
+
+_PASSED_ON = (RowError, CompactoryError, MemoryError)
+"""Errors of a row, and errors that no single row causes."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunctions:
+    """The functions of a row. Each raises RowError for a row that can't be converted."""
+
+    record: Callable[[Row], ProducerRecord | None]
+    """None: a Filter drops the row."""
+    key: Render
+    """The key alone; None also where a Filter drops the row."""
+    deletion: Callable[[Row], ProducerRecord | None]
+    """The tombstone of a row; None: a Filter drops it."""
+
+
+class RowCompiler:
+    """Makes functions of cases; ``problems`` are the reasons why the usual rows of a table would fail."""
+
+    def __init__(
+        self,
+        key: Converter,
+        value: Converter,
+        positions: Mapping[str, int],
+        *,
+        routed: bool,
+        header: Converter | None = None,
+    ) -> None:
+        self._key = key
+        self._value = value
+        self._header = header or SimpleHeaderConverter()
+        self._positions = positions
+        self._routed = routed
+        self.problems: list[str] = []
+
+    def compile(self, case: Case, *, usual: bool = True) -> RowFunctions:
+        """The functions of ``case``; an unusual case that does not fit fails row by row."""
+        if isinstance(case, Fork):
+            return self._fork(case, usual=usual)
+        if isinstance(case, Dropped):
+            return RowFunctions(_nothing, _nothing, _nothing)
+        if isinstance(case, Failed):
+            return _failing(case.reason)
+        return self._leaf(case, usual=usual)
+
+    def _leaf(self, leaf: Leaf, *, usual: bool) -> RowFunctions:
+        record = leaf.record
+        problems: list[str] = []
+        key = self._half("key", record, problems)
+        value = self._half("value", record, problems)
+        headers = self._headers(record, problems)
+        if not problems:
+            bound = self._value.at(record.topic, "value")
+            call = None if record.function is None else compile_call(record, bound, self._positions)
+            return _written(record, key, value, headers if self._routed else None, call)
+        if usual:
+            self.problems += problems
+        return _failing(problems[0])
+
+    def _half(self, half: Half, record: Record, problems: list[str]) -> Render:
+        """The converter of a half, of the topic that the row goes to: a registry keeps schemas by topic."""
+        converter, node = (self._key, record.key) if half == "key" else (self._value, record.value)
+        try:
+            if (dated := record.dated) is None:
+                return converter.at(record.topic, half).compile(node, self._positions)
+            return self._by_topic(converter, half, node, dated)
+        except ValueError as error:
+            problems.append(f"{half}.converter: {error}")
+            return _nothing
+
+    def _by_topic(self, converter: Converter, half: Half, node: Node | None, dated: Callable[[int], str]) -> Render:
+        renders = {(topic := dated(_now())): converter.at(topic, half).compile(node, self._positions)}
+
+        def render(raw: Row) -> bytes | None:
+            topic = dated(_now())
+            if topic not in renders:
+                renders.clear()  # the time goes on: an old one does not come back
+                renders[topic] = converter.at(topic, half).compile(node, self._positions)
+            return renders[topic](raw)
+
+        return render
+
+    def _headers(self, record: Record, problems: list[str]) -> Callable[[Row], Headers]:
+        writers: list[tuple[str, Render]] = []
+        for name, node in record.headers:
+            try:
+                writers.append((name, self._header.compile(node, self._positions)))
+            except ValueError as error:
+                problems.append(f"header {name}: {error}")
+        return lambda raw: [(name, write(raw)) for name, write in writers]
+
+    def _fork(self, fork: Fork, *, usual: bool) -> RowFunctions:
+        null, other = self.compile(fork.null, usual=False), self.compile(fork.other, usual=usual)
+        is_null = null_test(fork.cell, self._positions)
+        return RowFunctions(
+            record=_contained(lambda raw: null.record(raw) if is_null(raw) else other.record(raw)),
+            key=_contained(lambda raw: null.key(raw) if is_null(raw) else other.key(raw)),
+            deletion=_contained(lambda raw: null.deletion(raw) if is_null(raw) else other.deletion(raw)),
+        )
+
+
+def _contained(function: Callable[[Row], _Result]) -> Callable[[Row], _Result]:
+    """Return the function with any exception that a row causes raised as its RowError."""
+
+    def call(raw: Row) -> _Result:
+        try:
+            return function(raw)
+        except _PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - a row may fail in ways that nobody foresaw
+            raise _row_error(error) from None
+
+    return call
+
+
+def _row_error(error: Exception) -> RowError:
+    return RowError(f"it can't be converted: {class_and_place(error)}")
+
+
+def _nothing(raw: Row) -> None:
+    del raw
+
+
+def _failing(reason: str) -> RowFunctions:
+    def fail(_raw: Row) -> None:
+        raise RowError(reason)
+
+    return RowFunctions(fail, fail, fail)
+
+
+def _written(
+    record: Record,
+    key: Render,
+    value: Render,
+    headers: Callable[[Row], Headers] | None,
+    call: Callable[[Row], tuple[bytes | None] | None] | None,
+) -> RowFunctions:
+    """The functions of a leaf; its plainest form is the way of nearly every row, so it does nothing else."""
+    if headers is None and call is None:
+        return RowFunctions(_plain(key, value), _contained(key), _contained(lambda raw: (key(raw), None)))
+    values = call or (lambda raw: (value(raw),))
+    topic, made = _topic(record), headers
+
+    def behind(raw: Row) -> tuple[Any, ...]:
+        return () if made is None else (topic(), made(raw))
+
+    def written(raw: Row) -> Any:
+        found = values(raw)
+        return None if found is None else (key(raw), found[0], *behind(raw))
+
+    def deletion(raw: Row) -> ProducerRecord:
+        return cast("ProducerRecord", (key(raw), None, *behind(raw)))
+
+    return RowFunctions(_contained(written), _contained(key), _contained(deletion))
+
+
+def _plain(key: Render, value: Render) -> Callable[[Row], ProducerRecord]:
+    """Return what :func:`_contained` would make, with one call less for nearly every row."""
+
+    def record(raw: Row) -> ProducerRecord:
+        try:
+            return key(raw), value(raw)
+        except _PASSED_ON:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_contained`
+            raise _row_error(error) from None
+
+    return record
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _topic(record: Record) -> Callable[[], str]:
+    if (dated := record.dated) is not None:
+        return lambda: dated(_now())
+    return lambda: record.topic

@@ -1,1 +1,0 @@
-"""Operators read, import, export, change and prune stored offsets."""

@@ -1,0 +1,76 @@
+"""An operator's target for a connector, kept in the offsets topic so that it outlives the process."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from enum import Enum
+
+import orjson
+
+from compactory.kafka.client import Kafka
+
+from ..config.connector import ConnectorConfig
+from .topics import OFFSETS_TOPIC, ensure, publisher_of, stored_values
+
+__all__ = ["Target", "TargetState", "read_target_state", "target_key", "write_target_state"]
+
+
+class Target(Enum):
+    """The state in which an operator wants a connector."""
+
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetState:
+    """A target, and since when (seconds since 1970, by the clock of the process that was told)."""
+
+    target: Target = Target.RUNNING
+    since: float | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether nothing is to be published."""
+        return self.target is Target.PAUSED
+
+    def dumps(self) -> bytes | None:
+        """The record's value; None is a tombstone."""
+        return orjson.dumps({"target": self.target.value, "since": self.since}) if self.paused else None
+
+    @classmethod
+    def loads(cls, value: bytes | None) -> TargetState:
+        """The reverse. A value that can't be read is of a newer version, and a pause: that loses nothing."""
+        if value is None:
+            return cls()
+        try:
+            fields = orjson.loads(value)
+            return cls(target=Target(fields["target"]), since=float(fields["since"]))
+        except (ValueError, TypeError, KeyError):
+            return cls(target=Target.PAUSED)
+
+
+def target_key(connector: str) -> bytes:
+    """The key of a connector's record."""
+    return orjson.dumps([connector, {"protocol": "1", "state": "target"}])
+
+
+def read_target_state(kafka: Kafka, connector: str) -> TargetState:
+    """The stored target. Raises Unreachable, and ConfigError where the cluster refuses us."""
+    if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
+        return TargetState()
+    return TargetState.loads(stored_values(kafka).get(target_key(connector)))
+
+
+def write_target_state(
+    connector: ConnectorConfig, kafka: Kafka, target_state: TargetState, *, create: bool = True
+) -> None:
+    """Store it under the connector's transactional id, which fences: for the one that may publish, between sessions.
+
+    Raises LeaseLost, Unreachable, ConfigError.
+    """
+    ensure(kafka, {}, create=create)
+    with closing(publisher_of(connector, kafka)) as publisher:
+        publisher.open()
+        publisher.amend([(target_key(connector.name), target_state.dumps(), [])])

@@ -1,0 +1,129 @@
+"""Topics that the source writes: created compacted, and checked before anything is sent; the offsets topic."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Container, Mapping
+
+import structlog
+
+from compactory.errors import ConfigError, Unreachable
+from compactory.kafka.client import Kafka
+from compactory.records import Topic
+from compactory_connectors.kafka.publisher import Publisher, PublishLease
+from compactory_connectors.kafka.topic_reader import newest_records
+
+from ..config.connector import ConnectorConfig
+from ..config.topic_rules import TopicCreation
+
+__all__ = ["OFFSETS_TOPIC", "TopicEnds", "ensure", "publisher_of", "stored_values"]
+
+OFFSETS_TOPIC = "compactory-offsets"
+_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
+_RIGHTS = ("Read", "Write")
+_KNOWN_WITHIN = 30.0  # seconds
+
+log = structlog.get_logger("compactory.source")
+
+
+def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -> list[str]:
+    """Make sure that the topics and the offsets topic exist and are compacted; return warnings for people.
+
+    ``topics`` maps a name to what it gets where it is created; only one whose ``cleanup.policy`` is given there need
+    not be compacted. Raises ConfigError with every problem at once.
+    """
+    wanted = {OFFSETS_TOPIC: TopicCreation(partitions=1, configs=_OFFSETS_CONFIG), **topics}
+    missing = sorted(wanted.keys() - kafka.topics(wanted).keys())
+    present = [name for name in wanted if name not in missing]
+    compacted = {name for name, creation in wanted.items() if creation.policy == "compact"}
+    problems, warnings = _check(kafka, present, compacted)
+    problems += kafka.lacking_rights(present, _RIGHTS)
+    if not create:
+        problems += [
+            f"topic {name!r} does not exist; create it with cleanup.policy=compact, or run without --no-create-topics"
+            for name in missing
+        ]
+    if problems:
+        raise ConfigError(problems)
+    for name in missing:
+        creation = wanted[name]
+        config = {"cleanup.policy": "compact", **creation.configs}
+        if kafka.create_topic(
+            name, partitions=creation.partitions, replication=creation.replication_factor, config=config
+        ):
+            log.info("topic created", topic=name)
+    _wait_for(kafka, missing)
+    if problems := kafka.lacking_rights(missing, _RIGHTS):
+        raise ConfigError(problems)
+    return warnings + _check(kafka, missing, compacted)[1]
+
+
+class TopicEnds:
+    """Of each topic the least sum of its partitions' end offsets. Owned by the session's thread.
+
+    A topic that ends before that is an older copy, which somebody put back.
+    Ends only grow: by other writers, markers of transactions and aborted records as well. Compaction leaves them.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self.passed: defaultdict[str, int] = defaultdict(int)
+        """By topic; add the records that were published to it."""
+
+    def look(self, topics: Mapping[str, Topic]) -> list[str]:
+        """Ask where these topics end now; those that end before what is known of them. Raises Unreachable."""
+        partitions = [part for topic in topics.values() for part in topic.all()]
+        found = dict.fromkeys(topics, 0)
+        for part, end in (self._kafka.high_watermarks(partitions) if partitions else {}).items():
+            found[part.topic] += end
+        behind = [name for name, end in found.items() if end < self.passed[name]]
+        self.passed |= found
+        return behind
+
+
+def publisher_of(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease | None = None) -> Publisher:
+    """The publisher of a connector's records and offsets."""
+    return Publisher(
+        kafka,
+        connector.name,
+        OFFSETS_TOPIC,
+        transactions=connector.transactions,
+        overrides=connector.producer,
+        lease=lease,
+    )
+
+
+def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
+    """The latest value of every key in the offsets topic."""
+    newest = newest_records(kafka, OFFSETS_TOPIC).items()
+    return {key: value for key, message in newest if isinstance(value := message.value(), bytes)}
+
+
+def _wait_for(kafka: Kafka, names: list[str]) -> None:
+    """Wait until topics that were just made are known: a broker hears of them after the controller has answered."""
+    deadline = time.monotonic() + _KNOWN_WITHIN
+    while unknown := sorted(set(names) - kafka.topics(names).keys() if names else ()):
+        if time.monotonic() > deadline:
+            raise Unreachable(
+                "Kafka", f"topics {', '.join(unknown)} were created, and are not known {_KNOWN_WITHIN:g} s later"
+            )
+        time.sleep(0.05)
+
+
+def _check(kafka: Kafka, names: list[str], compacted: Container[str]) -> tuple[list[str], list[str]]:
+    problems, warnings = [], []
+    for name, config in (kafka.topic_configs(names) if names else {}).items():
+        policy = config.get("cleanup.policy", "")
+        if policy != "compact" and name in compacted:
+            problems.append(
+                f"topic {name!r} has cleanup.policy={policy}, so Kafka would drop rows of the directory by age or size;"
+                f" remedy: kafka-configs.sh --bootstrap-server {kafka.bootstrap} --alter --entity-type topics"
+                f" --entity-name {name} --add-config cleanup.policy=compact"
+            )
+        if int(config.get("min.insync.replicas") or 1) < 2:
+            warnings.append(
+                f"topic {name!r} has min.insync.replicas below 2: a broker lost at the wrong moment takes"
+                " acknowledged records along"
+            )
+    return problems, warnings

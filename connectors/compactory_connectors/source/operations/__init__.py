@@ -1,0 +1,1 @@
+"""What operators do by command: preview, overview, edits and import of offsets."""

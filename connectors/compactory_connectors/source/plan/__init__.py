@@ -1,1 +1,0 @@
-"""The catalogue and the configuration become the plan of a table."""

@@ -1,0 +1,1 @@
+"""What is read of which table, in what order, to which topic: plans and their warnings."""

@@ -1,0 +1,177 @@
+"""The columns by which a table is read: the connector's choice, and the table's fitness for it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from compactory_connectors.connect.setting import nearest
+
+from ..config.connector import ConnectorConfig, CursorColumns
+from ..config.selection import RELATIONS, ColumnMapping
+from ..postgres.catalog import Table
+from ..postgres.column import Column
+from .table_plan import Reading
+
+__all__ = ["CursorOf", "cursor_of", "reading_of"]
+
+_INTEGERS = ("int8", "int4", "int2", "numeric", "oid")
+_TIMESTAMPS = ("timestamp", "timestamptz")
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorOf:
+    """The columns of one table by which it is read, and every problem with them."""
+
+    timestamps: tuple[str, ...] = ()
+    incrementing: str | None = None
+    zoned: bool = False
+    """The timestamp is a moment whatever the time zone."""
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    load_warnings: tuple[str, ...] = ()
+    """Warnings about a first load alone."""
+
+
+def reading_of(config: ConnectorConfig, kind: str) -> Reading:
+    """Return how a relation of this kind is read. Row versions need a table, a timestamp and no suffix."""
+    if not config.mode.incrementing and not config.mode.timestamp:
+        return Reading.WHOLE
+    has_versions = kind in "rp" and not config.suffix
+    return Reading.VERSIONS if has_versions and config.mode.timestamp else Reading.PLACE
+
+
+def cursor_of(config: ConnectorConfig, table: Table) -> CursorOf:
+    """The columns of ``table`` that the connector's mode needs."""
+    cursor, mode = config.cursor, config.mode
+    problems: list[str] = []
+    incrementing = _incrementing(cursor, table, problems) if mode.incrementing else None
+    timestamps = _timestamps(cursor, table, problems) if mode.timestamp else ()
+    found = [column for name in timestamps if (column := table.column(name)) is not None]
+    problems += _unfit(table, incrementing, timestamps)
+    if cursor.validate_non_null and table.kind in "rp":
+        problems += _nullable(table, incrementing, found)
+    reading = reading_of(config, table.kind)
+    slow = tuple(_slow(table, reading, incrementing, found))
+    return CursorOf(
+        timestamps=timestamps,
+        incrementing=incrementing,
+        zoned=any(column.type == "timestamptz" for column in found),
+        problems=tuple(problems),
+        warnings=(*_warnings(config, table, incrementing, found), *(slow if reading is not Reading.VERSIONS else ())),
+        load_warnings=slow if reading is Reading.VERSIONS else (),
+    )
+
+
+def _incrementing(cursor: CursorColumns, table: Table, problems: list[str]) -> str | None:
+    if cursor.incrementing_by_table and table.name:
+        columns = _mapped("incrementing.column.mapping", cursor.incrementing_by_table, table, problems)
+        return columns[0] if columns else None
+    if cursor.incrementing:
+        return cursor.incrementing
+    column = next((column.name for column in table.columns if column.numbers_itself), None)
+    if column is None:
+        problems.append("incrementing.column.name: no column numbers itself; name the one that grows with every row")
+    return column
+
+
+def _timestamps(cursor: CursorColumns, table: Table, problems: list[str]) -> tuple[str, ...]:
+    if cursor.timestamps_by_table and table.name:
+        return _mapped("timestamp.columns.mapping", cursor.timestamps_by_table, table, problems)
+    return cursor.timestamps
+
+
+def _mapped(key: str, mappings: Iterable[ColumnMapping], table: Table, problems: list[str]) -> tuple[str, ...]:
+    """The columns of the one mapping that fits the table; several or none are a problem, as for the real connector."""
+    fitting = [mapping for mapping in mappings if mapping.pattern.fullmatch(str(table))]
+    if len(fitting) != 1:
+        how = "none of its patterns fits" if not fitting else "several of its patterns fit"
+        problems.append(f"{key}: {how} {table}; exactly one must")
+        return ()
+    return fitting[0].columns
+
+
+def _unfit(table: Table, incrementing: str | None, timestamps: tuple[str, ...]) -> Iterator[str]:
+    required: list[tuple[str, str | None, tuple[str, ...]]] = []
+    if incrementing:
+        required.append(("incrementing.column.name", incrementing, _INTEGERS))
+    required += [("timestamp.column.name", name, _TIMESTAMPS) for name in timestamps]
+    for key, name, types in required:
+        column = table.column(name or "")
+        if column is None:
+            yield f"{key}: there is no column {name}{nearest(name or '', (item.name for item in table.columns))}"
+        elif column.type not in types:
+            yield f"{key}: column {name} is of type {column.declared}, expected {' or '.join(types)}"
+
+
+def _nullable(table: Table, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
+    """As the real connector: no NULL ids, and one of the timestamp columns that is never NULL."""
+    remedy = "make it NOT NULL, or set validate.non.null=false"
+    column = table.column(incrementing) if incrementing else None
+    if column is not None and not column.not_null:
+        yield f"incrementing.column.name: column {column.name} may be NULL; {remedy}"
+    if timestamps and not any(column.not_null for column in timestamps):
+        names = " and ".join(column.name for column in timestamps)
+        yield f"timestamp.column.name: column {names} may be NULL; {remedy}"
+
+
+def _warnings(
+    config: ConnectorConfig, table: Table, incrementing: str | None, timestamps: list[Column]
+) -> Iterator[str]:
+    reading = reading_of(config, table.kind)
+    if reading is Reading.PLACE and table.kind in "rp" and not config.suffix:
+        yield (
+            f"{table}: mode incrementing goes by the highest id, so a row that commits late with a lower id is missed"
+            " (guarantee 8 does not cover it); to have late rows sent use mode=timestamp+incrementing; compactory sql"
+            " adopt adds a timestamp column to a table that has none"
+        )
+    elif reading is Reading.PLACE:
+        what = "read with query.suffix" if table.kind in "rp" else f"a {RELATIONS.get(table.kind)}"
+        subject = f"{table} is {what}: it" if table.name else "a query"
+        rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
+        yield (
+            f"{subject} has no row versions to go by, so a row that commits late, when its timestamp or id was passed,"
+            f" is missed (guarantee 8 does not cover it){rarer}"
+        )
+    elif config.mode.timestamp and config.cursor.delay_ms:
+        yield f"{table}: timestamp.delay.interval.ms has no effect: rows that commit late are found without a delay"
+    ids = [column for column in (table.column(incrementing or ""),) if column is not None and not column.not_null]
+    if ids and reading is not Reading.VERSIONS:
+        yield f"{table}: rows with NULL in {ids[0].name} are never sent"
+    if timestamps and not any(column.not_null for column in timestamps):
+        names = " and ".join(column.name for column in timestamps)
+        yield f"{table}: {names} may be NULL; such rows are {_fate(config, reading)}"
+
+
+def _fate(config: ConnectorConfig, reading: Reading) -> str:
+    """The fate of rows without a timestamp."""
+    if reading is Reading.PLACE:
+        return "never sent"
+    if config.cursor.initial is not None:
+        return "left out of a first load, as timestamp.initial says, and sent once they change"
+    return "sent, after all others"
+
+
+def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
+    """The cost of a missing index. A coalesced timestamp can't use plain indexes."""
+    if table.kind not in "rpm" or reading is Reading.WHOLE:
+        return
+    leading = {index.columns[0] for index in table.indexes if index.columns and index.predicate is None}
+    if len(timestamps) > 1:  # only an index on the expression helps, and it is not looked for
+        return
+    wanted = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []
+    for name in wanted:
+        if name not in leading:
+            cost = (
+                "each poll reads the whole table" if reading is not Reading.VERSIONS else "a first load sorts all rows"
+            )
+            create = f"CREATE INDEX ON {_quoted(table.schema, table.name)} ({_quoted(name)})"
+            yield f"table {table}: there is no index on {name}, so {cost}; {create}"
+
+
+def _quoted(*parts: str) -> str:
+    """An identifier to be copied into psql."""
+    doubled = (part.replace('"', '""') for part in parts)
+    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in doubled)

@@ -1,0 +1,117 @@
+"""Warnings about a plan: what works, and will surprise or hurt somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import psycopg
+from psycopg import sql
+
+from compactory_connectors.connect.converters.json_converter import JsonConverter
+from compactory_connectors.connect.record.schema import DECIMAL, Schema
+from compactory_connectors.schema import Inspection
+from compactory_sql.indexes import active_predicates
+
+from ..config.connector import ConnectorConfig, SoftDelete
+from ..mapping.chain import RowPlan, value_schema
+from ..postgres.catalog import Index, Table
+from ..postgres.server import Server, statement
+from .row_order import coalesced, moment_text
+from .table_plan import Reading, TablePlan
+
+__all__ = ["adoption_warnings", "future_rows", "plan_warnings"]
+
+
+def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
+    """Yield doubts about keys, numbers and the topic of a table's records."""
+    yield from _key_warnings(connector, table, rows)
+    yield from _base64(connector, table)
+    yield from _policy(connector, rows)
+
+
+def future_rows(server: Server, plan: TablePlan) -> Iterator[str]:
+    """Yield a warning if rows wait because their local timestamps are ahead of the clock in ``db.timezone``.
+
+    Only a relation that is read by its place leaves such rows out. One statement; it may read the whole relation.
+    """
+    moment = coalesced(plan)
+    if plan.reading is not Reading.PLACE or moment is None or plan.zoned:
+        return
+    now = moment_text(plan, int(server.scalar(statement("source/now_ms"))))
+    query = statement("source/any_later", relation=plan.relation(), moment=moment, now=sql.Literal(now))
+    with suppress(psycopg.Error), server.connection.transaction():  # a poll raises the same and says whose it is
+        if server.scalar(query):
+            yield (
+                f"{plan.label}: rows have a {' or '.join(plan.timestamps)} that lies in the future, by the clock of"
+                f" zone {plan.zone}, and are sent only when that time has come; if the column holds local time, set"
+                " db.timezone to its zone"
+            )
+
+
+def _base64(connector: ConnectorConfig, table: Table) -> Iterator[str]:
+    """Numbers that readers find as base64 of their bytes, unless they know the schema."""
+    converter, schema = connector.value_converter, value_schema(connector, table)
+    if schema is None or not isinstance(converter, JsonConverter) or converter.numeric:
+        return
+    if names := ", ".join(_decimals(schema)):
+        what = f"table {table}" if table.name else "query"
+        yield (
+            f"{what}: {names}: numbers go out as base64 of their bytes, which a reader may take for text or for another"
+            " number; to have them written as numbers set value.converter.decimal.format=NUMERIC"
+        )
+
+
+def _decimals(schema: Schema) -> Iterator[str]:
+    """The fields that have a Decimal somewhere within."""
+    for field in schema.fields:
+        inner = [part for part in (field.schema, field.schema.keys, field.schema.values) if part is not None]
+        if any(part.name == DECIMAL or any(_decimals(part)) for part in inner):
+            yield field.name
+
+
+def _key_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
+    """Yield doubts about a key: rows that share one overwrite each other in the topic."""
+    if table.kind in "rp" and not table.primary_key:
+        yield f"table {table}: has no primary key"
+    if table.kind not in "rpm" or not rows.key_columns:
+        return
+    key = set(rows.key_columns)
+    unique = [index for index in table.indexes if index.unique and set(index.columns) <= key]
+    if (set(table.primary_key) <= key and table.primary_key) or any(index.predicate is None for index in unique):
+        return
+    columns = ", ".join(rows.key_columns)
+    active = next(filter(None, (_active_column(table, index) for index in unique)), None)
+    if active is None:
+        yield (
+            f"table {table}: the key's columns ({columns}) are not unique by any index; rows that share a key overwrite"
+            " each other in the topic"
+        )
+    elif connector.soft_delete != SoftDelete(active, tombstone=True):  # no tombstone removes a living row's record
+        yield (
+            f"table {table}: the key's columns ({columns}) are unique among rows where {active} is not false; an"
+            f" inactive row may overwrite the active one in the topic: set compactory.soft.delete.column={active}, with"
+            " compactory.soft.delete.mode=tombstone"
+        )
+
+
+def _active_column(table: Table, index: Index) -> str | None:
+    """Return the column of whose rows the index holds all that are not false."""
+    for column in table.columns:
+        names = (column.name, '"' + column.name.replace('"', '""') + '"')  # the server quotes as needed
+        if any(index.predicate in active_predicates(name, not_null=column.not_null) for name in names):
+            return column.name
+    return None
+
+
+def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
+    if connector.topics.of(rows.topic).policy != "compact":
+        yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
+
+
+def adoption_warnings(found: Inspection | None) -> Iterator[str]:
+    """Yield what is wrong with the adoption of a table, each with the remedy."""
+    if found is None:
+        return
+    for problem in found.problems:
+        yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")

@@ -1,0 +1,133 @@
+"""The order of emission of a table and cursors in it, as SQL: by timestamp, by id, by both. Pure: runs nothing.
+
+The cursor is that of the real connector, and so are the conditions
+(``TimestampIncrementingCriteria``), with one difference: without a cursor there is no lower bound, while the real one
+begins at 1970 and id 0 and never sends earlier rows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from psycopg import sql
+
+from compactory_connectors.connect.javatext.java_zone import zone_info
+
+from ..offsets.offset import SourceOffset
+from .table_plan import TablePlan
+
+__all__ = [
+    "behind",
+    "beyond",
+    "coalesced",
+    "end_of_reading",
+    "instant_of",
+    "instant_text",
+    "moment_text",
+    "ordering",
+    "since",
+    "until",
+]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def coalesced(plan: TablePlan) -> sql.Composable | None:
+    """The timestamp of a row: the first of the columns that is not NULL; None where the mode has no timestamp."""
+    names = [sql.Identifier("t", name) for name in plan.timestamps]
+    if not names:
+        return None
+    return names[0] if len(names) == 1 else sql.SQL("COALESCE({})").format(sql.SQL(", ").join(names))
+
+
+def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
+    """The order of rows: timestamp, id, then for a ``total`` order columns that tell rows of one cursor apart."""
+    timestamp = coalesced(plan)
+    parts: list[sql.Composable] = [] if timestamp is None else [timestamp]
+    if plan.incrementing:
+        parts.append(sql.Identifier("t", plan.incrementing))
+    parts += [sql.Identifier("t", name) for name in plan.tie_breakers if name != plan.incrementing]
+    if plan.tie_breakers or plan.incrementing or not total:
+        return parts
+    return [*parts, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
+
+
+def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
+    """Rows behind a cursor, as the mode has it; None is no bound."""
+    moment = coalesced(plan)
+    identifier = sql.Identifier("t", plan.incrementing) if plan.incrementing else None
+    if moment is None:
+        if identifier is None:
+            return sql.SQL("true")
+        if number is None:
+            return sql.SQL("{} IS NOT NULL").format(identifier)
+        return sql.SQL("{} > {}").format(identifier, _number(number))
+    if timestamp is None:
+        return sql.SQL("{} IS NOT NULL").format(moment)
+    later = sql.SQL("{} > {}").format(moment, sql.Literal(timestamp))
+    if identifier is None:
+        return later
+    same = sql.SQL("{} = {} AND {} > {}").format(
+        moment, sql.Literal(timestamp), identifier, _number(-1 if number is None else number)
+    )
+    return sql.SQL("({} OR {})").format(same, later)
+
+
+def since(plan: TablePlan, initial: str | None) -> sql.Composable | None:
+    """The bound that ``timestamp.initial`` sets on a first load; None without one."""
+    return beyond(plan, initial, None) if initial is not None and plan.timestamps else None
+
+
+def behind(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
+    """Rows behind the cursor of an offset; before it has one, from ``timestamp.initial`` on."""
+    if offset.timestamp is None:
+        return beyond(plan, offset.initial, offset.incrementing)
+    return beyond(plan, moment_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
+
+
+def until(plan: TablePlan, now: str) -> sql.Composable | None:
+    """Rows whose timestamp has passed, ``timestamp.delay.interval.ms`` taken off; None where the mode has none."""
+    moment = coalesced(plan)
+    if moment is None:
+        return None
+    return sql.SQL("{} < {}").format(moment, sql.Literal(now))
+
+
+def end_of_reading(plan: TablePlan, now_ms: int) -> str:
+    """Up to where rows may be read at this time of the server's clock, as a text to compare timestamps with."""
+    return moment_text(plan, now_ms - plan.delay_ms)
+
+
+def moment_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:
+    """A moment as a text to compare the table's timestamps with."""
+    return instant_text(milliseconds, nanos, None if plan.zoned else plan.zone)
+
+
+def instant_of(text: str, zone: str = "UTC") -> tuple[int, int]:
+    """Epoch milliseconds, and nanoseconds within the second, of a timestamp in Postgres' ISO text.
+
+    ``zone`` is what local times are in; a text with an offset needs none. (0, 0) for what Python's calendar does not
+    hold: infinity, BC, five-digit years.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return 0, 0
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone_info(zone))
+    seconds, micros = divmod((moment - _EPOCH) // timedelta(microseconds=1), 1_000_000)
+    return seconds * 1000 + micros // 1000, micros * 1000
+
+
+def instant_text(milliseconds: int, nanos: int | None = None, zone: str | None = "UTC") -> str:
+    """The reverse of :func:`instant_of`: local time of ``zone``, or with None a moment with its offset."""
+    seconds = milliseconds // 1000
+    micros = (milliseconds % 1000) * 1000 if nanos is None else nanos // 1000
+    moment = _EPOCH + timedelta(seconds=seconds, microseconds=micros)
+    if zone is None:
+        return moment.isoformat(sep=" ", timespec="microseconds")
+    return moment.astimezone(zone_info(zone)).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+
+
+def _number(value: int | str) -> sql.Composable:
+    return sql.Literal(value) if isinstance(value, int) else sql.SQL("{}::numeric").format(sql.Literal(value))

@@ -1,1 +1,0 @@
-"""One poll of a table: the rows that are due become batches of records."""

@@ -1,0 +1,1 @@
+"""Polls: conditions, readers, snapshots, the records of a table."""

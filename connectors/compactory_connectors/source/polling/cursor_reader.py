@@ -1,0 +1,130 @@
+"""Reads the rows behind the last timestamp or id of a view, a query or another relation without row versions.
+
+It does what the real connector does, and misses what that misses: rows that commit behind the place that was read. In
+pages it stops only between rows of different places, so that a restart repeats and loses nothing that was visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from psycopg import sql
+
+from compactory.errors import ConfigError
+from compactory_connectors.connect.record.record import RowFailed
+
+from ..offsets.offset import SourceOffset
+from ..planning import row_order
+from ..planning.row_order import end_of_reading, instant_of
+from ..planning.table_plan import Reading, TablePlan
+from ..postgres.catalog import describe_query
+from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
+from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
+from .offset_builder import not_whole
+from .reader import Expect, Reader
+from .record_batch import RecordBatch
+
+__all__ = ["CursorReader"]
+
+_Place = tuple[bytes | None, ...]
+
+
+class CursorReader(Reader):
+    """Reads a relation by its place in the order of timestamp and id, or whole. Owned by one thread."""
+
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
+        super().__init__(server, plan, offset)
+        self._order = (
+            [] if plan.reading is Reading.WHOLE else row_order.ordering(replace(plan, tie_breakers=()), total=False)
+        )
+
+    def batches(
+        self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
+    ) -> Generator[RecordBatch]:
+        """Poll once; nothing is expected, for such a relation is not compared with its topic."""
+        del expect
+        with self._server.reading(serializable=self.plan.serializable) as now_ms:
+            self._check_shape()
+            identity = self._server.identity(self.plan.oid).following(self.offset.identity)
+            offset = self.offset.polled(self.offset.seen_snapshot)
+            base = replace(offset, identity=identity, shape=self.plan.shape)
+            query = self._query(base, end_of_reading(self.plan, now_ms))
+            reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
+            complete: _Place | None = None
+            rows = reader.page()
+            while not reader.ended and (following := reader.page()):
+                complete = self._complete(rows, following[0], complete)
+                page = self._at(base, complete)
+                found = self._render.render(rows)
+                yield RecordBatch(found.records, page, skipped=found.skipped, removals=found.removals)
+                rows = following
+            found = self._render.render(rows)
+            done = self._at(base, self._place(rows[-1]) if rows else complete)
+        persist = bool(rows) or done.shape != self.offset.shape
+        yield RecordBatch(found.records, done, persist, found.skipped, found.removals)
+
+    def count(self) -> int:
+        """As :meth:`Reader.count`."""
+        with self._server.reading(serializable=self.plan.serializable) as now_ms:
+            query = self._query(self.offset, end_of_reading(self.plan, now_ms))
+            return int(self._server.scalar(statement("source/pending", rows=query)))
+
+    def query_text(self) -> str:
+        """As :meth:`Reader.query_text`."""
+        return self._query(self.offset, "now").as_string(self._server.connection)
+
+    def _check_shape(self) -> None:
+        plan = self.plan
+        try:
+            if plan.query is not None:
+                shape = describe_query(self._server.connection, plan.query, masked=True).digest()
+            else:
+                shape = self._server.shape(plan.oid)
+        except ConfigError as error:
+            raise TableReplaced(str(error)) from error
+        if shape != plan.shape:
+            raise TableReplaced(f"{plan.qualified}: its columns have changed")
+
+    def _query(self, base: SourceOffset, now: str) -> sql.Composed:
+        parts = {
+            "columns": self._columns,
+            "phase": self._where.phase(),
+            "relation": self.plan.relation(),
+            "suffix": self.plan.suffix_text(),
+        }
+        if self.plan.reading is Reading.WHOLE:
+            return statement("source/whole", **parts)
+        until = row_order.until(self.plan, now)
+        bounds = [row_order.behind(self.plan, base), *([] if until is None else [until])]
+        return statement(
+            "source/rows_after",
+            **parts,
+            places=sql.SQL(", ").join(sql.SQL("({})::text").format(part) for part in self._order),
+            order=sql.SQL(", ").join(self._order),
+            behind=sql.SQL(" AND ").join(bounds),
+        )
+
+    def _place(self, row: RawRow) -> _Place:
+        first = self._render.phase + 1
+        return tuple(row[first : first + len(self._order)])
+
+    def _complete(self, rows: Sequence[RawRow], following: RawRow, before: _Place | None) -> _Place | None:
+        """The last place of which every row is among ``rows`` or before them."""
+        coming = self._place(following)
+        return next((self._place(row) for row in reversed(rows) if self._place(row) != coming), before)
+
+    def _at(self, base: SourceOffset, at: _Place | None) -> SourceOffset:
+        """The offset at a place; the one before without any."""
+        if not at or self.plan.reading is Reading.WHOLE:
+            return base
+        if self.plan.incrementing and at[-1] is None:
+            raise RowFailed(f"column {self.plan.incrementing}: NULL, which the incrementing column must not be")
+        try:
+            number = int(at[-1] or 0) if self.plan.incrementing else None
+        except ValueError:
+            raise not_whole(self.plan) from None
+        if not self.plan.timestamps:
+            return replace(base, incrementing=number)
+        milliseconds, nanos = instant_of((at[0] or b"").decode(), self.plan.zone)
+        return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)

@@ -1,0 +1,98 @@
+"""The common part of all readers of tables, views and queries."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeAlias
+
+from psycopg import sql
+
+from compactory_connectors.kafka.producer_record import ProducerRecord
+from compactory_connectors.postgres.snapshot import Snapshot
+
+from ..offsets.offset import SourceOffset
+from ..planning.table_plan import TablePlan
+from ..postgres.page_size import PAGE_ROWS, PageBytes
+from ..postgres.server import ChunkReader, PollSnapshot, Server
+from .conditions import Conditions
+from .record_batch import RecordBatch
+from .rendering import Renderer
+
+__all__ = ["Expect", "Reader"]
+
+Expect: TypeAlias = Callable[[list[ProducerRecord]], object]
+"""Takes the records of a load before the first of them is handed over, in the order in which they will come."""
+
+
+class Reader(ABC):
+    """Reads what is new of one table, view or query. Owned by one thread.
+
+    The generator that :meth:`batches` returns holds a Postgres snapshot while it has more pages; close it to let go.
+    """
+
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
+        self.plan = plan
+        self.offset = offset
+        """The offset that has been acknowledged."""
+        self._server = server
+        self._where = Conditions(plan)
+        self._render = Renderer(server, plan)
+        self._table = sql.Identifier(plan.schema, plan.name)
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+
+    @abstractmethod
+    def batches(
+        self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
+    ) -> Generator[RecordBatch]:
+        """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.
+
+        ``expect`` is told all records beforehand where several rows may have one key. Raises psycopg.Error,
+        TableReplaced and RowFailed.
+        """
+
+    @abstractmethod
+    def count(self) -> int:
+        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+
+    @abstractmethod
+    def query_text(self) -> str:
+        """The query of a poll, for people."""
+
+    def _snapshot(
+        self, *, indexed: bool = False, streaming: bool = False, ahead: Sequence[ChunkReader] = ()
+    ) -> AbstractContextManager[PollSnapshot]:
+        """The transaction of a poll; see `Server.poll`."""
+        return self._server.poll(
+            self._table,
+            self.plan.oid,
+            shape=self.plan.shape,
+            indexed=indexed,
+            streaming=streaming,
+            serializable=self.plan.serializable,
+            ahead=ahead,
+        )
+
+    def acknowledge(self, batch: RecordBatch) -> None:
+        """Kafka has the batch: go on from its offset."""
+        self.offset = batch.offset
+
+    def is_idle(self, snapshot: Snapshot) -> bool:
+        """Whether a poll at this snapshot could bring nothing."""
+        del snapshot
+        return False
+
+    @property
+    def settled(self) -> bool:
+        """Whether a crash of the server can't take back what was sent; else a poll soon finds out that it is so."""
+        return True
+
+    def waits_for(self, snapshot: Snapshot) -> int | None:
+        """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
+        del snapshot
+        return None
+
+    def removals_left(self) -> int:
+        """How many deletions come behind the page that was handed over last, as far as that is known."""
+        return 0

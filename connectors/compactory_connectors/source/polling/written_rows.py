@@ -1,0 +1,109 @@
+"""Rows that Postgres writes as finished records, for loads and comparisons: the one reader of the SQL renderer's text.
+
+Postgres prepares the next rows of a server-side cursor while the last ones are being used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+
+import psycopg
+from psycopg import generators, sql
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+
+from compactory_connectors.connect.record.column_value import composite_parts
+
+from ..mapping.sql_renderer import respelt
+from ..planning.table_plan import TablePlan
+from ..postgres.page_size import PageFill
+from ..postgres.server import RawRow, Server
+
+__all__ = ["FIRST", "WrittenRows"]
+
+_WHOLE, FIRST = 2, 3
+"""Columns of a result: key, value, the whole row (of a fallback row, else NULL), then the columns of the query."""
+
+_Texts = list[bytes | None]
+
+
+class WrittenRows:
+    """The records of one table as SQL over its rows ``t``. Owned by one thread."""
+
+    def __init__(self, server: Server, plan: TablePlan) -> None:
+        utf8 = server.connection.info.parameter_status("server_encoding") == "UTF8"
+        self._formatted = plan.rows.formatted if utf8 else None
+        self._connection = server.connection
+        self._whole = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+
+    @property
+    def usable(self) -> bool:
+        """Whether Postgres is known to write this table's records byte for byte as the converters do."""
+        return self._formatted is not None
+
+    def columns(self) -> sql.Composable:
+        """The first columns of a query: key, value, and all of a row that Postgres does not write, a fallback row."""
+        parts = self._formatted
+        assert parts is not None
+        whole: sql.Composable = sql.SQL("NULL")
+        if parts.fallback is not None:
+            whole = sql.SQL("CASE WHEN {} THEN ROW({})::text END").format(parts.fallback, self._whole)
+        return sql.SQL("{}, {}, {}").format(parts.key, parts.value, whole)
+
+    def read(self, result: PGresult) -> tuple[_Texts, _Texts, dict[int, RawRow]]:
+        """Keys and values of all rows, and the columns of the fallback rows by their numbers."""
+        parts = self._formatted
+        assert parts is not None
+        get, rows = result.get_value, range(result.ntuples)
+        keys, values = [get(row, 0) for row in rows], [get(row, 1) for row in rows]
+        keys = respelt(keys) if parts.key_escapes else keys
+        values = respelt(values) if parts.value_escapes else values
+        if parts.fallback is None:
+            return keys, values, {}
+        return keys, values, {row: composite_parts(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
+
+    def results(self, name: str, query: sql.Composed, fill: PageFill) -> Generator[tuple[PGresult, bool, bool]]:
+        """Results, each with whether it ends a page and whether it is the last one, which may be empty.
+
+        They belong to the running transaction. Before a result is handed over the next rows are asked for: until the
+        generator goes on or is closed, nothing else may be asked over this connection, and what Postgres sends waits in
+        the sockets. A thread that received it meanwhile would cost more than it brings: it fights for the interpreter's
+        lock. Raises psycopg.Error.
+        """
+        cursor, connection = sql.Identifier(name), self._connection
+        connection.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(cursor, query))
+        asked = 0
+        try:
+            asked = self._ask(cursor, fill.ask())
+            while asked:
+                wanted, asked = asked, 0
+                result = self._answer()
+                full = fill.came(result.ntuples, _size(result))
+                if result.ntuples == wanted:
+                    asked = self._ask(cursor, fill.ask())
+                else:
+                    fill.begin()
+                yield result, full or not asked, not asked
+        finally:
+            if asked and not connection.closed:
+                with suppress(psycopg.Error):  # whoever gives up has a reason of their own
+                    self._answer()
+
+    def _ask(self, cursor: sql.Identifier, rows: int) -> int:
+        fetch = sql.SQL("FETCH FORWARD {} FROM {}").format(sql.Literal(rows), cursor)
+        self._connection.pgconn.send_query(fetch.as_bytes(self._connection))
+        self._connection.pgconn.flush()
+        return rows
+
+    def _answer(self) -> PGresult:
+        result: PGresult = self._connection.wait(generators.execute(self._connection.pgconn))[-1]
+        if result.status != ExecStatus.TUPLES_OK:
+            raise psycopg.errors.error_from_result(result)
+        return result
+
+
+def _size(result: PGresult) -> int:
+    """The bytes of the values that may be large: a record's value, and the whole of a fallback row."""
+    get = result.get_value
+    return sum(len(get(row, 1) or b"") + len(get(row, _WHOLE) or b"") for row in range(result.ntuples))

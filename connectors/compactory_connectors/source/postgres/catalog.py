@@ -1,0 +1,154 @@
+"""Tables, views and queries as Postgres's catalogue describes them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
+from psycopg.pq import DiagnosticField, ExecStatus
+from psycopg.pq.abc import PGresult
+from psycopg.rows import class_row, dict_row, tuple_row
+
+from compactory.errors import ConfigError
+from compactory_connectors.postgres.postgres_errors import refusal_text
+from compactory_sql import query
+
+from ..config.selection import Relation
+from .column import Column, Shape, shapes_of
+
+__all__ = ["Index", "Table", "describe", "describe_query", "find_relations"]
+
+_REFUSAL = (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY, DiagnosticField.MESSAGE_HINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One valid index on plain columns.
+
+    ``predicate``: the condition of its rows, as the server spells it; None: it covers every row.
+    """
+
+    columns: tuple[str, ...]
+    unique: bool
+    predicate: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """One table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them.
+
+    A query is a table without a name, of the kind q.
+    """
+
+    schema: str
+    name: str
+    oid: int
+    kind: str
+    """``pg_class.relkind``: r table, p partitioned table, v view, m materialized view, f foreign table; or q."""
+    columns: tuple[Column, ...]
+    primary_key: tuple[str, ...]
+    stamped: bool
+    """It has the column ``updated_xid xid8`` that adoption adds."""
+    indexes: tuple[Index, ...] = ()
+    partition: bool = False
+    """It is a part of a partitioned table."""
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}" if self.name else "query"
+
+    def column(self, name: str) -> Column | None:
+        """The column called ``name``, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+    def digest(self) -> str:
+        """A digest of names, types and NOT NULL of the columns: the ground of a session's plan of a query."""
+        text = "\n".join(f"{column.name} {column.declared} {column.not_null}" for column in self.columns)
+        return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def find_relations(connection: Connection[Any]) -> list[Relation]:
+    """Everything that could be polled, system schemas and our own left out, in the order of the names."""
+    return connection.cursor(row_factory=class_row(Relation)).execute(query("catalog/relations")).fetchall()
+
+
+def describe(connection: Connection[Any], relation: Relation) -> Table | None:
+    """The relation with its columns and indexes; None when it has just gone."""
+    cursor = connection.cursor(row_factory=tuple_row)
+    row = cursor.execute(query("catalog/table"), {"oid": relation.oid}).fetchone()
+    if row is None:
+        return None
+    primary_key, indexes = row
+    shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
+    found = connection.cursor(row_factory=class_row(Column)).execute(query("catalog/columns"), {"oid": relation.oid})
+    columns = [column.made_of(shapes[column.name]) for column in found]
+    stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
+    return Table(
+        schema=relation.schema,
+        name=relation.name,
+        oid=relation.oid,
+        kind=relation.kind,
+        columns=tuple(column for column in columns if column not in stamp),
+        primary_key=tuple(primary_key),
+        stamped=bool(stamp),
+        indexes=tuple(Index(tuple(names), unique, predicate) for names, unique, predicate in indexes),
+        partition=relation.partition,
+    )
+
+
+def _shapes(connection: Connection[Any], columns: list[tuple[Any, ...]]) -> Mapping[str, Shape]:
+    """The shapes of columns that are given as name, type, typmod and dimensions."""
+    types = [kind for _, kind, *_ in columns]
+    cursor = connection.cursor(row_factory=tuple_row).execute(query("shape/types"), {"types": types})
+    return shapes_of(columns, cursor.fetchall())
+
+
+def describe_query(connection: Connection[Any], text: str, *, masked: bool = False) -> Table:
+    """Return the result of a query, as the server describes it without running it.
+
+    A column that comes straight from a table's NOT NULL column can't be NULL, as in JDBC's metadata. Raises ConfigError
+    for a query that the server refuses, that has parameters, or more statements than one; with ``masked`` no message
+    repeats a piece of the query.
+    """
+    pgconn = connection.pgconn
+    with connection.transaction():  # an error must not outlive this
+        prepared = pgconn.prepare(b"", text.encode())
+        if prepared.status != ExecStatus.COMMAND_OK:
+            raise ConfigError(f"query: {_refusal(prepared, masked=masked)}")
+        result = pgconn.describe_prepared(b"")
+        if result.nparams:
+            raise ConfigError("query: has parameters ($1 …); write the values, or placeholders ${…}, into it")
+        if not result.nfields:
+            raise ConfigError("query: gives no columns; write a SELECT")
+        fields = [
+            (
+                (result.fname(number) or b"").decode(),
+                result.ftype(number),
+                result.fmod(number),
+                result.ftable(number),
+                result.ftablecol(number),
+            )
+            for number in range(result.nfields)
+        ]
+        columns = tuple(_result_column(connection, *field) for field in fields)
+    twice = sorted({column.name for column in columns if [item.name for item in columns].count(column.name) > 1})
+    if twice:
+        raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in twice)
+    return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
+
+
+def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:
+    place = {"type": kind, "typmod": typmod, "table": table, "number": number}
+    row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), place).fetchone()
+    assert row is not None
+    shape = _shapes(connection, [(name, kind, typmod, 1)])[name]
+    return Column(name=name, typmod=typmod, **row).made_of(shape)
+
+
+def _refusal(result: PGresult, *, masked: bool) -> str:
+    fields = {field: (result.error_field(field) or b"").decode(errors="replace") for field in _REFUSAL}
+    sqlstate, message, hint = fields.values()
+    shown = refusal_text(sqlstate, message, masked=masked)
+    return shown if masked or not hint else f"{shown}; hint: {hint}"

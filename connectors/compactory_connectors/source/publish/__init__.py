@@ -1,1 +1,0 @@
-"""A batch and its offset become one Kafka transaction."""

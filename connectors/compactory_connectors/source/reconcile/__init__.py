@@ -1,1 +1,0 @@
-"""A topic is compared with its table: sweeps, verification, repair, and removals that wait for approval."""

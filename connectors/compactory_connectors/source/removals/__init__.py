@@ -1,0 +1,1 @@
+"""Removals: guard, sweep, approval."""

@@ -1,1 +1,0 @@
-"""The loop of a source, its schedule and its worker."""

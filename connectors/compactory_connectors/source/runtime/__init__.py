@@ -1,0 +1,1 @@
+"""The running source: lease, session, tables, schedule, heartbeat, repair."""

@@ -1,0 +1,1 @@
+"""Status, metrics and orders of a running source."""

@@ -1,0 +1,1 @@
+"""Comparison of a table with its topic."""

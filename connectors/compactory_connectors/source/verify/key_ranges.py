@@ -1,0 +1,123 @@
+"""The record keys of a table, range by range of its primary key: hashed by Postgres, fetched where that has changed.
+
+Each range is read in a short transaction of its own, so that no snapshot is held for long.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from ..planning.table_plan import TablePlan
+from ..polling.conditions import Conditions
+from ..polling.living_rows import columns_of_keys, snapshot_of
+from ..postgres.server import ChunkReader, Server, statement
+
+__all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges", "living_keys"]
+
+RANGE_ROWS = 10_000
+"""Rows of a range when it is read for the first time."""
+
+_Bound = tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRange:
+    """Rows behind ``low`` up to ``high`` in the order of the primary key; None: from the first, to the last.
+
+    ``fingerprint`` is Postgres' own hash of their keys, ``numbers`` are those of `comparison.KEYS`, in 8 bytes each.
+    """
+
+    low: _Bound
+    high: _Bound
+    fingerprint: str
+    numbers: array[int]
+
+
+class KeyRanges:
+    """Reads ranges of one table that has a primary key. Raises psycopg.Error, TableReplaced and RowError."""
+
+    def __init__(self, server: Server, plan: TablePlan, *, size: int = RANGE_ROWS) -> None:
+        assert plan.tie_breakers
+        self._server = server
+        self._plan = plan
+        self._size = size
+        self._table = sql.Identifier(plan.schema, plan.name)
+        self._columns = columns_of_keys(plan)
+        self._present = Conditions(plan).present()
+        self._order = [sql.Identifier("t", name) for name in plan.tie_breakers]
+        names = dict.fromkeys((*plan.rows.key_columns, *plan.rows.case_columns))
+        self._hashed = sql.SQL(", ").join(sql.Identifier("t", name) for name in names)
+
+    def read(self, low: _Bound = None, high: _Bound = None) -> Iterator[KeyRange]:
+        """The ranges that the rows between two bounds make now, one transaction each."""
+        while True:
+            found = self._range(low, high)
+            yield found
+            if found.high == high:
+                return
+            low = found.high
+
+    def same(self, known: KeyRange) -> bool:
+        """Whether the keys of a range are those that it had, for all that their hash tells."""
+        with snapshot_of(self._server, self._plan, indexed=True):
+            return self._fingerprint(known.low, known.high) == known.fingerprint
+
+    def _range(self, low: _Bound, high: _Bound) -> KeyRange:
+        query = statement(
+            "source/key_rows",
+            columns=self._columns,
+            places=sql.SQL(", ").join(sql.SQL("({})::text").format(column) for column in self._order),
+            table=self._table,
+            present=self._present,
+            within=self._within(low, high),
+            order=sql.SQL(", ").join(self._order),
+            limit=sql.Literal(self._size),
+        )
+        with snapshot_of(self._server, self._plan, indexed=True):
+            rows = self._server.rows(query)
+            if len(rows) == self._size:
+                places = rows[-1][-len(self._order) :]
+                high = tuple((part or b"").decode() for part in places)
+            fingerprint = self._fingerprint(low, high)
+        keys = map(self._plan.rows.render_key, rows)
+        numbers = array("q", (hash(key) for key in keys if key is not None))
+        return KeyRange(low=low, high=high, fingerprint=fingerprint, numbers=numbers)
+
+    def _fingerprint(self, low: _Bound, high: _Bound) -> str:
+        query = statement(
+            "source/key_hash",
+            keys=self._hashed,
+            table=self._table,
+            present=self._present,
+            within=self._within(low, high),
+        )
+        return str(self._server.scalar(query))
+
+    def _within(self, low: _Bound, high: _Bound) -> sql.Composable:
+        place = sql.SQL("({})").format(sql.SQL(", ").join(self._order))
+        conditions: list[sql.Composable] = [sql.SQL("true")]
+        if low is not None:
+            conditions.append(sql.SQL("{} > ({})").format(place, _literals(low)))
+        if high is not None:
+            conditions.append(sql.SQL("{} <= ({})").format(place, _literals(high)))
+        return sql.SQL(" AND ").join(conditions)
+
+
+def _literals(bound: tuple[str, ...]) -> sql.Composable:
+    return sql.SQL(", ").join(map(sql.Literal, bound))
+
+
+def living_keys(server: Server, plan: TablePlan) -> Iterator[list[bytes]]:
+    """The keys of all rows that belong in the topic, in one snapshot, in chunks.
+
+    Raises psycopg.Error, RowError, and TableReplaced where it is another table.
+    """
+    parts = {"columns": columns_of_keys(plan), "table": plan.relation(), "present": Conditions(plan).present()}
+    with snapshot_of(server, plan, changed=True):
+        reader = ChunkReader(server.connection, "keys", statement("source/keys", **parts))
+        while rows := reader.page():
+            yield [key for key in map(plan.rows.render_key, rows) if key is not None]

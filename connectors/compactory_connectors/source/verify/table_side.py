@@ -1,0 +1,176 @@
+"""The records that a topic should hold, by its table: every row's, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import TypeAlias
+
+from psycopg import sql
+
+from compactory_connectors.connect.record.record import KeyParts, RowError
+
+from ..offsets.offset import SourceOffset
+from ..planning import row_order
+from ..planning.table_plan import Reading, TablePlan
+from ..polling.conditions import Conditions
+from ..polling.living_rows import keys_joined, snapshot_of
+from ..polling.rendering import logged_columns
+from ..polling.written_rows import FIRST, WrittenRows
+from ..postgres.page_size import PAGE_ROWS, PageFill
+from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from .checker import Row
+
+__all__ = ["Expected", "Look", "look_at"]
+
+_KEYED = sql.SQL("EXISTS (SELECT FROM unnest({arrays}) AS d ({names}) WHERE {matches})")
+
+Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
+"""A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
+
+
+class Look:
+    """One snapshot of a table, with what the stored offset covers of it."""
+
+    def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> None:
+        self.server = server
+        self.plan = plan
+        self._where = Conditions(plan)
+        self._due = _due_rows(server, plan, offset, at)
+        self._deletions = _due_deletions(server, plan, offset, at)
+        self._since = row_order.since(plan, (offset.initial if offset else None) or plan.since)
+        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._flags_at = len(plan.rows.columns)
+        self.unreadable: list[str] = []
+        """Rows of which not even the key is known, each with the reason."""
+
+    def rows(self, topic: str, only: Sequence[KeyParts] | None = None) -> Iterator[list[Expected]]:
+        """Every row that goes to a topic, in chunks, and every deletion that no poll has taken yet.
+
+        With ``only`` no other rows but those with these keys' columns.
+        """
+        if only is None or only:
+            yield from self._read("compared", self._query(self._columns, only), topic)
+        if self._deletions is not None:
+            yield from self._read("compared deletions", self._deleted(), topic)
+
+    def records(self, topic: str) -> Iterator[list[Expected]]:
+        """The same without the rows themselves: written by Postgres where it can, which is faster."""
+        written = WrittenRows(self.server, self.plan)
+        if not written.usable:
+            yield from self.rows(topic)
+            return
+        query = self._query(written.columns(), None)
+        with closing(written.results("formatted", query, PageFill(PAGE_ROWS))) as results:
+            for result, _, _ in results:
+                keys, values, fallback = written.read(result)
+                found: list[Expected] = []
+                for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+                    flags = result.get_value(row, FIRST) or b"0"
+                    if row in fallback:
+                        found += self._expected([*fallback[row], flags], topic)
+                    elif key is not None:
+                        found.append((key, value, 0 if flags == b"0" else int(flags), ()))
+                yield found
+        yield from self.rows(topic, ())
+
+    def _query(self, columns: sql.Composable, only: Sequence[KeyParts] | None) -> sql.Composed:
+        return statement(
+            "verification/rows",
+            columns=columns,
+            present=self._where.present(),
+            due=self._due,
+            optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
+            relation=self.plan.relation(),
+            chosen=sql.SQL("true") if only is None else _KEYED.format(**keys_joined(self.plan, only)),
+            suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
+        )
+
+    def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
+        reader = ChunkReader(self.server.connection, name, query)
+        render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
+        while rows := reader.page():
+            found: list[Expected] = []
+            for row in rows:
+                try:
+                    if plain and row[flags_at] == b"0" and (record := render(row)) is not None:
+                        key, value = record[0], record[1]
+                        if key is not None and value is not None:
+                            found.append((key, value, 0, row))
+                            continue
+                except RowError:
+                    pass  # looked at more closely now
+                found += self._expected(row, topic)
+            yield found
+
+    def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
+        """The record of a row that is no plain case: none for a row that goes elsewhere, or that a Filter drops."""
+        plan, flags = self.plan.rows, int(row[self._flags_at] or 0)
+        try:
+            record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)
+        except RowError as error:
+            yield from self._failed(row, str(error))
+            return
+        if record is None or record[0] is None or (len(record) != 2 and record[2] != topic):
+            return
+        yield record[0], record[1], flags | (Row.ABSENT if record[1] is None else 0), row
+
+    def _failed(self, row: RawRow, why: str) -> Iterator[Expected]:
+        """A row whose record is not known; where its key is, nothing is said of that key."""
+        try:
+            key = self.plan.rows.render_key(row)
+        except RowError:
+            key = None
+        if key is None:
+            self.unreadable.append(why)
+        else:
+            yield key, None, Row.UNREADABLE, row
+
+    def _deleted(self) -> sql.Composed:
+        assert self._deletions is not None
+        names, columns = logged_columns(self.plan)
+        return statement(
+            "verification/deleted",
+            columns=columns,
+            names=sql.Literal(names),
+            flags=sql.Literal(Row.ABSENT | Row.DUE),
+            oid=sql.Literal(self.plan.oid),
+            unseen=self._deletions,
+        )
+
+
+@contextmanager
+def look_at(server: Server, plan: TablePlan, offset: SourceOffset | None) -> Iterator[Look]:
+    """A snapshot of now; ``offset`` is what the source has stored. Raises psycopg.Error and TableReplaced."""
+    with snapshot_of(server, plan, changed=True) as at:
+        yield Look(server, plan, offset, at)
+
+
+def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> sql.Composable:
+    """Rows ``t`` that a poll would take now; ``at`` is the snapshot, None of what has no row versions."""
+    if offset is None:
+        return sql.SQL("true")
+    if plan.reading is Reading.PLACE:
+        return row_order.behind(plan, offset)
+    if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
+        return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
+    versions = replace(plan, reading=Reading.VERSIONS)
+    return Conditions(versions).unseen_rows(_adapted(server, plan, offset, at))
+
+
+def _due_deletions(
+    server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None
+) -> sql.Composable | None:
+    """Logged deletions ``d`` that a poll would take now; None where there is no log to look at."""
+    if offset is None or at is None or not plan.adopted:
+        return None
+    base = _adapted(server, plan, offset, at)
+    return None if base.seen_snapshot is None else Conditions(plan).unseen_deletions(base)
+
+
+def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnapshot) -> SourceOffset:
+    """The offset as it holds for the server and table of the snapshot. Without its pages more is due, never less."""
+    base = offset.under(plan.shape).on(server.identity(plan.oid), at.snapshot).within(at.partitions)
+    places = 1 + len(row_order.ordering(plan))
+    return base if all(len(page.after) == places for page in base.partial_polls) else replace(base, partial_polls=())
