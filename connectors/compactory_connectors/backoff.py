@@ -6,11 +6,11 @@ import random
 
 __all__ = ["Backoff"]
 
-_RANDOM = random.Random()  # noqa: S311 - of its own, as a test that seeds the global one must not seed pauses too
+_RANDOM = random.Random()  # noqa: S311 - separate, so that a test that seeds the global one does not seed pauses
 
 
 class Backoff:
-    """Grows from ``first`` to ``limit`` seconds, each pause drawn from the upper half, so that a fleet spreads out.
+    """Pauses that grow from ``first`` to ``limit`` seconds. Each is drawn from the upper half, to spread processes.
 
     Source: Amazon Builders' Library, "Timeouts, retries, and backoff with jitter". Owned by one thread.
     """
@@ -21,11 +21,11 @@ class Backoff:
         self._attempts = 0
 
     def pause(self) -> float:
-        """The next pause in seconds."""
+        """Return the next pause in seconds."""
         pause = min(self._limit, self._first * 2.0**self._attempts)
         self._attempts = min(self._attempts + 1, 32)
         return pause * _RANDOM.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """Something worked: begin again with short pauses."""
+        """Start again with the first pause, after a success."""
         self._attempts = 0

@@ -1,4 +1,4 @@
-"""The parts of a handler's error that may be shown: its text may hold what the handler was given, or a secret. Pure."""
+"""The parts of a handler's error that may be shown. The message may contain input of the handler or a secret. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FRAMES = 20  # the innermost
 
 
 def described(error: BaseException, *own: type[BaseException]) -> str:
-    """Return the class of an error, with its text if that is ours: of a CompactoryError, or of a class in ``own``."""
+    """Return the class of an error; with its message if it is a CompactoryError or of a class in ``own``."""
     name = type(error).__name__
     text = f"{name}: {error}" if isinstance(error, (CompactoryError, *own)) else name
     return text[:_CHARACTERS].encode(errors="replace").decode()

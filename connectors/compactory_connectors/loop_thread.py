@@ -1,4 +1,4 @@
-"""`LoopThread`: the one event loop on which the coroutines of a service's handlers run."""
+"""`LoopThread`: the event loop on which coroutines of handlers run."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class LoopThread:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
+        """True while the thread runs."""
         return self._thread.is_alive()
 
     def submit(self, coroutine: Coroutine[Any, Any, R]) -> Future[R]:
-        """Begin to run a coroutine, and return the future of its result."""
+        """Start a coroutine; return the future of its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def wait_for(self, awaitable: Awaitable[R]) -> R:
-        """Run an awaitable and return its result. Raises its error. Not on the loop itself."""
+        """Run an awaitable and return its result, or raise its error. Must not be called on the loop itself."""
         return self.submit(_awaited(awaitable)).result()
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""How attempts of a handler follow each other. Pure."""
+"""The rule for repeated attempts of a handler. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 __all__ = ["CENTURY", "Retry"]
 
 CENTURY = 3.2e9
-"""Seconds: no pause is longer, so that Postgres can add it to a time."""
+"""Seconds of the longest pause, so that Postgres can add the pause to a time."""
 
-_RANDOM = random.Random()  # noqa: S311 - of its own, as a test that seeds the global one must not seed pauses too
+_RANDOM = random.Random()  # noqa: S311 - separate, so that a test that seeds the global one does not seed pauses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,11 @@ class Retry:
         return pause * _RANDOM.uniform(1 - self.jitter, 1 + self.jitter)
 
     def ends(self, attempt: int, error: BaseException) -> bool:
-        """Whether this attempt was the last."""
+        """Return True if no attempt follows this one."""
         return attempt >= self.max_attempts or isinstance(error, self.give_up)
 
     def problems(self) -> Iterator[str]:
-        """The problems of its settings."""
+        """Yield the problems of the settings."""
         if self.max_attempts < 1:
             yield "retry: max_attempts must be at least 1"
         if not (0 <= self.first <= CENTURY and 0 <= self.limit <= CENTURY):

@@ -53,5 +53,5 @@ def test_a_partition_is_read_again_after_the_log_lacked_its_offset(
     group.attach(locate)
     with closing(group):
         eventually(lambda: has_read((short, 2), (short, 3), (other, 0)), 30)
-        group._assign_again(Partition(name, 2))  # as after an event of a partition that has gone
+        group._reassign(Partition(name, 2))  # as after an event of a partition that has gone
     assert asked.count(short) > 1

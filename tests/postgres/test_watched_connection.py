@@ -29,7 +29,7 @@ def test_a_server_that_refuses_a_probe_in_any_language_is_not_silent(
     monkeypatch.setattr(_Probe, "to", refused)
     with connect(checked_url(database).conninfo) as connection:
         with pytest.raises(psycopg.OperationalError) if closed else nullcontext():
-            connection._ask()
+            connection._check_server()
         assert connection.closed == closed
 
 

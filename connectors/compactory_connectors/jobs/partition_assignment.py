@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
-from compactory_connectors.kafka.consumer_group import membership
+from compactory_connectors.kafka.consumer_group import group_properties
 
 from .table import Assigned
 
@@ -200,7 +200,7 @@ class OwnConsumer:
             "group.id": self._group_id,
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
-            **membership(self._kafka.properties()),
+            **group_properties(self._kafka.properties()),
         }
         with kafka_errors("join a group", self._kafka.bootstrap, lambda: None):
             self._consumer = Consumer(self._kafka.properties(**own))

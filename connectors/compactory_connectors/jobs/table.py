@@ -13,8 +13,8 @@ import orjson
 import psycopg
 from psycopg.rows import tuple_row
 
-from compactory_connectors.postgres.installed import Part, open_part
 from compactory_connectors.postgres.position import Position
+from compactory_connectors.postgres.schema_part import Part, open_part
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import JOB_GROUP_LOCK_CLASS, query

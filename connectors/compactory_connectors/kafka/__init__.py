@@ -1,1 +1,1 @@
-"""What all parts share of Kafka: publisher, topic reader, partitioner, consumer group."""
+"""Kafka for every part: the publisher, a reader of whole topics, the partitioner, membership of a consumer group."""

@@ -1,8 +1,7 @@
-"""A member of a consumer group: which partitions are ours, and from where on they are read.
+"""A member of a consumer group: the partitions that are assigned to this process, and their positions.
 
-The owner decides at which offset a partition goes on. A sink asks its database, and commits to the group only for
-monitoring.
-Callbacks of a rebalance run within :meth:`Group.poll`, never while a transaction is open.
+The caller decides at which offset a partition starts. A sink asks its database, and commits to the group only for
+monitoring. Callbacks of a rebalance run within :meth:`Group.poll`, never while a transaction is open.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ __all__ = [
     "Located",
     "Position",
     "at_epoch",
+    "group_properties",
     "matching_topics",
-    "membership",
     "split_topics",
 ]
 
@@ -55,15 +54,16 @@ _OURS = "of a Compactory sink, for monitoring only"
 """Metadata of the offsets that sinks commit. A database restored from before a sink's first run must not obey them."""
 
 
-def membership(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """How these client properties join a group. With ``group.protocol=consumer`` (KIP-848) the broker decides that."""
+def group_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties for the classic group protocol; none if ``group.protocol=consumer`` is set (KIP-848)."""
     return {} if properties.get("group.protocol") == "consumer" else _CLASSIC
 
 
 class Located(NamedTuple):
-    """Where a partition goes on. No record is between ``record_end`` and ``offset``, only marks of transactions.
+    """The next offset of a partition. Between ``record_end`` and ``offset`` there are only control records.
 
-    By the leader epoch of the record before ``record_end`` Kafka tells whether the log was cut off since (KIP-320).
+    ``leader_epoch`` is that of the record before ``record_end``: Kafka finds out by it if the log was truncated since
+    (KIP-320).
     """
 
     offset: int
@@ -73,10 +73,10 @@ class Located(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Position:
-    """Offsets of a partition since it was last located.
+    """Offsets of an assigned partition since its start offset was last looked up.
 
-    Records below ``offset`` are applied, and records below ``read`` are read. ``leader_epoch`` is that of the last
-    record that was read; None: unknown.
+    Records below ``offset`` are applied. Records below ``read`` are read. ``leader_epoch`` is that of the last record
+    that was read; None: unknown.
     """
 
     offset: int
@@ -85,7 +85,7 @@ class Position:
 
 
 class Fetched(NamedTuple):
-    """Records of one partition that follow each other from ``start`` on."""
+    """Consecutive records of one partition. ``start`` is the offset of the first."""
 
     partition: Partition
     position: Position
@@ -94,17 +94,17 @@ class Fetched(NamedTuple):
 
 
 Locate = Callable[[Sequence[Partition]], Mapping[Partition, Located]]
-"""Where partitions go on. Raises Unreachable, CompactoryError."""
+"""Returns the start offset of each partition. Raises Unreachable, CompactoryError."""
 
 
 class Group:
-    """Membership of one process. Owned by one thread.
+    """The membership of one process. Owned by one thread.
 
-    A topic that begins with ``^`` is a pattern in Java's syntax: the group reads the topics whose whole names match the
-    text behind it. Raises ValueError for a pattern that is not supported.
+    A topic that begins with ``^`` is a pattern in Java's syntax: the group reads every topic whose whole name matches
+    the text after ``^``. Raises ValueError for a pattern that is not supported.
 
-    ``positions`` are those of our partitions; None where ``locate`` was not asked yet. ``stopped`` is what is raised
-    where nothing can go on until somebody decides.
+    ``positions`` has every assigned partition; the position is None until ``locate`` was called. ``stopped`` is the
+    class of errors that only an operator can resolve.
     """
 
     def __init__(
@@ -116,15 +116,15 @@ class Group:
         stopped: type[CompactoryError] = CompactoryError,
     ) -> None:
         self._stopped = stopped
-        given = {**properties, **kafka.properties()}
-        joins = membership(given)
-        self._consumer: Consumer = kafka.member({**_DEFAULTS, **joins, **properties, "group.id": group})
+        client_properties = {**properties, **kafka.properties()}
+        joining = group_properties(client_properties)
+        self._consumer: Consumer = kafka.member({**_DEFAULTS, **joining, **properties, "group.id": group})
         self._name = group
-        strategy = {**joins, **given}.get("partition.assignment.strategy")
+        strategy = {**joining, **client_properties}.get("partition.assignment.strategy")
         self._incremental = strategy is None or "cooperative" in str(strategy)
         self.positions: dict[Partition, Position | None] = {}
         self.ends: dict[Partition, int] = {}
-        """Where the log ended when its end was last reached."""
+        """The end of the log of each partition when the end was last reached."""
         self._locate: Locate | None = None
         self._committed: dict[Partition, int] = {}
         self.rebalances = 0
@@ -134,13 +134,13 @@ class Group:
         self._subscribe(self._topics)
 
     def attach(self, locate: Locate) -> None:
-        """Read from where ``locate`` says from now on. Raises Unreachable."""
+        """Start to read, from the offsets that ``locate`` returns. Raises Unreachable."""
         self.look_for_topics()
         self._locate = locate
-        self.lose(self.positions)
+        self.forget_positions(self.positions)
 
     def look_for_topics(self) -> None:
-        """Subscribe to the topics that match a pattern now; do nothing without a pattern. Raises Unreachable."""
+        """Subscribe to new topics that match a pattern. Does nothing without a pattern. Raises Unreachable."""
         if self._patterns:
             self._subscribe(self._topics | matching_topics(self._kafka, self._patterns))
 
@@ -156,61 +156,56 @@ class Group:
             self._consumer.unsubscribe()
 
     def detach(self) -> None:
-        """Read nothing until :meth:`attach`, and stay in the group by further polls."""
+        """Read nothing until :meth:`attach`. Further polls keep the membership."""
         self._locate = None
-        self.lose(self.positions)
+        self.forget_positions(self.positions)
         self._consumer.pause(_listed(self.positions))
 
     def poll(self, limit: int, timeout: float) -> list[Fetched]:
-        """Up to ``limit`` records of our partitions, waiting ``timeout`` seconds for the first.
+        """Return up to ``limit`` records, and wait up to ``timeout`` seconds for the first.
 
         Raises Unreachable, CompactoryError.
         """
-        self._settle()
+        self._seek_to_start_offsets()
         messages = self._messages(limit, timeout)
         if any(map(Message.error, messages)):
             for message in messages:
-                self._event(message)
+                self._handle_error(message)
             messages = [message for message in messages if message.error() is None]
-        found: dict[Partition, list[Message]] = defaultdict(list)
-        places: list[Any] = [*zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)]
-        for place, its in groupby(zip(places, messages, strict=True), itemgetter(0)) if len({*places}) > 1 else ():
-            found[Partition(*place)] += map(itemgetter(1), its)
-        if messages and not found:
-            found[Partition(*places[0])] = messages
-        return [fetched for part, its in found.items() if (fetched := self._fetched(part, its))]
+        fetched = [self._fetched(partition, run) for partition, run in _by_partition(messages).items()]
+        return [run for run in fetched if run is not None]
 
     def _fetched(self, partition: Partition, messages: list[Message]) -> Fetched | None:
         position = self.positions.get(partition)
         if position is None:
             return None
-        if (messages[0].offset() or 0) < position.read:  # the client has read elsewhere than it was told
-            self.lose([partition])
+        if (messages[0].offset() or 0) < position.read:  # the client has ignored the seek
+            self.forget_positions([partition])
             return None
         start, position.read = position.read, (messages[-1].offset() or 0) + 1
         position.leader_epoch = messages[-1].leader_epoch()
         return Fetched(partition, position, start, messages)
 
     def is_current(self, fetched: Fetched) -> bool:
-        """Whether the partition is ours still, and was not located anew since these records were read."""
+        """Return True if the partition is still assigned, and its position was not forgotten since this fetch."""
         return self.positions.get(fetched.partition) is fetched.position
 
     def advance(self, partition: Partition, offset: int) -> None:
-        """Everything below this offset is applied."""
+        """Set the offset below which every record is applied."""
         position = self.positions[partition]
         assert position is not None
         position.offset, position.read = offset, max(offset, position.read)
 
-    def lose(self, partitions: Iterable[Partition]) -> None:
-        """Ask anew where these go on; what was read of them and not applied is read again."""
+    def forget_positions(self, partitions: Iterable[Partition]) -> None:
+        """Look up the start offsets of these partitions again; records that were not applied are read again."""
         self.positions |= dict.fromkeys(self.positions.keys() & {*partitions})
 
     def committed(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Offsets that others committed to Kafka for the group, where there are any. Raises Unreachable."""
+        """Return the offsets of the group that were committed by other programs. Raises Unreachable."""
         return {part: item.offset for part, item in self.stored(partitions).items() if item.metadata != _OURS}
 
     def stored(self, partitions: Sequence[Partition]) -> dict[Partition, TopicPartition]:
-        """The group's offsets, with their metadata and leader epochs, where there are any. Raises Unreachable."""
+        """Return the committed offsets of the group, with metadata and leader epochs. Raises Unreachable."""
         try:
             answers = self._consumer.committed(_listed(partitions), timeout=_SECONDS)
         except KafkaException as error:
@@ -222,15 +217,15 @@ class Group:
 
     def lag(self) -> dict[Partition, int]:
         """Records that are not applied yet, as far as the client knows, without asking the broker."""
-        found: dict[Partition, int] = {}
+        lag: dict[Partition, int] = {}
         for part, position in self.positions.items():
             if position is not None:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(*part), cached=True)
-                found[part] = max(0, high - max(position.offset, self.ends.get(part, 0)))
-        return found
+                lag[part] = max(0, high - max(position.offset, self.ends.get(part, 0)))
+        return lag
 
     def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
-        """Tell Kafka our positions, for those who watch the group; nothing of ours reads them."""
+        """Commit positions to Kafka, for tools that watch the group: Compactory does not read them."""
         offsets = self.offsets()
         chosen = offsets if partitions is None else partitions
         due = {part: at for part in chosen if (at := offsets.get(part)) is not None}
@@ -251,7 +246,7 @@ class Group:
         self._consumer.close()
 
     def offsets(self) -> dict[Partition, int | None]:
-        """The next offsets of our partitions; None where nobody was asked yet."""
+        """Return the next offsets of our partitions; None where nobody was asked yet."""
         return {part: None if position is None else position.offset for part, position in self.positions.items()}
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -259,7 +254,7 @@ class Group:
         self._assign(consumer, partitions)
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Have the client read these once they are located: until then they are paused."""
+        """Assign partitions, paused until their start offsets are known."""
         if not self._incremental:
             self.positions.clear()
         self.positions.update(dict.fromkeys(Partition(item.topic, item.partition) for item in partitions))
@@ -269,21 +264,21 @@ class Group:
         consumer.pause(partitions)  # first: else the client fetches from offset 0, and gives up if the log lacks it
         (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
 
-    def _assign_again(self, partition: Partition) -> None:
-        """Have the client read a partition again: it gave up at an offset that the log lacks, and seeks no more."""
-        if partition not in self.positions:  # it went meanwhile
+    def _reassign(self, partition: Partition) -> None:
+        """Assign a partition again after the client gave it up, because the log lacks its offset."""
+        if partition not in self.positions:  # revoked meanwhile
             return
-        again = _listed([partition] if self._incremental else self.positions)
+        partitions = _listed([partition] if self._incremental else self.positions)
         if self._incremental:
-            self._consumer.incremental_unassign(again)
-        self._assign(self._consumer, again)
+            self._consumer.incremental_unassign(partitions)
+        self._assign(self._consumer, partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        gone = [Partition(item.topic, item.partition) for item in partitions]
-        self.commit(gone)
-        for part in gone:
-            for facts in (self.positions, self.ends, self._committed):
-                facts.pop(part, None)
+        revoked = [Partition(item.topic, item.partition) for item in partitions]
+        self.commit(revoked)
+        for part in revoked:
+            for state in (self.positions, self.ends, self._committed):
+                state.pop(part, None)
         consumer.incremental_unassign(partitions) if self._incremental else consumer.unassign()
 
     def _messages(self, limit: int, timeout: float) -> list[Message]:
@@ -291,17 +286,17 @@ class Group:
             first = self._consumer.poll(timeout)
             rebalances = self.rebalances
             with collector_paused():
-                more = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
+                following = self._consumer.consume(limit - 1, 0.0) if first is not None and limit > 1 else []
         except KafkaException as error:
             raise Unreachable("Kafka", f"the group could not be polled: {error.args[0].str()}") from error
-        messages = [first, *more] if first is not None else []
-        if rebalances != self.rebalances:  # some may be of a partition that went and came back meanwhile
-            self.lose(self.positions)
-            messages = [message for message in messages if message.error()]  # an event comes only once
+        messages = [first, *following] if first is not None else []
+        if rebalances != self.rebalances:  # some may be of a partition that was revoked and assigned again
+            self.forget_positions(self.positions)
+            messages = [message for message in messages if message.error()]  # the client reports an error only once
         return messages
 
-    def _settle(self) -> None:
-        """Seek where positions are unknown."""
+    def _seek_to_start_offsets(self) -> None:
+        """Look up the start offset of each partition without a position, and seek to it."""
         unknown = [part for part, position in self.positions.items() if position is None]
         if self._locate is None or not unknown:
             return
@@ -312,40 +307,41 @@ class Group:
                 log.debug("could not seek yet", error=str(error))  # its fetcher starts; the next poll tries again
                 continue
             self._consumer.resume(_listed([part]))
-            self._wake(part)
+            self._fetch_now(part)
             self.positions[part] = Position(offset, offset, epoch)
-            self.ends.pop(part, None)  # records before that end are read again, and must not be passed over
+            self.ends.pop(part, None)  # records before that end are read again, and must not be skipped
 
-    def _wake(self, partition: Partition) -> None:
-        """Have the client fetch at once: its thread sleeps for up to a second after a seek, but not after a request."""
+    def _fetch_now(self, partition: Partition) -> None:
+        """Make the client fetch now: its thread sleeps up to a second after a seek, but wakes for a request."""
         try:
             self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=1)
         except KafkaException as error:
             log.debug("the first fetch may be late", error=str(error))
 
-    def _event(self, message: Message) -> None:
+    def _handle_error(self, message: Message) -> None:
         error = message.error()
         if error is None:
             return
         part = Partition(message.topic() or "", message.partition() or 0)
         if error.fatal():
-            raise self._stopped(f"Kafka's client can't go on: {error.str()}; start anew")
+            raise self._stopped(f"Kafka's client can't go on: {error.str()}; restart the process")
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            raise self._stopped(f"Kafka refuses to let us join group {self._name!r}: {error.str()}; grant Read on it")
+            raise self._stopped(
+                f"this client may not join group {self._name!r}: {error.str()}; grant Read on the group"
+            )
         kind = event_kind(error)
         if kind == "end":
             self.ends[part] = message.offset() or 0
         elif kind == "lost":
-            self._assign_again(part)  # and have it checked against the log
-        elif kind == "cut":  # only the client knows, as the log may have grown since
+            self._reassign(part)  # its start offset is checked against the log then
+        elif kind == "cut":  # only the client notices: the log may have grown since
             raise self._stopped(
-                f"partition {part.partition} of topic {part.topic!r} was cut off, as by an unclean leader election:"
-                f" {error.str()}; check what is lost, and begin anew at the offset where it ends"
+                f"the log of partition {part.partition} of topic {part.topic!r} was truncated, as by an unclean leader"
+                f" election: {error.str()}; check which records are lost, and start at the offset where the log ends"
             )
         elif kind == "refused":
             raise self._stopped(
-                f"Kafka refuses to let us read topic {part.topic!r}: {error.str()}; grant Read on the topic and on the"
-                " group"
+                f"this client may not read topic {part.topic!r}: {error.str()}; grant Read on topic and group"
             )
         else:
             log.warning("Kafka", error=error.str(), topic=part.topic)
@@ -366,6 +362,17 @@ def split_topics(topics: Iterable[str]) -> tuple[set[str], list[re.Pattern[str]]
 def matching_topics(kafka: Kafka, patterns: Iterable[re.Pattern[str]]) -> set[str]:
     """Return the topics of Kafka whose whole names match one of the patterns. Raises Unreachable."""
     return {name for pattern in patterns for name in filter(pattern.fullmatch, kafka.topic_names())}
+
+
+def _by_partition(messages: list[Message]) -> dict[Partition, list[Message]]:
+    """Return the messages of each partition, in order. Most polls return messages of one partition."""
+    partitions: list[Any] = [*zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)]
+    if len({*partitions}) <= 1:
+        return {Partition(*partitions[0]): messages} if messages else {}
+    runs: dict[Partition, list[Message]] = defaultdict(list)
+    for partition, run in groupby(zip(partitions, messages, strict=True), itemgetter(0)):
+        runs[Partition(*partition)] += map(itemgetter(1), run)
+    return runs
 
 
 def _listed(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""Records on their way to Kafka. Pure data."""
+"""Records to be sent to Kafka. Pure data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ProducerRecord: TypeAlias = tuple[bytes | None, bytes | None] | tuple[bytes | No
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A living record that is to get a tombstone in its own partition.
+    """A record whose key gets a tombstone in the partition of the record.
 
-    ``timestamp_ms`` is the tombstone's, 0: the time of sending. Of a key that lives elsewhere it must not be newer than
-    the record there, or readers would take the key for deleted.
+    ``timestamp_ms`` is the timestamp of the tombstone; 0: the time of sending. If the current record of the key is in
+    another partition, the tombstone must not be newer than that record, or readers would delete the key.
     """
 
     key: bytes
@@ -28,5 +28,5 @@ class Copy:
 
     @property
     def misplaced(self) -> bool:
-        """Whether its key lives in another partition, where it belongs."""
+        """True if the key's current record is in another partition."""
         return self.timestamp_ms > 0

@@ -15,10 +15,10 @@ _STALL = 60.0  # seconds without a record after which a topic is given up; an ab
 
 
 class TopicReader:
-    """Reads a topic's committed records from the beginning of its log. Owned by one thread; a context manager.
+    """Reads the committed records of a topic from the beginning of its log. Owned by one thread; a context manager.
 
-    With ``ahead`` it buffers far ahead, else little. ``partitions`` are the only ones to read, all by default. It gives
-    up after ``stall`` seconds without a record. Raises ConfigError and Unreachable.
+    ``large_buffer``: fetch far ahead, for a topic that is read whole. ``partitions``: read these only; None: all.
+    Raises ConfigError if the topic is missing or may not be read, Unreachable after ``stall`` seconds without a record.
     """
 
     def __init__(
@@ -26,19 +26,19 @@ class TopicReader:
         kafka: Kafka,
         topic: str,
         *,
-        ahead: bool = True,
+        large_buffer: bool = True,
         partitions: Container[int] | None = None,
         stall: float = _STALL,
     ) -> None:
-        found = kafka.topics([topic])
-        if topic not in found:
+        topics = kafka.topics([topic])
+        if topic not in topics:
             where = f"topic {topic!r} does not exist on Kafka at {kafka.bootstrap}"
             raise ConfigError(f"{where}: check its name; a source creates the topic of a table when it runs")
         self.topic = topic
-        self.partitions = [part for part in found[topic].all() if partitions is None or part.partition in partitions]
+        self.partitions = [part for part in topics[topic].all() if partitions is None or part.partition in partitions]
         self._kafka = kafka
         self._stall = stall
-        self._profile: Literal["load", "follow"] = "load" if ahead else "follow"
+        self._profile: Literal["load", "follow"] = "load" if large_buffer else "follow"
         self._consumer: Consumer | None = None
         self._positions: dict[int, int] = {}
         self.rewind()
@@ -50,41 +50,41 @@ class TopicReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the consumer."""
+        """Close the consumer. Idempotent."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
     def ends(self) -> dict[int, int]:
-        """The high watermarks of now, by partition."""
+        """Return the current high watermark of each partition. Raises Unreachable."""
         return {part.partition: end for part, end in self._kafka.high_watermarks(self.partitions).items()}
 
     def rewind(self) -> None:
-        """Read from the beginning of the log again."""
+        """Start again at the beginning of the log. Raises Unreachable."""
         self._positions = {part.partition: start for part, start in self._kafka.log_starts(self.partitions).items()}
         self.close()
 
-    def read_to(self, ends: Mapping[int, int], *, most: int = 10_000, pause: float = 0.1) -> Iterator[list[Message]]:
-        """The records from the current positions up to these offsets, in lists of at most ``most``.
+    def read_to(self, ends: Mapping[int, int], *, limit: int = 10_000, pause: float = 0.1) -> Iterator[list[Message]]:
+        """Yield the records from the current positions up to the offsets ``ends``, in lists of at most ``limit``.
 
-        Each list is waited for no longer than ``pause`` seconds, and may be empty.
+        Waits at most ``pause`` seconds for each list. A list may be empty.
         """
         waited = 0.0  # seconds in this loop without a message; the time of the caller does not count
-        while left := {part: end for part, end in ends.items() if end > self._positions[part]}:
+        while remaining := {part: end for part, end in ends.items() if end > self._positions[part]}:
             began = time.monotonic()
-            messages, records = self._consume(most, pause)
+            messages, records = self._consume(limit, pause)
             waited = 0.0 if messages else waited + time.monotonic() - began
             if waited > self._stall:
-                behind = ", ".join(f"partition {part} up to offset {end}" for part, end in left.items())
-                raise Unreachable("Kafka", f"topic {self.topic!r} was not read to its end: {behind} still to go")
+                missing = ", ".join(f"partition {part} up to offset {end}" for part, end in remaining.items())
+                raise Unreachable("Kafka", f"topic {self.topic!r} was not read to its end: {missing} still to go")
             yield records
 
-    def _consume(self, most: int, pause: float) -> tuple[list[Message], list[Message]]:
-        """The messages that came, and the records among them."""
+    def _consume(self, limit: int, pause: float) -> tuple[list[Message], list[Message]]:
+        """Return the messages that were received, and the records among them."""
         try:
             with kafka_errors(f"read topic {self.topic!r}", self._kafka.bootstrap):
-                messages = self._assigned().consume(most, pause)
-                return messages, [message for message in messages if self._passed(message)]
+                messages = self._assigned().consume(limit, pause)
+                return messages, [message for message in messages if self._advance(message)]
         except ConfigError as refused:
             raise ConfigError(self._kafka.lacking_rights([self.topic], ("Read",)) or refused.problems) from refused
 
@@ -94,11 +94,11 @@ class TopicReader:
             self._consumer.assign([TopicPartition(self.topic, part, at) for part, at in self._positions.items()])
         return self._consumer
 
-    def _passed(self, message: Message) -> bool:
-        """Go on behind a message; whether it is a record. Control records at the tail show only in an EOF event."""
+    def _advance(self, message: Message) -> bool:
+        """Set the position after a message; return True if it is a record. EOF events skip control records."""
         error, part, offset = message.error(), message.partition(), message.offset()
         if message.topic() is None or part is None or offset is None:
-            return False  # about the client: it looks for the coordinator of a group although it needs none
+            return False  # an error of the client itself: it looks for a group coordinator that it does not need
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - the client's own name
             raise KafkaException(error)
         self._positions[part] = offset + (error is None)
@@ -108,20 +108,20 @@ class TopicReader:
 def read(
     kafka: Kafka, topic: str, stall: float = _STALL, *, partitions: Container[int] | None = None
 ) -> Iterator[Message]:
-    """Every committed record of a topic up to its high watermarks of now; see `TopicReader`."""
+    """Yield every committed record of a topic up to its current high watermarks; see `TopicReader`."""
     with TopicReader(kafka, topic, partitions=partitions, stall=stall) as reader:
         for messages in reader.read_to(reader.ends()):
             yield from messages
 
 
 def length(kafka: Kafka, topic: str) -> int:
-    """How many offsets its log has, which is at least as many as there are keys. Raises Unreachable."""
-    found = kafka.topics([topic])
-    partitions = found[topic].all() if topic in found else []
+    """Return the number of offsets in the log of a topic: at least the number of its keys. Raises Unreachable."""
+    topics = kafka.topics([topic])
+    partitions = topics[topic].all() if topic in topics else []
     starts = kafka.log_starts(partitions)
     return sum(end - starts.get(part, end) for part, end in kafka.high_watermarks(partitions).items())
 
 
 def newest_records(kafka: Kafka, topic: str) -> dict[bytes, Message]:
-    """The latest record of every key in a topic."""
+    """Return the newest record of every key of a topic. Raises as `TopicReader` does."""
     return {key: message for message in read(kafka, topic) if isinstance(key := message.key(), bytes)}

@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
-from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.postgres.caller import Remedies, async_driver, driver, is_async
 from compactory_sql import query
 
@@ -166,7 +166,7 @@ class _Direct:
             except TopicFailed as error:
                 raise ConfigError(str(error)) from None
             partitioner = {**_DEFAULTS, **self._kafka.properties()}["partitioner"]
-            home = home_of(message.partition_key.encode(), partitions, partitioner)
+            home = partition_by(message.partition_key.encode(), partitions, partitioner)
             place = -1 if home is None else home
         given = message.topic, encoded(message.payload), encoded(message.key), place, delivered
         deadline = time.monotonic() + (_TIMEOUT if self._wait else 0.0)

@@ -27,7 +27,7 @@ from compactory.errors import CompactoryError, ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka, KafkaError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.publisher import EndInDoubt, Publisher, TopicRefused
 
 from .message import MESSAGE_ID, headers_of
@@ -366,7 +366,7 @@ class Sender:
         """The partition of a partition key: where the producer would put a key of that name."""
 
         def place(partition_key: str) -> int:
-            found = home_of(partition_key.encode(), held.partitions, self._publisher.partitioner)
+            found = partition_by(partition_key.encode(), held.partitions, self._publisher.partitioner)
             return -1 if found is None else found
 
         return place

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 import psycopg
 
 from compactory.errors import LeaseLost
-from compactory_connectors.postgres.installed import Part, open_part, session_name
 from compactory_connectors.postgres.position import Position
+from compactory_connectors.postgres.schema_part import Part, open_part, session_name
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import query

@@ -1,1 +1,1 @@
-"""What all parts share of Postgres: connections, errors, wake-ups."""
+"""Postgres for every part: URLs, connections, errors, snapshots, notifications."""

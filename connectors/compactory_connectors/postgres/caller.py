@@ -1,6 +1,6 @@
-"""The caller's connection: what joins its transaction writes through it, and never commits it.
+"""The connection of the caller. Messages and jobs are written in its transaction, which is never committed here.
 
-It is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg, synchronous or asynchronous.
+The caller has a psycopg connection, or an SQLAlchemy session or connection on psycopg, synchronous or asynchronous.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from compactory.errors import ConfigError, WriteRefused
 
 __all__ = ["Remedies", "async_driver", "driver", "is_async"]
 
-_BEGIN = "SELECT 1"  # has SQLAlchemy know of the transaction, which it would not commit otherwise
+_BEGIN = "SELECT 1"  # starts SQLAlchemy's transaction: else SQLAlchemy would not commit it
 
 
 def is_async(conn: Any) -> bool:
-    """Whether what is done with this connection has to be awaited."""
+    """Return True if calls on this connection must be awaited."""
     if isinstance(conn, psycopg.Connection):
         return False
     return (
@@ -28,9 +28,9 @@ def is_async(conn: Any) -> bool:
 
 
 def driver(conn: Any, call: str, written: str) -> psycopg.Connection[Any]:
-    """The connection of psycopg behind ``conn``. ``call`` and ``written`` say in errors who asks, and for what.
+    """Return the psycopg connection of ``conn``. Errors name the function ``call`` and the thing ``written``.
 
-    Raises ConfigError where there is none, WriteRefused in autocommit without a transaction.
+    Raises ConfigError for another kind of connection, WriteRefused in autocommit without a transaction.
     """
     inner = conn
     if not isinstance(inner, psycopg.Connection):
@@ -47,7 +47,7 @@ def driver(conn: Any, call: str, written: str) -> psycopg.Connection[Any]:
 
 
 async def async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConnection[Any]:
-    """The same for an asynchronous connection."""
+    """Return the asynchronous psycopg connection of ``conn``. Raises as :func:`driver` does."""
     inner = conn
     if hasattr(inner, "sync_session"):
         inner = await inner.connection()
@@ -62,9 +62,9 @@ async def async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConne
 
 
 class Remedies:
-    """Says what helps where the database lacks a part, or its role may not call its functions. Raises ConfigError.
+    """A context manager that raises ConfigError with the remedy if a part is not installed, or the role has no rights.
 
-    A class, as a generator would cost a publisher as much as half of its statement.
+    A class, because a generator would cost a publisher half as much as its statement.
     """
 
     __slots__ = ("_inner", "_part")
@@ -74,7 +74,7 @@ class Remedies:
         self._part = part
 
     def __enter__(self) -> None:
-        """Nothing has failed yet."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -87,9 +87,7 @@ class Remedies:
             raise ConfigError(f"{place} has no {part}, or an older one: `compactory sql install` adds it") from error
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             reason = f"role {info.user!r} may not use the {part} of {place}: {error.diag.message_primary}"
-            raise ConfigError(
-                f"{reason}; `compactory {part} roles` makes a role that may, to be granted to it"
-            ) from error
+            raise ConfigError(f"{reason}; `compactory {part} roles` makes a role with the rights: grant it") from error
 
 
 def _not_psycopg(conn: Any, call: str) -> str:
@@ -102,6 +100,6 @@ def _not_psycopg(conn: Any, call: str) -> str:
 def _refuse_autocommit(conn: Any, call: str, written: str) -> None:
     if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
         raise WriteRefused(
-            f"the connection is in autocommit and in no transaction, so that the {written} would not commit with"
-            f" anything: {call} within `with conn.transaction():`"
+            f"the connection is in autocommit and in no transaction, so the {written} would commit without your own"
+            f" writes: call {call} within `with conn.transaction():`"
         )

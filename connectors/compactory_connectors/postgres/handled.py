@@ -1,6 +1,6 @@
-"""Ids of the messages that a reader has handled, noted in the transaction of their effect.
+"""Ids of handled messages, stored in the transaction that handles them.
 
-A message that Kafka has twice, under one id, then takes effect once.
+A message that Kafka has twice, with the same id, then has its effect once.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ KEEP: Final = timedelta(days=7)
 
 
 def note_handled(conn: Any, reader: str, topic: str, ids: Iterable[str]) -> set[str]:
-    """Note message ids of a topic as handled by a reader, and return the ids that were not noted before.
+    """Store message ids of a topic as handled by a reader; return the ids that were not stored before.
 
-    ``conn`` is a synchronous connection of psycopg, or a session or connection of SQLAlchemy on psycopg. The ids are
-    noted if its transaction commits; it is never committed here. A second reader of the same name waits for that. Ids
-    are kept for seven days. Raises ConfigError where the database lacks the table or its role the right, WriteRefused
+    ``conn`` is a synchronous connection of psycopg, or a session or connection of SQLAlchemy on psycopg. The
+    transaction is never committed here. A second reader of the same name waits until it ends. Ids are kept for seven
+    days. Raises ConfigError where the database lacks the table or its role the right, WriteRefused
     in autocommit without a transaction, psycopg.Error.
     """
     inner = driver(conn, "note_handled", "id")
-    given = {"reader": reader, "topic": topic, "ids": list(ids), "keep": KEEP}
+    parameters = {"reader": reader, "topic": topic, "ids": list(ids), "keep": KEEP}
     place = f"database {inner.info.dbname!r}"
     try:
-        return set(inner.cursor(row_factory=scalar_row).execute(query("database/note_handled"), given).fetchall())
+        return set(inner.cursor(row_factory=scalar_row).execute(query("database/note_handled"), parameters).fetchall())
     except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable) as error:
         raise ConfigError(f"{place} has no table of handled messages: `compactory sql install` adds it") from error
     except psycopg.errors.InsufficientPrivilege as error:
@@ -48,5 +48,5 @@ def note_handled(conn: Any, reader: str, topic: str, ids: Iterable[str]) -> set[
 
 
 def forget_handled(conn: psycopg.Connection[Any], reader: str, topic: str, ids: Iterable[str]) -> None:
-    """Forget ids that were noted in this transaction: their messages are to be handled later. Raises psycopg.Error."""
+    """Delete ids that were stored in this transaction: their messages are handled later. Raises psycopg.Error."""
     conn.execute(query("database/forget_handled"), {"reader": reader, "topic": topic, "ids": list(ids)})

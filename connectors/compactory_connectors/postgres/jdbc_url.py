@@ -87,7 +87,7 @@ _SSL_FACTORIES = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Where the tables are. ``conninfo`` has libpq's parameter names; its values never show in ``repr``."""
+    """Parameters of a connection, by libpq's names. ``repr`` shows no values."""
 
     conninfo: Mapping[str, str] = field(repr=False)
 
@@ -107,9 +107,9 @@ class Connection:
 
 
 def parse_url(url: str, user: str | None = None, password: str | None = None) -> Connection:
-    """The connection of ``url``; ``user`` and ``password`` count where the URL has none, as in ``DriverManager``.
+    """Return the connection of ``url``. ``user`` and ``password`` are used if the URL has none, as in Java.
 
-    Raises ValueError with a text per line for every problem found; none of them shows a value of the URL.
+    Raises ValueError with one line for each problem. No line has a value of the URL.
     """
     text = url.strip()
     conninfo = _from_jdbc(text) if text.startswith("jdbc:") else _from_libpq(text)
@@ -120,7 +120,7 @@ def parse_url(url: str, user: str | None = None, password: str | None = None) ->
 
 
 def checked_url(postgres: str) -> Connection:
-    """The same of a URL or DSN that was given as ``postgres``. Raises ConfigError."""
+    """Return the connection of a URL or DSN. Raises ConfigError with every problem."""
     try:
         return parse_url(postgres)
     except ValueError as error:
@@ -173,9 +173,9 @@ def _place(place: str) -> dict[str, str]:
 
 def _host_and_port(item: str) -> tuple[str, str]:
     if item.startswith("["):  # [IPv6]:port
-        host, bracket, rest = item[1:].partition("]")
-        port = rest.removeprefix(":")
-        valid = bool(bracket) and (not rest or rest.startswith(":"))
+        host, bracket, suffix = item[1:].partition("]")
+        port = suffix.removeprefix(":")
+        valid = bool(bracket) and (not suffix or suffix.startswith(":"))
     else:
         host, _, port = item.partition(":")
         valid = True
@@ -191,12 +191,12 @@ def _is_port(text: str) -> bool:
 def _parameters(query: str) -> tuple[dict[str, str], list[str]]:
     parameters: dict[str, str] = {}
     problems: list[str] = []
-    known = {*_RENAMED, *_DRIVER_ONLY, *_REFUSED, *_SPECIAL}
+    names = {*_RENAMED, *_DRIVER_ONLY, *_REFUSED, *_SPECIAL}
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
         name = unquote_plus(name)
-        if name not in known:
-            problems.append(f"unknown URL parameter {name}{nearest(name, known)}")
+        if name not in names:
+            problems.append(f"unknown URL parameter {name}{nearest(name, names)}")
         parameters[name] = unquote_plus(value)
     return parameters, problems
 

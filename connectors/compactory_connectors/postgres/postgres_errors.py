@@ -1,4 +1,4 @@
-"""Maps the driver's errors to ours: outages, wrong settings and refusals, without values of rows or secrets."""
+"""Maps psycopg's errors to the errors of Compactory: outages, wrong settings, refusals. No values, no secrets."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _REFUSED_CONNECTIONS = (
     (_NO_DATABASE, re.compile(r'FATAL: database ".*" does not exist')),
     (_NO_RIGHT, re.compile(r"FATAL: permission denied for database")),
 )
-"""libpq 18 does not tell the SQLSTATE of a connection that failed: these are its texts, most in English alone."""
+"""libpq 18 has no SQLSTATE for a connection that failed, so its message decides. Most messages are in English only."""
 
 
 @contextmanager
 def postgres_errors(connection: Connection) -> Iterator[None]:
-    """Map the driver's errors to ours with the cause kept.
+    """Raise errors of Compactory in place of psycopg's, which become the cause.
 
-    ConfigError for a refused login or a missing database, Unreachable when the connection failed or was lost,
-    CompactoryError for a statement that the server refuses. No text repeats a password.
+    Raises ConfigError for a refused login or a missing database, Unreachable if the connection failed or was lost,
+    CompactoryError for a statement that the server refuses. No message has a password.
     """
     try:
         yield
@@ -84,7 +84,7 @@ def refusal_text(sqlstate: str, message: str, *, masked: bool = False) -> str:
 
 
 def _sqlstate(error: psycopg.Error) -> str:
-    """Return the error's SQLSTATE, or that which the text of a failed connection stands for, or an empty text."""
+    """Return the SQLSTATE of an error; for a failed connection the one that fits its message, or an empty text."""
     if error.sqlstate is not None:
         return error.sqlstate
     reason = refusal(error)

@@ -1,4 +1,4 @@
-"""The connection under migrations and adoption: what is expected of the server, and whose transaction it is."""
+"""Connections for migrations and adoption, and checks of the server."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def opened(target: str | Connection) -> Iterator[Connection]:
 
 @contextmanager
 def autocommit(connection: Connection) -> Iterator[None]:
-    """Every statement is its own transaction meanwhile; ValueError inside a transaction of the caller's."""
+    """Switch autocommit on for the body. Raises ValueError if the connection is in a transaction."""
     if connection.info.transaction_status is not TransactionStatus.IDLE:
         raise ValueError("the connection is in a transaction, and indexes are built outside of one")
-    before = connection.autocommit
+    original = connection.autocommit
     connection.autocommit = True
     try:
         yield
     finally:
         if not connection.closed:
-            connection.autocommit = before
+            connection.autocommit = original
 
 
 def check_server(connection: Connection) -> None:
-    """ConfigError unless this is a read-write PostgreSQL of a known version, reached without a transaction pooler."""
+    """Raise ConfigError for a standby, a version that is too old, and a pooler in transaction mode."""
     with connection.cursor(row_factory=dict_row) as cursor:
         server = cursor.execute(query("database/server")).fetchone()
     assert server is not None
@@ -77,9 +77,9 @@ def check_server(connection: Connection) -> None:
 
 
 def refuse_pooling(connection: Connection) -> None:
-    """Raise ConfigError for a connection that has a backend for each transaction only.
+    """Raise ConfigError if the connection goes through a pooler in transaction mode.
 
-    A pooler makes its backends' pids up, so that nothing more than the pid is asked where there is none.
+    Poolers invent the pid that the client sees. If it is the real pid, there is no pooler, and nothing else is asked.
     """
     row = connection.execute(_PID).fetchone()
     if row is not None and row[0] != connection.info.backend_pid and pooled_by_transaction(connection, row[0]):
@@ -87,16 +87,16 @@ def refuse_pooling(connection: Connection) -> None:
 
 
 def pooled_by_transaction(connection: Connection, backend: int) -> bool:
-    """Whether another connection of the same kind gets this idle connection's backend, or this one another after it.
+    """Return True if a second connection takes over the backend of this idle connection.
 
-    In session mode a backend belongs to one client as long as it is connected.
+    In session mode a backend belongs to one client until the client disconnects.
     """
     information = connection.info
     parameters: dict[str, Any] = {**information.get_parameters(), "password": information.password or None}
     try:
-        with psycopg.connect(**parameters, autocommit=True) as other:
-            cursors = [each.cursor(row_factory=scalar_row) for each in (other, connection)]
-            theirs, ours = [cursor.execute(_PID).fetchone() for cursor in cursors]
-            return bool(theirs == backend or ours != backend)
+        with psycopg.connect(**parameters, autocommit=True) as second:
+            second_pid = second.cursor(row_factory=scalar_row).execute(_PID).fetchone()
+            pid = connection.cursor(row_factory=scalar_row).execute(_PID).fetchone()
+            return bool(second_pid == backend or pid != backend)
     except psycopg.OperationalError:
-        return False  # a pool of one client connection: nothing can be told
+        return False  # a pool for one client: the mode is unknown

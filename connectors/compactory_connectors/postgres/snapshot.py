@@ -1,4 +1,4 @@
-"""A ``pg_snapshot``: which transactions had ended when it was taken. Pure.
+"""A ``pg_snapshot``: the transactions that had ended when the snapshot was taken. Pure.
 
 Source: PostgreSQL documentation, 9.27 "Transaction ID and Snapshot Information Functions".
 """
@@ -13,7 +13,7 @@ __all__ = ["Snapshot"]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A ``pg_snapshot``: below ``xmin`` everything has ended, from ``xmax`` on nothing had, ``xip`` still ran."""
+    """Transactions below ``xmin`` had ended, those from ``xmax`` on had not begun, those in ``xip`` were running."""
 
     xmin: int
     xmax: int
@@ -26,7 +26,7 @@ class Snapshot:
         return cls(int(xmin), int(xmax), tuple(int(xid) for xid in xip.split(",")) if xip else ())
 
     def running(self, own: int) -> Iterable[int]:
-        """Transactions below the reader's ``own`` that had not ended: nothing is said of those from ``xmax`` on."""
+        """Return transactions below the reader's ``own`` id that may still run: ``xip``, and those from ``xmax`` on."""
         return (*self.xip, *range(self.xmax, own))
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Waiting for writers that send NOTIFY only while somebody sleeps (ADR 0008): the sleeper holds an advisory lock.
+"""Waits for writers that send NOTIFY only while a reader sleeps (ADR 0008): the sleeping reader holds an advisory lock.
 
-A writer's transaction shares that lock until it has ended, or notifies where it can't. So the sleeper that has the lock
-misses only those that committed before: it looks once more after taking the lock.
+A writer's transaction holds the same lock in shared mode until its end, and notifies if a reader has the lock. So a
+reader that has the lock can have missed only writers that ended before: it reads the table once more after locking.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Slept", "Wakeup"]
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """The keys that were fallen asleep for, and the snapshot after that.
+    """The keys that were locked, and a snapshot taken after that.
 
-    ``shared`` are keys for which another connection sleeps: nobody says when that one wakes or ends. A key in neither
-    set has a writer whose transaction found nobody asleep, and has not ended.
+    ``shared`` are keys that another reader has locked; nothing tells when it unlocks them. A key in neither set has a
+    writer that will not notify and whose transaction has not ended.
     """
 
     asleep: frozenset[int]
@@ -37,12 +37,11 @@ class Slept:
 
 
 class Wakeup:
-    """One channel and its locks, on a connection in autocommit that a thread owns.
+    """Sleep and notifications of one channel, on a connection in autocommit. Owned by one thread, except :meth:`poke`.
 
-    ``lock`` is the class of the locks and the key that :meth:`sleep` takes; :meth:`sleep_for` takes others of the
-    class. A key has 32 bits. Without ``listen`` it listens from its first sleep on: a session that listens and is in a
-    long transaction keeps the server's queue of notifications from being emptied. :meth:`poke` may be called by any
-    thread. Raises psycopg.Error.
+    ``lock`` is the class of the advisory locks and the key that :meth:`sleep` locks. :meth:`sleep_for` locks other keys
+    of the class. A key has 32 bits. Without ``listen`` the LISTEN is sent with the first sleep: a session that listens
+    and has a long transaction keeps the server from emptying its queue of notifications. Raises psycopg.Error.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Wakeup:
         self.keys: set[int] = set()
         """Keys whose writers notify now."""
         self.listening = False
-        """Whether it subscribed to the channel."""
+        """True once LISTEN was sent."""
         self._connection = connection
         self._channel = channel
         self._class, self._key = lock
@@ -67,38 +66,38 @@ class Wakeup:
 
     @property
     def asleep(self) -> bool:
-        """Whether writers notify."""
+        """True while a lock is held, so that writers notify."""
         return bool(self.keys)
 
     def listen(self) -> None:
-        """Subscribe to the channel; once more where a pooler has discarded that."""
+        """Send LISTEN; call again after a pooler has discarded it."""
         self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self.listening = True
 
     def sleep(self) -> bool:
-        """Have writers notify from now on; False where one that does not has not ended, or somebody else sleeps."""
+        """Make writers notify. Return False if a writer that does not notify still runs, or another reader sleeps."""
         return self.asleep or bool(self._lock([self._key])[0])
 
     def sleep_for(self, keys: Iterable[int]) -> Slept:
-        """Have the writers of these keys notify from now on, where all that would not have ended."""
+        """Make the writers of these keys notify, except keys with a running writer that does not notify."""
         if not self.listening:
             self.listen()
-        wanted = set(keys)
-        locked, snapshot = self._lock(wanted)
+        requested = set(keys)
+        locked, snapshot = self._lock(requested)
         shared: frozenset[int] = frozenset()
-        if refused := wanted - locked:
+        if refused := requested - locked:
             shared, snapshot = self._sleepers(refused)
         return Slept(locked, shared, snapshot)
 
     def wake(self, keys: Iterable[int] | None = None) -> None:
-        """Have the writers of these keys stay silent, where they notify; None: of all."""
+        """Stop the notifications for these keys; None: for all keys."""
         awake = self.keys.copy() if keys is None else self.keys.intersection(keys)
         if awake:
             self._connection.execute(self._statement("database/wake", awake))
             self.keys -= awake
 
     def wait(self, seconds: float) -> set[str]:
-        """Return when something was notified or poked, or after ``seconds``: the payloads that came since the last."""
+        """Wait up to ``seconds`` for a notification or :meth:`poke`; return the payloads since the last call."""
         for descriptor, _ in [] if self._notified else self._poll.poll(max(0.0, seconds * 1000)):
             if descriptor == self._inner.fileno():
                 self._inner.recv(4096)
@@ -108,36 +107,36 @@ class Wakeup:
         return notified
 
     def poke(self) -> None:
-        """End the wait under way, or the next one."""
+        """End the current :meth:`wait`, or the next one. Thread-safe."""
         with suppress(OSError):  # full, which wakes as well, or closed
             self._outer.send(b".")
 
     def close(self) -> None:
-        """Let go of the sockets; the connection is its owner's."""
+        """Close the sockets. The connection stays open: its owner closes it."""
         self._inner.close()
         self._outer.close()
 
     def _lock(self, keys: Iterable[int]) -> tuple[frozenset[int], Snapshot]:
-        locked, snapshot = self._found(self._statement("database/sleep", keys))
+        locked, snapshot = self._keys_and_snapshot(self._statement("database/sleep", keys))
         self.keys |= locked
         return locked, snapshot
 
     def _sleepers(self, keys: Iterable[int]) -> tuple[frozenset[int], Snapshot]:
-        """Those of these keys for which another connection sleeps, and the snapshot after that was found."""
-        return self._found(self._statement("database/sleepers", keys))
+        """Return the keys that another reader has locked, and a snapshot taken after that."""
+        return self._keys_and_snapshot(self._statement("database/sleepers", keys))
 
     def _statement(self, name: str, keys: Iterable[int]) -> sql.Composed:
         signed = [key - (1 << 32) if key >= 1 << 31 else key for key in keys]
         return sql.SQL(query(name)).format(**{"class": sql.Literal(self._class), "keys": sql.Literal(signed)})
 
-    def _found(self, statements: sql.Composed) -> tuple[frozenset[int], Snapshot]:
-        """The keys that the first statement finds, and the snapshot that the second one takes."""
+    def _keys_and_snapshot(self, statements: sql.Composed) -> tuple[frozenset[int], Snapshot]:
+        """Return the keys that the first statement returns, and the snapshot that the second one returns."""
         cursor = self._connection.execute(statements)
-        found = frozenset(key % (1 << 32) for (key,) in cursor)
+        returned = frozenset(key % (1 << 32) for (key,) in cursor)
         cursor.nextset()
         row = cursor.fetchone()
         assert row is not None
-        return found, Snapshot.parse(row[0])
+        return returned, Snapshot.parse(row[0])
 
     def _receive(self) -> None:
         connection = self._connection.pgconn

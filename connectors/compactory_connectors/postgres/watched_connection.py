@@ -1,9 +1,8 @@
-"""A connection to Postgres that doesn't wait for a server that has fallen silent.
+"""A connection to Postgres that does not wait for ever for a server that does not answer.
 
-TCP's own keep-alives find a peer that is gone. They do not find a server whose host acknowledges packets and does
-nothing else, nor a proxy that keeps this side open after the other one was lost: psycopg would wait for ever. A long
-query is silent as well, so silence alone proves nothing: after some seconds of it the server is asked by another
-connection whether it still works on what it was asked for.
+TCP keep-alives find a host that is gone. They do not find a server process that hangs, nor a proxy that keeps its side
+open after it has lost the server: psycopg would wait for ever. A long query sends nothing either. So after some seconds
+without data a second connection asks the server if it still works on the statement.
 """
 
 from __future__ import annotations
@@ -42,51 +41,50 @@ LIMITS = {
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
 }
-"""In place of the settings of role and database; those in ``options`` of connection.url stay as they are there."""
+"""Replace the settings of role and database. Settings in ``options`` of connection.url are kept."""
 
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-_CHOICE = ("target_session_attrs", "load_balance_hosts")  # which of several hosts; a probe goes to the one that it was
+_CHOICE = ("target_session_attrs", "load_balance_hosts")  # choose among hosts; a probe uses the same host
 
-_SENT = 2
-"""Times that a pipeline asks whether it can send a statement. It can: libpq keeps what the socket does not take.
+_PIPELINE_SENDS = 2
+"""How many waits of a pipeline are answered at once with "ready to send": libpq buffers what the socket does not take.
 
-Each look at the socket gives other threads the interpreter; beside many that cost more than the statements.
+Each wait for the socket releases the interpreter lock; beside busy threads that costs more than the statements.
 """
 
-
-_SAID = ":  "
-"""The sign behind FATAL, in any language, where the server refuses a connection (libpq 18)."""
+_REFUSAL_MARK = ":  "
+"""libpq 18 has no SQLSTATE for a refused connection. In every language its message has this mark after FATAL."""
 
 
 class WatchedConnection(psycopg.Connection[Any]):
-    """Raises psycopg.OperationalError, and is closed then, when the server has stopped working on a statement.
+    """A connection that raises psycopg.OperationalError, and is closed, when the server stops working on a statement.
 
-    That is found out within ``PATIENCE`` + 2 · ``PROBE`` seconds. Owned by one thread, as its probes are.
+    That takes at most ``PATIENCE`` + 2 · ``PROBE`` seconds. Owned by one thread.
     """
 
     PATIENCE = 10.0
-    """Seconds of silence after which the server is asked."""
+    """Seconds without data after which the server is asked."""
     PROBE = 5
-    """Seconds that it has for each of connection and answer."""
+    """Seconds for the probe's connection, and for its answer."""
 
-    _place: Mapping[str, Any]
+    _address: Mapping[str, Any]
     _pid: int | None = None
-    """The backend's own word: of a connection through a pool, libpq knows another."""
+    """The pid that the server reports: through a pooler, libpq has another one."""
 
     @classmethod
     def to(cls, options: Mapping[str, Any]) -> Self:
         """Connect, in autocommit. Raises psycopg.Error."""
         connection = cls.connect(**options, autocommit=True, prepare_threshold=None)
-        kept = {name: value for name, value in options.items() if name not in _CHOICE}
+        on_same_host = {name: value for name, value in options.items() if name not in _CHOICE}
         info = connection.info
-        connection._place = {**kept, "host": info.host, "port": info.port, "hostaddr": info.hostaddr}  # noqa: SLF001
+        connection._address = {**on_same_host, "host": info.host, "port": info.port, "hostaddr": info.hostaddr}  # noqa: SLF001
         return connection
 
     def settle(self, formats: Mapping[str, str], limits: Mapping[str, str]) -> None:
-        """Set the session's settings; a limit that the connection was made with stays as it is."""
+        """Set formats and limits of the session. A limit from the connection's own options is kept."""
         settings = {**formats, **limits}
-        given = {"names": [*settings], "values": [*settings.values()], "formats": [*formats]}
-        row = self.execute(query("database/settings"), given).fetchone()
+        parameters = {"names": [*settings], "values": [*settings.values()], "formats": [*formats]}
+        row = self.execute(query("database/settings"), parameters).fetchone()
         self._pid = row[0] if row is not None else None
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
@@ -94,40 +92,40 @@ class WatchedConnection(psycopg.Connection[Any]):
         return super().wait(self._watched(gen), *args, **kwargs)
 
     def _watched(self, gen: Any) -> Generator[Any, Any, Any]:
-        """Pass on the waits of ``gen``; psycopg wakes up some times a second even where nothing comes."""
+        """Pass on the waits of ``gen``. psycopg wakes several times a second, also without data."""
         silent_since: float | None = None
         try:
-            wanted = next(gen)
-            for _ in range(_SENT):
-                if wanted == Wait.RW and self.pgconn.pipeline_status:
-                    wanted = gen.send(Ready.W)
+            awaited = next(gen)
+            for _ in range(_PIPELINE_SENDS):
+                if awaited == Wait.RW and self.pgconn.pipeline_status:
+                    awaited = gen.send(Ready.W)
             while True:
-                ready = yield wanted
+                ready = yield awaited
                 if ready:
                     silent_since = None
                 elif silent_since is None:
                     silent_since = time.monotonic()
                 elif time.monotonic() - silent_since >= self.PATIENCE:
-                    self._ask()
+                    self._check_server()
                     silent_since = None
-                wanted = gen.send(ready)
+                awaited = gen.send(ready)
         except StopIteration as end:
             return end.value
 
-    def _ask(self) -> None:
-        """Raise OperationalError unless the server is at work on the statement."""
+    def _check_server(self) -> None:
+        """Raise OperationalError unless the server works on the statement."""
         try:
-            with _Probe.to({**self._place, "connect_timeout": self.PROBE}) as probe:
+            with _Probe.to({**self._address, "connect_timeout": self.PROBE}) as probe:
                 row = probe.execute(query("database/at_work"), [self._pid]).fetchone()
         except psycopg.OperationalError as error:
-            if _SAID in str(error):  # it answers, if only that it takes no more connections
+            if _REFUSAL_MARK in str(error):  # the server answers, if only that it accepts no more connections
                 return
-            self._give_up(f"the server fell silent: {' '.join(str(error).split())}")
+            self._give_up(f"the server does not answer: {' '.join(str(error).split())}")
         else:
             if row is None:
-                self._give_up("the server knows nothing of this connection any more")
+                self._give_up("the server has ended this connection")
             elif not row[0]:
-                self._give_up("the server's answer was lost on the way")
+                self._give_up("the server's answer was lost in the network")
 
     def _give_up(self, reason: str) -> None:
         self.close()
@@ -137,12 +135,12 @@ class WatchedConnection(psycopg.Connection[Any]):
 class _Probe(WatchedConnection):
     PATIENCE = 5.0
 
-    def _ask(self) -> None:
+    def _check_server(self) -> None:
         self._give_up(f"no answer within {self.PATIENCE:g} s")
 
 
 def connect(conninfo: Mapping[str, Any]) -> WatchedConnection:
-    """A connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
+    """Return a connection in autocommit whose text formats are those that the converters read. Raises psycopg.Error."""
     options = {"connect_timeout": 10, "application_name": "compactory-source", **_KEEPALIVE, **conninfo}
     connection = WatchedConnection.to(options)
     try:

@@ -181,7 +181,7 @@ class Members(Group):
         """
         found = self._kafka.topics([self._processor.topic]).get(self._processor.topic)
         if found is not None and self.topic_id not in (None, found.topic_id):
-            self.lose(self.positions)  # the next poll says what is wrong
+            self.forget_positions(self.positions)  # the next poll says what is wrong
 
     def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, Located]:
         """Return where partitions go on, once no transaction is open that might move that or add to ``kept``.

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
-from compactory_connectors.kafka.background_consumer import Background
+from compactory_connectors.kafka.group_worker import GroupThread
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.loop_thread import LoopThread
 
@@ -28,7 +28,7 @@ _BEAT = 1.0  # seconds between looks for what an operator wants tried again
 _CHECK = 5.0  # seconds between looks whether the topic is still the same
 
 
-class ProcessRunner(Background[Members]):
+class ProcessRunner(GroupThread[Members]):
     """Runs one processor. Thread-safe; start it once. Any number may run, in any processes, beside each other.
 
     What a function returns is written in a Kafka transaction with the offset of its event: once, whatever dies.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compactory.worker import Metric
-from compactory_connectors.kafka.consumer_worker import MemberBoard, MemberWorker
+from compactory_connectors.kafka.group_worker import MemberBoard, MemberWorker
 
 __all__ = ["Board", "ProcessWorker"]
 

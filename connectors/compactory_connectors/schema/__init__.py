@@ -1,6 +1,6 @@
-"""Migrations and adoption of live tables, and the connections, errors and wake-ups that source, outbox and jobs share.
+"""Migrations of schema ``compactory``, adoption of tables, and roles.
 
-The SQL itself is in ``compactory_sql``; psycopg is used here.
+The SQL is in ``compactory_sql``; this package runs it with psycopg.
 """
 
 from compactory_sql import Adoption, Plan, Step

@@ -1,7 +1,7 @@
-"""Adopts a live table: columns and triggers in one short transaction, indexes built beside the traffic.
+"""Adopts a live table: columns and triggers in one short transaction, indexes without blocking writers.
 
-Every run compares the table with what is wanted and does what is left, so that a run cut off anywhere is finished by
-the next. The table is usable after each step.
+Each run compares the table with the settings and does what is missing. So the next run finishes one that was
+interrupted. The table is usable after each step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LISTED = 5  # as many duplicates as the query returns
 
 
 def plan(connection: Connection, adoption: Adoption) -> Plan:
-    """The changes that :func:`adopt` would make now; makes none.
+    """Return the changes that :func:`adopt` would make now; makes none.
 
     Raises ConfigError with everything that forbids it: columns that are missing or of a wrong type, rows that violate
     the key, a server that can't be used.
@@ -46,11 +46,12 @@ def adopt(
     confirm: Callable[[Plan], None] = lambda _: None,
     patience: Patience | None = None,
 ) -> list[Step]:
-    """Do what is left to do and return it; nothing is left when the list is empty.
+    """Run the missing steps and return them; an empty list means that nothing was missing.
 
-    Installs the schema first where it is missing. ``confirm`` is called with the plan before anything is changed; what
-    it raises ends the adoption. ``progress`` is told each step before it begins. The connection must not be in a
-    transaction. Raises ConfigError before anything is changed, Unreachable when a lock is not got in time.
+    Installs schema ``compactory`` first if it is missing. ``confirm`` is called with the plan before anything changes;
+    an exception of it ends the adoption. ``progress`` is called with the title of each step before it. The connection
+    must not be in a transaction. Raises ConfigError before anything changes, Unreachable if a lock is not granted in
+    time.
     """
     patience = patience or Patience()
     with autocommit(connection):

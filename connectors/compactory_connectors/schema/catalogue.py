@@ -1,4 +1,4 @@
-"""Reads what the catalogue knows about a table."""
+"""Reads the facts about a table that adoption needs from Postgres' catalogue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Fact = TypeVar("_Fact")
 
 
 def resolve(connection: Connection, name: str) -> int:
-    """The oid of a table by its name: as written, else folded to lower case where it is not in double quotes.
+    """Return the oid of a table by its name: as written, else folded to lower case where it is not in double quotes.
 
     Raises ConfigError with the nearest names.
     """
@@ -35,14 +35,14 @@ def resolve(connection: Connection, name: str) -> int:
     for spelling in ([part for part, _ in parts], folded, [name]):
         schema = spelling[0] if len(spelling) == 2 else None
         with connection.cursor(row_factory=scalar_row) as cursor:
-            found = cursor.execute(query("adoption/resolve"), {"schema": schema, "name": spelling[-1]}).fetchone()
-        if found is not None:
-            return int(found)
+            oid = cursor.execute(query("adoption/resolve"), {"schema": schema, "name": spelling[-1]}).fetchone()
+        if oid is not None:
+            return int(oid)
     raise ConfigError(f"there is no table {name}" + _nearest(connection, parts[-1][0]))
 
 
 def read_table(connection: Connection, oid: int) -> Table:
-    """All facts about a table that adoption is about. Raises ConfigError when no relation has this oid."""
+    """Return all facts about a table that adoption is about. Raises ConfigError when no relation has this oid."""
     relation = _relation(connection, oid)
     members = _facts(connection, Member, "adoption/members", oid=oid)
     oids = [member.oid for member in members]
@@ -67,7 +67,7 @@ def read_table(connection: Connection, oid: int) -> Table:
 
 
 def adopted_tables(connection: Connection) -> list[int]:
-    """The oids of all tables that have triggers of ours."""
+    """Return the oids of all tables that have triggers of ours."""
     with connection.cursor(row_factory=scalar_row) as cursor:
         return cursor.execute(query("adoption/tables"), {"prefix": TRIGGER_PREFIX}).fetchall()
 
@@ -118,7 +118,7 @@ def _foreign_xids(connection: Connection, root: Member, columns: Mapping[str, Co
 
 
 def verbatim(name: str) -> sql.SQL:
-    """A name that the server quoted itself."""
+    """Return a name that the server quoted itself."""
     literal: LiteralString = cast("LiteralString", name)  # type: ignore[redundant-cast]  # mypy takes it for str
     return sql.SQL(literal)
 

@@ -1,4 +1,4 @@
-"""Looks at adopted tables: is everything in place that a source relies on, and what is not?"""
+"""Inspects adopted tables: columns and triggers that a source relies on, and what is missing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Inspection", "Status", "inspect", "judge", "status"]
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """A table as a source finds it.
+    """The state of one table.
 
-    ``adopted``: the log of deleted rows can be relied on, and ``updated_xid`` unless it is ``restamped``: column and
-    all triggers that matter are there, and enabled as ALWAYS. ``notify``: statements on every part of the table wake a
-    sleeping source. ``restamped``: triggers that fire after ours may change ``updated_xid``. ``adoption``: what was
-    asked for, None when the table never was adopted. ``problems``: what is not as it should be, vital or not;
-    ``remedy``: the command that mends what can be mended. ``partitions``: oids, to notice that one came or went.
+    ``adopted``: the column ``updated_xid`` and the required triggers exist, and the triggers are enabled as ALWAYS, so
+    that the log of deleted rows is complete. ``notify``: statements on every partition wake a sleeping source.
+    ``restamped``: triggers that fire after Compactory's may change ``updated_xid``. ``adoption``: the settings of the
+    adoption; None if the table was never adopted. ``problems``: everything that is not as it should be. ``remedy``: the
+    command that repairs what can be repaired. ``partitions``: their oids.
     """
 
     oid: int
@@ -104,11 +104,10 @@ def _verdict(table: Table, adoption: Adoption | None) -> tuple[bool, list[str]]:
     if problems:
         return False, problems
     todo = steps(table, adoption)
-    vital = any(step.vital for step in todo)
-    return not vital, [
+    return not any(step.vital for step in todo), [
         *(step.problem for step in todo),
         *(
-            f"{trigger} fires after Compactory's: polls go by xmin, and read the whole table"
+            f"{trigger} fires after Compactory's and may change updated_xid, so each poll reads the whole table by xmin"
             for trigger in table.later_triggers
         ),
     ]

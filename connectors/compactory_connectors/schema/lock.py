@@ -1,4 +1,4 @@
-"""Waiting for others without harm: short transactions that give up their place in the queue, one adopter a table."""
+"""Locks of adoption: short transactions that are tried again, and one adoption of a table at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ __all__ = ["Patience", "adopting", "in_short_transaction"]
 
 @dataclass(frozen=True, kw_only=True)
 class Patience:
-    """How long to wait for locks. Every statement on a table queues behind one that waits for an exclusive lock, so
-    that a try is short, and the pauses between tries, ``pause`` seconds and twice as long each time, let them through.
+    """Waits for locks: ``tries`` times ``lock_timeout`` seconds, with pauses of ``pause`` seconds, doubled each time.
+
+    A try is short, because every other statement on the table waits behind the request for an exclusive lock. The
+    pauses let these statements run.
     """
 
     lock_timeout: float = 2.0
@@ -40,10 +42,10 @@ def in_short_transaction(
     progress: Callable[[str], None],
     work: Callable[[], None],
 ) -> None:
-    """Do the work in a transaction, again when a lock was not got in time.
+    """Call ``work`` in a transaction, and again if a lock was not granted in time.
 
-    The work must bound its waiting itself (``SET LOCAL lock_timeout``). Raises Unreachable, naming who holds locks on
-    the tables, when every try failed; nothing is changed then.
+    ``work`` limits its own waits (``SET LOCAL lock_timeout``). Raises Unreachable, with the sessions that hold locks on
+    the tables, after the last try. Then nothing is changed.
     """
     for pause in (*patience.pauses(), None):
         try:
@@ -65,7 +67,7 @@ def in_short_transaction(
 
 @contextmanager
 def adopting(connection: Connection, oid: int, patience: Patience) -> Iterator[None]:
-    """Be the only one that adopts this table. Raises Unreachable, naming the other, when it goes on for too long."""
+    """Hold the lock of a table's adoption. Raises Unreachable with the holder's pid if it is not granted in time."""
     parameters = {"lock_class": ADOPT_LOCK_CLASS, "oid": oid}
     pauses = patience.pauses()
     while not _scalar(connection, "adoption/lock", parameters):
@@ -83,8 +85,8 @@ def adopting(connection: Connection, oid: int, patience: Patience) -> Iterator[N
 
 def _blockers(connection: Connection, tables: Sequence[int]) -> str:
     with connection.cursor(row_factory=scalar_row) as cursor:
-        found = cursor.execute(query("adoption/blockers"), {"oids": list(tables)}).fetchall()
-    return "; ".join(found) or "a transaction that has ended by now"
+        sessions = cursor.execute(query("adoption/blockers"), {"oids": list(tables)}).fetchall()
+    return "; ".join(sessions) or "a transaction that has ended by now"
 
 
 def _scalar(connection: Connection, name: str, parameters: dict[str, int]) -> object:

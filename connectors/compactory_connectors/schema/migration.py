@@ -28,10 +28,10 @@ class MigrationStatus:
 
 
 def install(target: str | Connection) -> list[Migration]:
-    """Apply what is missing, in one transaction, and return it; nothing when the schema is up to date.
+    """Apply the missing migrations in one transaction, and return them.
 
-    Within a transaction of the caller's it joins that one and commits nothing. Concurrent installers wait for each
-    other. Raises ConfigError for a standby, a database newer than this version, or a changed migration.
+    In a transaction of the caller nothing is committed. Concurrent installers wait for each other.
+    Raises ConfigError for a standby, a database newer than this version, or a changed migration.
     """
     with opened(target) as connection:
         check_server(connection)
@@ -52,12 +52,12 @@ def pending(connection: Connection) -> list[Migration]:
     problems = migration_problems(applied)
     if problems:
         raise ConfigError(problems)
-    done = {row.version for row in applied}
-    return [migration for migration in migrations() if migration.version not in done]
+    applied_versions = {row.version for row in applied}
+    return [migration for migration in migrations() if migration.version not in applied_versions]
 
 
 def migration_status(connection: Connection) -> list[MigrationStatus]:
-    """Every migration that this version knows. Raises ConfigError as :func:`pending` does."""
+    """Return every migration that this version knows. Raises ConfigError as :func:`pending` does."""
     pending(connection)
     times = {row["version"]: row["applied_at"] for row in _rows(connection)}
     return [MigrationStatus(version=m.version, name=m.name, applied_at=times.get(m.version)) for m in migrations()]

@@ -35,7 +35,7 @@ class Roles:
 
 
 def plan_grants(connection: Connection, tables: Sequence[str], roles: Roles) -> tuple[LiteralString, ...]:
-    """The statements that make the roles and give each its rights; changes nothing.
+    """Return the statements that make the roles and give each its rights; changes nothing.
 
     The owner gets the rights of whoever owns the tables and schema ``compactory``, as adopting needs them. Raises
     ConfigError for tables that are not there, and for a table or schema that another superuser owns.
@@ -67,7 +67,7 @@ def plan_grants(connection: Connection, tables: Sequence[str], roles: Roles) -> 
 
 
 def plan_outbox_grants(connection: Connection, publisher: str, relay: str) -> tuple[LiteralString, ...]:
-    """The statements that make a role for services that publish and one for relays; changes nothing."""
+    """Return the statements that make a role for services that publish and one for relays; changes nothing."""
     check_server(connection)
     facts = _row(connection, "roles/names", {"owner": "", "source": relay, "writer": publisher})
     return outbox_grants(
@@ -78,7 +78,7 @@ def plan_outbox_grants(connection: Connection, publisher: str, relay: str) -> tu
 
 
 def plan_jobs_grants(connection: Connection, enqueuer: str, executor: str) -> tuple[LiteralString, ...]:
-    """The statements that make a role for services that enqueue jobs and one for executors; changes nothing."""
+    """Return the statements that make a role for services that enqueue jobs and one for executors; changes nothing."""
     check_server(connection)
     facts = _row(connection, "roles/names", {"owner": "", "source": executor, "writer": enqueuer})
     return jobs_grants(
@@ -89,13 +89,13 @@ def plan_jobs_grants(connection: Connection, enqueuer: str, executor: str) -> tu
 
 
 def plan_sink_grants(connection: Connection, sink: str, tables: Sequence[str] = ()) -> tuple[LiteralString, ...]:
-    """The statements that make a role for sinks that write these tables; changes nothing. Raises ConfigError."""
+    """Return the statements that make a role for sinks that write these tables; changes nothing. Raises ConfigError."""
     check_server(connection)
     facts = _row(connection, "roles/names", {"owner": "", "source": sink, "writer": sink})
-    found = [_row(connection, "roles/table", {"oid": resolve(connection, table)}) for table in tables]
+    rows = [_row(connection, "roles/table", {"oid": resolve(connection, table)}) for table in tables]
     return sink_grants(
         facts["database"],
-        [GrantedTable(**{name: row[name] for name in ("schema", "name", "owner")}, sequences=()) for row in found],
+        [GrantedTable(**{name: row[name] for name in ("schema", "name", "owner")}, sequences=()) for row in rows],
         sink=Grantee(name=sink, sql=facts["source"]),
     )
 

@@ -18,7 +18,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Located
-from compactory_connectors.postgres.installed import Part, open_part
+from compactory_connectors.postgres.schema_part import Part, open_part
 from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import query
 

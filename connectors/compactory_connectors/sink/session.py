@@ -84,7 +84,7 @@ class Session:
         if not topics:
             self.locator.kafka.cluster_id()
         elif not self.locator.check_topics(topics):
-            self.group.lose(self.group.positions)  # the next poll says what is wrong
+            self.group.forget_positions(self.group.positions)  # the next poll says what is wrong
 
     def _submit(self, ahead: ThreadPoolExecutor, found: list[Fetched], read: list[_Due]) -> None:
         """Have what was found prepared, once. Beside a thread that asks Postgres much, both would be slower."""
@@ -103,7 +103,7 @@ class Session:
             with self.board.consuming(part):
                 records = prepared.result()
                 if records is None:
-                    self.group.lose([part])  # the next poll says what is wrong
+                    self.group.forget_positions([part])  # the next poll says what is wrong
                     return
                 records.prepare_next = prepare_next
                 batch = Batch(part, start, records, records[-1].offset + 1, fetched.messages[-1].leader_epoch())
@@ -112,10 +112,10 @@ class Session:
             self.board.count(part, seeks=1)
             place = {"sink": self.sink, "topic": part.topic, "partition": part.partition, "expected": start}
             log.warning("the database's offset is another: seeking", **place)
-            self.group.lose([part])
+            self.group.forget_positions([part])
         except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
             self.board.count(part, rollbacks=1)
-            self.group.lose([part])  # and read again, at once: the other one has committed
+            self.group.forget_positions([part])  # and read again, at once: the other one has committed
         except Exception:
             self.board.count(part, rollbacks=1)
             raise
@@ -162,6 +162,6 @@ class Session:
         try:
             self.applying.move(batch)
         except Moved:
-            self.group.lose([batch.partition])
+            self.group.forget_positions([batch.partition])
         else:
             self.group.advance(batch.partition, batch.end)

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.kafka.background_consumer import Background
 from compactory_connectors.kafka.consumer_group import Group, split_topics
+from compactory_connectors.kafka.group_worker import GroupThread
 from compactory_connectors.postgres.jdbc_url import Connection, parse_url
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 
@@ -30,7 +30,7 @@ _MAX_POLL_MS = 300_000  # the client's default
 _NOT_RUN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
-class TransactionalSink(Background[Group]):
+class TransactionalSink(GroupThread[Group]):
     """Applies the records of topics to a database, each once. Thread-safe; start it once.
 
     ``handler(connection, records)`` writes within the open transaction, for records of one partition in their order.

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from compactory.records import Partition
 from compactory.worker import Metric
-from compactory_connectors.kafka.consumer_worker import MemberBoard, MemberWorker
+from compactory_connectors.kafka.group_worker import MemberBoard, MemberWorker
 
 __all__ = ["Board", "SinkWorker"]
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.producer_record import Copy
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.config.connector import SoftDelete
@@ -72,8 +72,8 @@ def test_librdkafka_has_keys_where_we_look_for_them(kafka: str, unique: Callable
         producer.produce(topic, b"1", f"{number:x}é{'-' * (number % 9)}".encode())
     assert producer.flush(30) == 0
     for message in read(Kafka(kafka), topic):
-        assert message.partition() == home_of(message.key() or b"", 13, name)
-    assert home_of(b"1", 13, "random") is None
+        assert message.partition() == partition_by(message.key() or b"", 13, name)
+    assert partition_by(b"1", 13, "random") is None
 
 
 def test_a_switched_partitioner_moves_keys_and_loses_none(bench: Bench) -> None:

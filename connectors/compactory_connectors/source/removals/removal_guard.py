@@ -40,7 +40,7 @@ class RemovalGuard:
         self._rows = LivingRows(server, plan)
         self._where = Conditions(plan)
         self.partitioner = publisher.partitioner
-        """By what keys are put into partitions; see `partitioner.home_of`."""
+        """The hash function that chooses partitions; see `partitioner.partition_by`."""
 
     def publish(
         self,

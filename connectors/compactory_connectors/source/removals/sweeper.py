@@ -182,8 +182,8 @@ class Sweeper:
         return vanished, tuple(misplaced(living, self._home, int(time.time() * 1000)))
 
     def _topic(self) -> Iterator[list[Message]]:
-        with TopicReader(self._kafka, self._plan.topic, ahead=False) as topic:
-            yield from topic.read_to(topic.ends(), most=_SLICE, pause=_PAUSE)
+        with TopicReader(self._kafka, self._plan.topic, large_buffer=False) as topic:
+            yield from topic.read_to(topic.ends(), limit=_SLICE, pause=_PAUSE)
 
 
 def stamps(

@@ -19,7 +19,7 @@ import structlog
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowError
-from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.producer_record import Copy, ProducerRecord
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import TopicReader
@@ -125,7 +125,7 @@ def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None]
         found: dict[tuple[bytes, int], int | None] = {}
         for messages in topic.read_to(topic.ends()):
             found.update(stamps(messages, records.__contains__))
-    homes = {key: home_of(key, count, partitioner) for key in records}
+    homes = {key: partition_by(key, count, partitioner) for key in records}
     gone = [place for place, stamp in found.items() if stamp is not None and records[place[0]] is None]
     now = int(time.time() * 1000)
     found |= {(key, home): now for key, home in homes.items() if home is not None and records[key] is not None}

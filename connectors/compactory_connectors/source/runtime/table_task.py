@@ -13,7 +13,7 @@ import structlog
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowError, RowFailed
-from compactory_connectors.kafka.partitioner import home_of
+from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.producer_record import Copy
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import length
@@ -325,7 +325,7 @@ class TableTask:
             self.context.ends.passed[self.plan.topic] += max(0, records)
 
     def _home(self, key: bytes) -> int | None:
-        return home_of(key, self.partitions, self.context.publisher.partitioner)
+        return partition_by(key, self.partitions, self.context.publisher.partitioner)
 
     def _make_topics(self, batch: RecordBatch) -> None:
         """Make the topics that the time has brought."""

@@ -20,7 +20,7 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory.write.destination import Destination
-from compactory_connectors.kafka.partitioner import agrees
+from compactory_connectors.kafka.partitioner import is_murmur2
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.offsets.topics import ensure
 
@@ -206,7 +206,7 @@ class KafkaTarget:
 
     def _homes(self, extent: Extent) -> int | None:
         """How many partitions keys are spread over; None: it is not known how."""
-        return len(extent.ends) if agrees(self._kafka.properties().get("partitioner")) else None
+        return len(extent.ends) if is_murmur2(self._kafka.properties().get("partitioner")) else None
 
     def _sparing(self, there: DataFrame, spared: DataFrame | None) -> DataFrame:
         """With a column that says of which keys a rejected row is: such a key is not gone."""

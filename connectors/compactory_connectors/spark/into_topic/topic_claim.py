@@ -93,7 +93,7 @@ class TopicClaim:
             OFFSETS_TOPIC,
             overrides={**(properties or {}), **(self._connector.producer if self._connector is not None else {})},
             timeout=longest,
-            longest=longest,
+            transaction_timeout=longest,
             lease=self._lease,
         )
         self._publisher.open()

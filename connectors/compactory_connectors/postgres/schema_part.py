@@ -1,4 +1,4 @@
-"""Opening a connection for a part of schema ``compactory``: outbox, jobs or sink, once it is installed and allowed."""
+"""Connections of outbox, jobs and sink, with checks that their part of the schema is installed and may be used."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ __all__ = ["Part", "open_part"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part by the prefix of its queries, and the beginnings and the end of sentences about it."""
+    """A part of the schema: the prefix of its queries, and words for messages about it."""
 
     name: str
     needs: str
+    """The begin of "… a read-write server"."""
     installed: str
+    """The begin of "… not installed"."""
     may: str
+    """The end of "role r may not …"."""
 
 
 def open_part(
     conninfo: Mapping[str, Any], part: Part, purpose: str, settings: Mapping[str, Any] | None = None
 ) -> tuple[WatchedConnection, Mapping[str, Any]]:
-    """A connection in autocommit, named ``compactory-PART PURPOSE``, and what the query ``PART/server`` found.
+    """Return a connection in autocommit, named ``compactory-PART PURPOSE``, and the row of the query ``PART/server``.
 
     ``settings`` are parameters of ``PART/settings``. Raises psycopg.Error, and ConfigError for a standby, a pooler,
     missing migrations or rights.
@@ -68,5 +71,5 @@ def open_part(
 
 
 def session_name(part: Part, purpose: str) -> str:
-    """The name that Postgres shows of such a connection, as long as it may be."""
+    """Return the name that Postgres shows of such a connection, as long as it may be."""
     return f"compactory-{part.name} {purpose}"[:63]
