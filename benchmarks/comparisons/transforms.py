@@ -46,7 +46,6 @@ MORE: Mapping[str, Mapping[str, str]] = {
     "and MaskField": {"type": f"{KAFKA}MaskField$Value", "fields": "terminalId"},
     "and Cast of a field to string": {"type": f"{KAFKA}Cast$Value", "spec": "id:string"},
     "and InsertField": {"type": f"{KAFKA}InsertField$Value", "static.field": "s", "static.value": "v"},
-    "and InsertHeader": {"type": f"{KAFKA}InsertHeader", "header": "h", "value.literal": "v"},
 }
 
 _Raw = Sequence[bytes | None]

@@ -126,7 +126,7 @@ def functions_of(
 
 
 def _used(record: Record) -> Iterator[Cell]:
-    for node in (record.key, record.value, *(value for _, value in record.headers)):
+    for node in (record.key, record.value):
         yield from cells(node)
 
 

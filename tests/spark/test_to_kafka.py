@@ -121,11 +121,8 @@ def entries(spark: SparkSession, cluster: Kafka, unique: Callable[[str], str]) -
 # Bytes
 
 
-HEADERS = {
-    "transforms": "key,id,mark,active",
-    "transforms.mark.type": "org.apache.kafka.connect.transforms.InsertHeader",
-    "transforms.mark.header": "origin",
-    "transforms.mark.value.literal": "table",
+WITHOUT_FLAG = {
+    "transforms": "key,id,active",
     "transforms.active.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
     "transforms.active.exclude": "b",
 }
@@ -142,7 +139,7 @@ ANY_ROWS = st.lists(
 )
 
 
-@pytest.mark.parametrize("kind", [VALUES, HEADERS | {"compactory.soft.delete.column": "b"}])
+@pytest.mark.parametrize("kind", [VALUES, WITHOUT_FLAG | {"compactory.soft.delete.column": "b"}])
 @settings(
     max_examples=1,
     deadline=None,
@@ -150,7 +147,7 @@ ANY_ROWS = st.lists(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
-def test_bytes_partitions_and_headers_are_those_of_the_source(
+def test_bytes_and_partitions_are_those_of_the_source(
     spark: SparkSession, cluster: Kafka, database: str, unique: Callable[[str], str], kind: Any, data: st.DataObject
 ) -> None:
     rows = data.draw(ANY_ROWS)

@@ -64,7 +64,7 @@ def _json(item: TablePreview) -> dict[str, Any]:
         "fields": _fields(item),
         **fields(item, "adopted", "notifies", "sql", "skipped", "warnings"),
         "records": [
-            {"key": decoded(record[0]), "value": json_or_text(record[1]), **_routing(record)} for record in item.records
+            {"key": decoded(record[0]), "value": json_or_text(record[1]), **_topic(record)} for record in item.records
         ],
     }
 
@@ -112,30 +112,18 @@ def _adopted(item: TablePreview) -> str:
 
 
 def _records(item: TablePreview) -> None:
-    routed = any(_routing(record) for record in item.records)
+    routed = any(len(record) != 2 for record in item.records)
     shown = table(
-        ("key", "value", *(("topic", "headers") if routed else ())),
-        (
-            (legible(record[0]), legible(record[1], "(tombstone)"), *(_routed(record) if routed else ()))
-            for record in item.records
-        ),
+        ("key", "value", *(("topic",) if routed else ())),
+        ((legible(record[0]), legible(record[1], "(tombstone)"), *_topic(record).values()) for record in item.records),
     )
     output().print(Padding(shown, (1, 4), expand=False))
     say(f"    {len(item.records)} of {counted(item.rows, 'record')}; nothing was written")
 
 
-def _routed(record: ProducerRecord) -> tuple[str, str]:
-    routing = _routing(record)
-    headers = ", ".join(f"{name}={text}" for name, text in routing.get("headers", ()))
-    return routing.get("topic", ""), legible(headers.encode())
-
-
-def _routing(record: ProducerRecord) -> dict[str, Any]:
-    """Topic and headers of a record, where transforms have made them."""
-    if len(record) == 2:
-        return {}
-    headers = [[name, decoded(text) if isinstance(text, bytes) else text] for name, text in record[3]]
-    return {"topic": record[2], "headers": headers}
+def _topic(record: ProducerRecord) -> dict[str, str]:
+    """Return the topic of a record that names its own, where transforms send rows to several."""
+    return {} if len(record) == 2 else {"topic": record[2]}
 
 
 def _fields(item: TablePreview) -> list[str]:

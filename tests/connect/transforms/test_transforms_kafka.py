@@ -1,4 +1,4 @@
-"""What transforms do beyond key and value: topics, headers, rows that are dropped or refused, on real servers."""
+"""What transforms do beyond key and value: topics, rows that are dropped or refused, on real servers."""
 
 from __future__ import annotations
 
@@ -51,31 +51,15 @@ def test_a_topic_of_its_own_for_rows_in_which_a_value_is_null(bench: Bench) -> N
     assert found(bench, f"{bench.topic}-none") == [(b"T2", b"null")]
 
 
-def test_headers_are_sent_and_dropped_rows_are_not(bench: Bench) -> None:
+def test_dropped_rows_are_not_sent(bench: Bench) -> None:
     bench.sql.execute("ALTER TABLE terminal_acquirer ALTER acquirer_id DROP NOT NULL")
     bench.sql.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T1', 'A'), ('T2', NULL)")
-    fields = {"fields": "acquirer_id,is_active", "headers": "acquirer,active", "operation": "copy"}
     run(
         bench,
-        {"type": f"{KAFKA}HeaderFrom$Value", **fields},
-        {"type": f"{KAFKA}InsertHeader", "header": "from", "value.literal": "shop"},
         {"type": f"{KAFKA}ExtractField$Value", "field": "acquirer_id"},
         {"type": f"{KAFKA}Filter", "predicate": "none"},
     )
-    (message,) = read(bench.kafka, bench.topic)
-    assert (message.key(), message.value()) == (b"T1", b'"A"')
-    assert message.headers() == [("acquirer", b"A"), ("active", b"true"), ("from", b"shop")]
-
-
-def test_a_topic_by_the_time_is_made_when_it_comes(bench: Bench) -> None:
-    bench.add("T1")
-    run(bench, {"type": f"{KAFKA}TimestampRouter", "timestamp.format": "'era'G"})
-    topic = f"{bench.topic}-eraAD"
-    assert [key for key, _ in found(bench, topic)] == [b"T1"]
-    assert found(bench, bench.topic) == []
-    bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B'")
-    run(bench, {"type": f"{KAFKA}TimestampRouter", "timestamp.format": "'era'G"})
-    assert len(found(bench, topic)) == 2
+    assert found(bench, bench.topic) == [(b"T1", b'"A"')]
 
 
 def test_a_table_of_which_every_row_is_dropped_is_not_polled(bench: Bench) -> None:

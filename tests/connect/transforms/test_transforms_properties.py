@@ -77,7 +77,7 @@ Table = tuple[list[dict[str, Any]], dict[str, Any]]
 
 
 def written(table: Table, *transforms: dict[str, str]) -> ProducerRecord:
-    """The record by JsonConverter: key, value, topic, headers."""
+    """The record by JsonConverter: key, value, topic, no headers."""
     described, row = table
     converter = JsonConverter(schemas_enable=True)
     functions = functions_of(source_record(described), chain_of(transforms), converter, described)
@@ -246,21 +246,6 @@ def test_change_case_renames_at_every_depth(table: Table) -> None:
     assert json.dumps(value(table, upper, lower)["schema"]) == json.dumps(value(table)["schema"])
 
 
-@given(tables(), st.data())
-def test_headers_take_what_the_value_had(table: Table, data: st.DataObject) -> None:
-    plain = [column["name"] for column in table[0] if column["type"] in {"int8", "bool", "text"}]
-    if not plain:
-        return
-    name = data.draw(st.sampled_from(plain))
-    copied = written(table, kafka("HeaderFrom$Value", fields=name, headers="h", operation="copy"))
-    moved = written(table, kafka("HeaderFrom$Value", fields=name, headers="h", operation="move"))
-    assert copied[:2] == written(table)[:2]
-    assert moved[:2] == written(table, kafka("ReplaceField$Value", exclude=name))[:2]
-    assert copied[3:] == moved[3:]
-    dropped = kafka("HeaderFrom$Value", fields=name, headers="h", operation="copy"), kafka("DropHeaders", headers="h")
-    assert written(table, *dropped) == written(table)
-
-
 # --- topics and predicates --------------------------------------------------------------------------------------------
 
 TOPICS = st.text("abc._-19", min_size=1, max_size=9)
@@ -271,15 +256,6 @@ def test_routed_by_all_of_its_name_a_topic_stays(topic: str) -> None:
     (spec,) = chain_of([kafka("RegexRouter", regex="(.*)", replacement="$1")])
     record = replace(source_record([{"name": "a", "type": "int8"}]), topic=topic)
     assert spec.transform.apply(record) == record
-
-
-@given(TOPICS, st.integers(-(10**14), 10**14))
-def test_a_topic_by_the_time(topic: str, millis: int) -> None:
-    (spec,) = chain_of([kafka("TimestampRouter", topic_format="${timestamp}/${topic}", timestamp_format="SSS")])
-    record = spec.transform.apply(replace(source_record([{"name": "a", "type": "int8"}]), topic=topic))
-    assert record is not None
-    assert record.dated is not None
-    assert record.dated(millis) == f"{millis % 1000:03d}/{topic}"
 
 
 @given(TOPICS, st.sampled_from(["a.*", "[ab]+", ".*c", "b"]), st.booleans())

@@ -35,12 +35,12 @@ def test_all_problems_at_once() -> None:
         {"type": f"{KAFKA}Filter", "predicate": "internl", "negate": "yes"},
         {},
         internal={"type": f"{KAFKA}predicates.TopicNameMatches", "pattern": "["},
-        headed={"type": f"{KAFKA}predicates.HasHeaderKy"},
+        topic={"type": f"{KAFKA}predicates.TopicNameMatch"},
     ) == [
         "predicates.internal.pattern: a class is not closed, not '['",
         (
-            f"predicates.headed.type: {KAFKA}predicates.HasHeaderKy is not a predicate that Compactory knows; did you"
-            f" mean {KAFKA}predicates.HasHeaderKey?"
+            f"predicates.topic.type: {KAFKA}predicates.TopicNameMatch is not a predicate that Compactory knows; did you"
+            f" mean {KAFKA}predicates.TopicNameMatches?"
         ),
         "transforms.x0.spek: unknown option of Cast$Value; did you mean spec?",
         (
@@ -54,8 +54,8 @@ def test_all_problems_at_once() -> None:
         ),
         (
             "transforms.x3.type: com.example.Fancy is not a transform that Compactory knows; it knows ChangeCase, Cast,"
-            " DropHeaders, ExtractField, Filter, Flatten, HeaderFrom, HoistField, InsertField, InsertHeader, MaskField,"
-            " RegexRouter, ReplaceField, SetSchemaMetadata, TimestampConverter, TimestampRouter, ValueToKey"
+            " ExtractField, Filter, Flatten, HoistField, InsertField, MaskField, RegexRouter, ReplaceField,"
+            " SetSchemaMetadata, TimestampConverter, ValueToKey"
         ),
         "transforms.x4.predicate: internl is not in predicates; did you mean internal?",
         "transforms.x4.negate: must be true or false, not 'yes'",
@@ -92,15 +92,9 @@ def test_aliases_that_are_not_listed_and_those_listed_twice() -> None:
         ({"type": "SetSchemaMetadata$Key", "schema.version": "x"}, (
             ".schema.version: must be a whole number of 32 bits, not 'x'"
         )),
-        ({"type": "HeaderFrom$Key", "fields": "a,b", "headers": "h", "operation": "copy"}, (
-            ": fields names 2 and headers 1; give every field a header"
-        )),
         ({"type": "RegexRouter", "regex": "(a)", "replacement": "$2"}, ": replacement: there is no group 2"),
         ({"type": "ExtractField$Key", "field": "`a", "field.syntax.version": "v2"}, (
             ": field: the backtick at position 0 of '`a' is not closed; a backslash escapes one"
-        )),
-        ({"type": "TimestampRouter", "timestamp.format": "yyyyQ"}, (
-            ".timestamp.format: must be a pattern of SimpleDateFormat, not 'yyyyQ': Q is not a letter of it"
         )),
         ({"type": "Cast$Value", "spec": "int8,a:int8"}, (
             ".spec: must be one type alone, or fields with their types, not 'int8,a:int8': both at once contradict each"
@@ -116,6 +110,26 @@ def test_options_that_contradict_each_other(options: dict[str, str], problem: st
     assert problems_of(options) == [f"transforms.x0{problem}"]
 
 
+HEADERS = "records have no headers here; keep the field in the value, or add one with InsertField"
+LEFT_OUT = {
+    "DropHeaders": HEADERS,
+    "HeaderFrom$Key": HEADERS,
+    "InsertHeader": HEADERS,
+    "TimestampRouter": "a row's records would end up in several topics; name one topic with RegexRouter",
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_classes_that_are_left_out_are_refused_by_name(name: str) -> None:
+    problem = f"{name.split('$', maxsplit=1)[0]} is not supported: {LEFT_OUT[name]}"
+    assert problems_of({"type": name}) == problems_of({"type": KAFKA + name}) == [f"transforms.x0.type: {problem}"]
+
+
+def test_a_predicate_that_is_left_out_is_refused_by_name() -> None:
+    problem = f"predicates.p.type: HasHeaderKey is not supported: {HEADERS}"
+    assert problems_of(p={"type": f"{KAFKA}predicates.HasHeaderKey", "name": "h"}) == [problem]
+
+
 @pytest.mark.parametrize(
     ("transforms", "reason"),
     [
@@ -128,9 +142,7 @@ def test_options_that_contradict_each_other(options: dict[str, str], problem: st
         ([{"type": "ReplaceField$Value", "renames": "nme:name"}], (
             "renames: nme:name names a field that is not there, while name is"
         )),
-        ([{"type": "HeaderFrom$Value", "fields": "nam", "headers": "h", "operation": "copy"}], (
-            "the value has no field nam; did you mean name? (it has id, name)"
-        )),
+        ([{"type": "ValueToKey", "fields": "nam"}], "the value has no field nam; did you mean name? (it has id, name)"),
         ([{"type": "ValueToKey", "fields": "id, id"}], "there would be more than one field id"),
         ([{"type": "MaskField$Value", "fields": "id", "replacement": "x"}], "id: replacement 'x' is not a number"),
     ],

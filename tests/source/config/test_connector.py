@@ -132,7 +132,6 @@ def test_everything_that_is_honoured() -> None:
             "tasks.max": "8",
             "numeric.mapping": "none",
             "dialect.name": "PostgreSqlDatabaseDialect",
-            "header.converter": "SimpleHeaderConverter",
         }
     )
     assert [str(table) for table in config.selection.listed] == ["a", "ref.b", "ref.C.d"]

@@ -236,49 +236,11 @@ def test_a_key_that_two_rows_may_share_is_warned_of(class_name: str, options: di
     assert [text.startswith(warning) for text in plan.warnings] == [True] * warned
 
 
-HEADERS = [
-    ({}, b"2024-01-01T11:11:11.500Z"),
-    ({"header.converter": "org.apache.kafka.connect.storage.StringConverter"}, b"2024-01-01 11:11:11.5"),
-    ({"header.converter": "org.apache.kafka.connect.json.JsonConverter"}, b"1704107471500"),
-]
-
-
-@pytest.mark.parametrize(("settings", "expected"), HEADERS)
-def test_headers_are_written_by_their_converter(settings: Mapping[str, str], expected: bytes) -> None:
-    columns = (Column(name="id", type="int8", not_null=True), Column(name="at", type="timestamp"))
-    table = Table(schema="s", name="t", oid=1, kind="r", columns=columns, primary_key=("id",), stamped=False)
-    header = {
-        "transforms": "copy,extract,header",
-        "transforms.header.type": f"{KAFKA}HeaderFrom$Value",
-        "transforms.header.fields": "at",
-        "transforms.header.headers": "when",
-        "transforms.header.operation": "move",
-        "header.converter.schemas.enable": "false",
-    }
-    chosen = KEY | header | dict(settings)
-    if not settings:
-        del chosen["header.converter.schemas.enable"]
-    plan = compile_plan(connector(**{name.replace(".", "__"): text for name, text in chosen.items()}), table)
-    assert plan.routed
-    assert plan.columns == ("id", "at")
-    record = plan.render([b"1", b"2024-01-01 11:11:11.5"])
-    assert record == (b"1", b'{"id":1}', "p.t", [("when", expected)])
-    assert plan.render_deletion([b"1", None]) == (
-        b"1",
-        None,
-        "p.t",
-        [("when", b"null" if b"4107" in expected else None)],
-    )
-
-
-def test_a_header_that_can_not_be_written_is_a_problem() -> None:
+@pytest.mark.parametrize("name", ["header.converter", "header.converter.schemas.enable"])
+def test_a_converter_of_headers_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        connector(header__converter="io.confluent.connect.avro.AvroConverter")
-    (problem,) = caught.value.problems
-    assert problem == (
-        "header.converter: io.confluent.connect.avro.AvroConverter is no converter of headers; leave it out, or name"
-        " org.apache.kafka.connect.storage.SimpleHeaderConverter"
-    )
+        connector(**{name.replace(".", "__"): "false"})
+    assert [*caught.value.problems] == [f"{name}: the source writes no headers; leave it out"]
 
 
 def test_converters_that_cannot_write_the_record_are_problems() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from compactory.kafka.errors import property_problems
 from compactory_connectors.postgres.jdbc_url import Connection, parse_url
 
-from ..converters import Converter, read_converter, read_header_converter
+from ..converters import Converter, read_converter
 from ..setting import Setting, Status, find_setting, nearest, rejected, settings_of
 from ..transforms import TransformSpec, read_transforms
 from .placeholder import Placeholders, has_placeholder
@@ -98,9 +98,8 @@ class KeyReader:
             return None
 
     def _converter(self, key: str) -> Converter | None:
-        read = read_header_converter if key == "header.converter" else read_converter
         options = {name: value for name, value in self._below(key + ".").items() if name != "plugin.version"}
-        converter, problems = read(self._values[key], options)
+        converter, problems = read_converter(self._values[key], options)
         self._problems += [f"{key}{problem}" for problem in problems]
         return converter
 

@@ -11,19 +11,9 @@ from .converter import Converter, Half, Render
 from .json_converter import JsonConverter
 from .json_schema_converter import JsonSchemaConverter
 from .primitive_converters import PRIMITIVES
-from .string_converter import SimpleHeaderConverter, StringConverter
+from .string_converter import StringConverter
 
-__all__ = [
-    "REGISTRY",
-    "Converter",
-    "Half",
-    "Render",
-    "SimpleHeaderConverter",
-    "read_converter",
-    "read_header_converter",
-]
-
-_SIMPLE_HEADERS = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+__all__ = ["REGISTRY", "Converter", "Half", "Render", "read_converter"]
 
 REGISTRY: Mapping[str, Any] = {
     "io.confluent.connect.avro.AvroConverter": AvroConverter,
@@ -35,17 +25,7 @@ REGISTRY: Mapping[str, Any] = {
 
 _REFUSED = {
     "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
-    _SIMPLE_HEADERS: "is for headers only",
 }
-
-
-def read_header_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:
-    """``read_converter`` for ``header.converter``, which has a class of its own and takes none with a registry."""
-    if class_name in {_SIMPLE_HEADERS, "SimpleHeaderConverter"}:
-        return SimpleHeaderConverter(), []
-    if class_name.startswith("io.confluent."):
-        return None, [f": {class_name} is no converter of headers; leave it out, or name {_SIMPLE_HEADERS}"]
-    return read_converter(class_name, settings)
 
 
 def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:

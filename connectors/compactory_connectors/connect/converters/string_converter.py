@@ -1,4 +1,4 @@
-"""``StringConverter`` and ``SimpleHeaderConverter`` (org.apache.kafka.connect.storage), which write texts."""
+"""``StringConverter`` (org.apache.kafka.connect.storage), which writes texts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 from ..javatext.date_format import java_util_date_text
 from ..javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ..javatext.java_number import double_text, double_text_of, float_text, float_text_of
-from ..record.record import WHOLES, Cell, Constant, Java, Kind, Node, Step, StructNode, converted
+from ..record.record import WHOLES, Cell, Java, Kind, Node, StructNode
 from ..record.row_value import java_of, row_reader, short_cut, writer_of
-from ..record.schema import Schema, Type
+from ..record.schema import Schema
 from ..setting import Setting, honoured, one_of
-from ..transforms.cast import caster
 from .converter import SCHEMAS_ENABLE, Converter, Render
 
-__all__ = ["SimpleHeaderConverter", "StringConverter"]
+__all__ = ["StringConverter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +41,6 @@ class StringConverter(Converter):
         if node is None:
             return lambda _: None
         return row_reader(node, positions, _to_string, _struct, _cell_text)
-
-
-@dataclass(frozen=True, slots=True)
-class SimpleHeaderConverter(Converter):
-    """Writes ``Values.convertToString``: numbers as Java does, times in ISO format, bytes in Base64."""
-
-    options: ClassVar[tuple[Setting, ...]] = ()
-
-    def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``. Raises ValueError for structs, lists and maps."""
-        return StringConverter().compile(None if node is None else _as_text(node), positions)
-
-
-def _as_text(node: Node) -> Node:
-    if isinstance(node, StructNode):
-        raise ValueError("a struct can't be written into a header")
-    if node.java is Java.STRING or (isinstance(node, Constant) and node.value is None):
-        return node
-    try:
-        text = caster(node.java, node.schema, Type.STRING)
-    except ValueError as error:
-        raise ValueError(f"the field {error}") from None
-    return converted(node, node.schema, Java.STRING, Step(text))
 
 
 def _struct(node: StructNode) -> Callable[[Sequence[bytes | None]], bytes]:

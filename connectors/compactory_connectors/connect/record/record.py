@@ -172,9 +172,6 @@ class Record:
     topic: str
     key: Node | None
     value: Node
-    headers: tuple[tuple[str, Node], ...] = ()
-    dated: Callable[[int], str] | None = None
-    """For a topic that depends on the time: its name by milliseconds since the epoch, in place of ``topic``."""
     function: Any = None
     """The ``FunctionTransform`` behind the others, where there is one."""
     warnings: tuple[str, ...] = ()

@@ -121,8 +121,7 @@ def _settled(record: Record, node: Node, *, null: bool) -> Record:
     """``record`` where ``node`` is known to be null or not to be, wherever it stands."""
     known = _known(node, null=null)
     key = None if record.key is None else _exchanged(record.key, node, known)
-    headers = tuple((name, _exchanged(value, node, known)) for name, value in record.headers)
-    return replace(record, key=key, value=_exchanged(record.value, node, known), headers=headers)
+    return replace(record, key=key, value=_exchanged(record.value, node, known))
 
 
 def _known(node: Node, *, null: bool) -> Node:

@@ -1,8 +1,7 @@
-"""Transforms of single fields (org.apache.kafka.connect.transforms): left out, added, masked, made headers of."""
+"""Transforms of single fields (org.apache.kafka.connect.transforms): left out, added, masked."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,11 +10,11 @@ from typing import Any, NamedTuple
 
 from ..record.record import WHOLES, Cell, Constant, Java, Node, Record, Step, StructNode, converted
 from ..record.schema import Schema, Type
-from ..setting import names, non_empty_names, one_of, option, required_text
+from ..setting import names, non_empty_names, option, required_text
 from .cast import caster
-from .transform import Sided, Transform, TransformError, absent, member_of, no_defaults, struct_of, warned
+from .transform import Sided, TransformError, absent, no_defaults, struct_of, warned
 
-__all__ = ["DropHeaders", "HeaderFrom", "InsertField", "InsertHeader", "MaskField", "ReplaceField"]
+__all__ = ["InsertField", "MaskField", "ReplaceField"]
 
 
 def _renames(written: str) -> Mapping[str, str]:
@@ -117,8 +116,6 @@ class InsertField(Sided):
 
     def _new(self, record: Record) -> Iterator[tuple[str, Node]]:
         if self.topic_field:
-            if record.dated:
-                raise TransformError("topic.field: the topic hangs on the time; put TimestampRouter after InsertField")
             yield _constant(self.topic_field, Schema(type=Type.STRING), Java.STRING, record.topic)
         if self.partition_field:
             yield _constant(self.partition_field, Schema(type=Type.INT32), Java.INTEGER, None)
@@ -190,72 +187,3 @@ class MaskField(Sided):
 def _plain(mask: str) -> bool:
     """Whether JSON writes the text as it is."""
     return mask.isascii() and mask.isprintable() and not set(mask) & {'"', "\\"}
-
-
-_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-_NO_WORDS = {"nan", "infinity"}
-_WORDS = re.compile(r"[A-Za-z_/ -][A-Za-z_/ .@-]*[A-Za-z_/.@-]|[A-Za-z_/]")
-
-
-def _literal(written: str) -> str | None:
-    """A literal that Kafka Connect reads and writes without changing it; None is ``null``.
-
-    Connect takes it for a number, a date, a list or a map where it looks like one, and writes it afresh.
-    """
-    if written == "null":
-        return None
-    plain = _WORDS.fullmatch(written) and written.strip("-").lower() not in _NO_WORDS and not written.startswith(" ")
-    if not plain and not _WHOLE.fullmatch(written):
-        raise ValueError("must be plain text, a whole number, true, false or null: other values are not supported")
-    return written
-
-
-@dataclass(frozen=True, slots=True)
-class InsertHeader(Transform):
-    """Adds the same header to every record."""
-
-    header: str = option("name of the header", parse=required_text)
-    value_literal: str | None = option("text, a whole number, true, false or null", parse=_literal)
-
-    def apply(self, record: Record) -> Record:
-        """``record`` with the header behind those that it has."""
-        schema = Schema(type=Type.STRING, optional=True)
-        value = Constant(schema=schema, java=Java.STRING, value=self.value_literal)
-        return replace(record, headers=(*record.headers, (self.header, value)))
-
-
-@dataclass(frozen=True, slots=True)
-class DropHeaders(Transform):
-    """Removes headers."""
-
-    headers: tuple[str, ...] = option("names of the headers to remove", parse=non_empty_names)
-
-    def apply(self, record: Record) -> Record:
-        """``record`` without the headers."""
-        return replace(record, headers=tuple(item for item in record.headers if item[0] not in self.headers))
-
-
-@dataclass(frozen=True, slots=True)
-class HeaderFrom(Sided):
-    """Copies or moves fields to headers."""
-
-    fields: tuple[str, ...] = option("fields that become headers", parse=non_empty_names)
-    headers: tuple[str, ...] = option("names of the headers, in the order of fields", parse=non_empty_names)
-    operation: str = option("move or copy: whether the fields stay", parse=one_of("move", "copy"))
-    replace_null_with_default: bool = no_defaults()
-
-    def __post_init__(self) -> None:
-        if len(self.fields) != len(self.headers):
-            counts = f"fields names {len(self.fields)} and headers {len(self.headers)}"
-            raise ValueError(f"{counts}; give every field a header")
-
-    def apply(self, record: Record) -> Record:
-        """``record`` with the headers."""
-        half = self.side.struct(record, "HeaderFrom")
-        nodes = [member_of(self.side, half, name) for name in self.fields]
-        added = zip(self.headers, nodes, strict=True)
-        record = replace(record, headers=(*record.headers, *added))
-        if self.operation == "copy":
-            return record
-        left = [(name, node) for name, node in half.items() if name not in self.fields]
-        return self.side.put(record, struct_of(replace(half.schema, optional=False), left))

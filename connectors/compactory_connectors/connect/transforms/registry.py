@@ -14,17 +14,9 @@ from typing import Any
 from ..setting import Setting, boolean, nearest, nearest_class, options_of, read_options, rejected
 from .cast import Cast
 from .change_case import ChangeCase
-from .fields import DropHeaders, HeaderFrom, InsertField, InsertHeader, MaskField, ReplaceField
+from .fields import InsertField, MaskField, ReplaceField
 from .function import FunctionTransform, load_function
-from .routing import (
-    Filter,
-    HasHeaderKey,
-    Predicate,
-    RecordIsTombstone,
-    RegexRouter,
-    TimestampRouter,
-    TopicNameMatches,
-)
+from .routing import Filter, Predicate, RecordIsTombstone, RegexRouter, TopicNameMatches
 from .structs import ExtractField, Flatten, HoistField, SetSchemaMetadata, ValueToKey
 from .timestamp_converter import TimestampConverter
 from .transform import Side, Transform
@@ -64,13 +56,24 @@ REGISTRY: Mapping[str, Entry] = dict(
     sorted(
         {
             **_sided(_JCUSTENBORDER, ChangeCase),
-            **_sided(_KAFKA, Cast, ExtractField, Flatten, HeaderFrom, HoistField, InsertField, MaskField, ReplaceField),
+            **_sided(_KAFKA, Cast, ExtractField, Flatten, HoistField, InsertField, MaskField, ReplaceField),
             **_sided(_KAFKA, SetSchemaMetadata, TimestampConverter),
-            **_whole(_KAFKA, DropHeaders, Filter, InsertHeader, RegexRouter, TimestampRouter, ValueToKey),
+            **_whole(_KAFKA, Filter, RegexRouter, ValueToKey),
         }.items()
     )
 )
-PREDICATES: Mapping[str, Entry] = _whole(f"{_KAFKA}predicates.", HasHeaderKey, RecordIsTombstone, TopicNameMatches)
+PREDICATES: Mapping[str, Entry] = _whole(f"{_KAFKA}predicates.", RecordIsTombstone, TopicNameMatches)
+
+
+_NO_HEADERS = "records have no headers here; keep the field in the value, or add one with InsertField"
+_REFUSED = {
+    "DropHeaders": _NO_HEADERS,
+    "HasHeaderKey": _NO_HEADERS,
+    "HeaderFrom": _NO_HEADERS,
+    "InsertHeader": _NO_HEADERS,
+    "TimestampRouter": "a row's records would end up in several topics; name one topic with RegexRouter",
+}
+"""Classes of Kafka Connect that are left out, without package and side, each with the nearest thing that works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,8 @@ def _unknown_class(class_name: str, registry: Mapping[str, Entry], what: str) ->
     """Why a class that is not in the registry is refused."""
     if not class_name:
         return f"missing; name the Java class of the {what}"
+    if (short := _short(class_name).split("$")[0]) in _REFUSED:
+        return f"{short} is not supported: {_REFUSED[short]}"
     if sides := [name for name in registry if name.startswith((f"{class_name}$", f".{class_name}$"))]:
         return f"{class_name} has two forms; write {' or '.join(sides)}"
     refused = f"{class_name} is not a {what} that Compactory knows"

@@ -6,26 +6,12 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from ..javatext.date_format import DateFormat
 from ..javatext.java_regex import java_pattern, replace_first
 from ..record.record import Node, Record
 from ..setting import option, required_text
-from .transform import Transform, TransformError, absent, nullable
+from .transform import Transform, absent, nullable
 
-__all__ = [
-    "Filter",
-    "HasHeaderKey",
-    "Predicate",
-    "RecordIsTombstone",
-    "RegexRouter",
-    "TimestampRouter",
-    "TopicNameMatches",
-]
-
-_WARNING = (
-    "TimestampRouter takes the time at which a record is sent: a row's records end up in several topics, and a"
-    " deletion goes to the topic of its own time (Kafka Connect's records of this source have no time, so it fails)"
-)
+__all__ = ["Filter", "Predicate", "RecordIsTombstone", "RegexRouter", "TopicNameMatches"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +38,10 @@ class RegexRouter(Transform):
 
     def apply(self, record: Record) -> Record:
         """``record`` with its new topic."""
-        if (dated := record.dated) is not None:
-            return replace(record, dated=lambda millis: self._routed(dated(millis)))
         return replace(record, topic=self._routed(record.topic))
 
     def _routed(self, topic: str) -> str:
         return replace_first(self.regex, self.replacement)(topic) if self.regex.fullmatch(topic) else topic
-
-
-@dataclass(frozen=True, slots=True)
-class TimestampRouter(Transform):
-    """Names the topic by the time at which the record is sent, because the source's records have no timestamp."""
-
-    topic_format: str = option("the topic, with ${topic} and ${timestamp} in it", "${topic}-${timestamp}")
-    timestamp_format: DateFormat = option("SimpleDateFormat pattern, in UTC", "yyyyMMdd", DateFormat)
-
-    def apply(self, record: Record) -> Record:
-        """``record`` with a topic that hangs on the time, and a warning."""
-        before = record.dated or (lambda _: record.topic)
-
-        def topic(millis: int) -> str:
-            routed = self.topic_format.replace("${topic}", before(millis))
-            return routed.replace("${timestamp}", self.timestamp_format.format(millis))
-
-        return replace(record, dated=topic, warnings=(*record.warnings, _WARNING))
 
 
 class Predicate(ABC):
@@ -103,10 +69,6 @@ class TopicNameMatches(Predicate):
 
     def test(self, record: Record) -> bool:
         """Whether the topic matches."""
-        if record.dated is not None:
-            raise TransformError(
-                "TopicNameMatches can't look at a topic that hangs on the time; put TimestampRouter last"
-            )
         return self.pattern.fullmatch(record.topic) is not None
 
 
@@ -121,14 +83,3 @@ class RecordIsTombstone(Predicate):
     def test(self, record: Record) -> bool:
         """Whether the value is null."""
         return absent(record.value)
-
-
-@dataclass(frozen=True, slots=True)
-class HasHeaderKey(Predicate):
-    """The record has a header of this name. The source's records have only headers that transforms added."""
-
-    name: str = option("name of the header", parse=required_text)
-
-    def test(self, record: Record) -> bool:
-        """Whether the header is there."""
-        return any(name == self.name for name, _ in record.headers)

@@ -5,7 +5,6 @@ The source compiles a chain against the columns of a table; here the fields of a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from functools import partial
@@ -114,8 +113,7 @@ def _of_case(case: Case, positions: dict[str, int]) -> _Apply:
     key, value = _half(record.key or _NULL, positions), _half(record.value, positions)
 
     def apply(row: list[Any]) -> Change:
-        topic = record.topic if record.dated is None else record.dated(time.time_ns() // 1_000_000)
-        return Change(topic, key(row), value(row))
+        return Change(record.topic, key(row), value(row))
 
     return apply
 

@@ -182,7 +182,6 @@ class ConnectorConfig:
     columns: ColumnOptions
     key_converter: Converter
     value_converter: Converter
-    header_converter: Converter
     transforms: tuple[TransformSpec, ...]
     errors: ErrorPolicy
     topics: TopicRules

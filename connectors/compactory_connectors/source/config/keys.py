@@ -29,6 +29,8 @@ from .selection import patterns, table_types
 
 __all__ = ["SETTINGS"]
 
+_NO_HEADERS = "the source writes no headers; leave it out"
+
 _CONNECTION: tuple[Setting, ...] = (
     honoured(
         "connector.class",
@@ -44,7 +46,6 @@ _CONNECTION: tuple[Setting, ...] = (
     moot("connector.plugin.version", "version of the connector to load", "nothing is loaded"),
     moot("key.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
     moot("value.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
-    moot("header.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
     moot("tasks.max", "number of tasks", "one process polls all tables of a connector", at_least(1)),
     moot("tasks.max.enforce", "fail above tasks.max", "there is one task", boolean),
     honoured(
@@ -144,13 +145,8 @@ _RECORDS: tuple[Setting, ...] = (
         "value.converter", "class that writes values", "org.apache.kafka.connect.json.JsonConverter", required_text
     ),
     honoured("value.converter.*", "options of the value's converter"),
-    honoured(
-        "header.converter",
-        "class that writes headers",
-        "org.apache.kafka.connect.storage.SimpleHeaderConverter",
-        required_text,
-    ),
-    honoured("header.converter.*", "options of the header's converter"),
+    refused("header.converter", "class that writes headers", _NO_HEADERS),
+    refused("header.converter.*", "options of the header's converter", _NO_HEADERS),
     honoured("transforms", "aliases of the transforms, in order, separated by commas", "", names),
     honoured("transforms.*", "class and options of a transform"),
     honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),

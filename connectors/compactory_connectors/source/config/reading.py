@@ -43,7 +43,6 @@ class ConnectorReader(KeyReader):
         mode = self._mode()
         cursor = self._cursor(mode, query)
         key, value = self._converter("key.converter"), self._converter("value.converter")
-        header = self._converter("header.converter")
         transforms = self._transforms()
         self._check_function(value)
         soft_delete, bulk_deletes = self._soft_delete(mode), self._bulk_deletes(mode)
@@ -55,7 +54,6 @@ class ConnectorReader(KeyReader):
         assert connection is not None
         assert key is not None
         assert value is not None
-        assert header is not None
         return ConnectorConfig(
             **self._fields(ConnectorConfig)
             | {
@@ -70,7 +68,6 @@ class ConnectorReader(KeyReader):
             columns=self._columns(),
             key_converter=key,
             value_converter=value,
-            header_converter=header,
             transforms=transforms,
             errors=ErrorPolicy(**self._fields(ErrorPolicy)),
             topics=topics,

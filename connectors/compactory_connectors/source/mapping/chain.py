@@ -38,15 +38,13 @@ class RowPlan:
 
     table: Table
     topic: str
-    """The topic of most rows; without meaning where the time decides (``dated``)."""
+    """The topic of most rows."""
     topics: tuple[str, ...]
-    """Every topic that rows go to, as far as the time does not decide."""
-    dated: Callable[[int], str] | None = field(repr=False)
-    """The topic by milliseconds since the epoch, where a TimestampRouter makes it."""
+    """Every topic that rows go to."""
     publishes: bool
     """False: a Filter drops every row."""
     routed: bool
-    """Records have topic and headers of their own."""
+    """Records name their topic: there are several."""
     columns: tuple[str, ...]
     """Names of the columns to SELECT, in this order; ``raw`` below may have more behind them."""
     key_columns: tuple[str, ...]
@@ -58,7 +56,7 @@ class RowPlan:
     warnings: tuple[str, ...]
     """Doubts: columns left out because the real connector leaves out their type, fields that do not exist."""
     render: Callable[[Row], ProducerRecord | None] = field(repr=False)
-    """Raw columns → key and value, and with ``routed`` topic and headers; None: a Filter drops the row.
+    """Raw columns → key and value, and with ``routed`` topic and headers (none); None: a Filter drops the row.
 
     Raises RowError for a value that the real connector's task would fail on, as the others do.
     """
@@ -95,14 +93,12 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     asked = list(tested(case))
     columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
     topics = list(dict.fromkeys(record.topic for record in records)) or [source.topic]
-    dated = next((record.dated for record in records if record.dated is not None), None)
-    routed = len(topics) > 1 or dated is not None or any(record.headers for record in records)
+    routed = len(topics) > 1
     compiler = RowCompiler(
         config.key_converter,
         config.value_converter,
         {name: index for index, name in enumerate(columns)},
         routed=routed,
-        header=config.header_converter,
     )
     functions = compiler.compile(case)
     if compiler.problems:
@@ -113,7 +109,6 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         table=table,
         topic=topics[0],
         topics=tuple(topics),
-        dated=dated,
         publishes=bool(records),
         routed=routed,
         columns=columns,
@@ -125,7 +120,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         ),
         render=functions.record,
         render_key=functions.key,
-        exact_key=dated is None and is_exact(key, config.key_converter, table),
+        exact_key=is_exact(key, config.key_converter, table),
         key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.key),
         render_deletion=functions.deletion,
         formatted=_formatted(config, case, table),
@@ -146,7 +141,7 @@ def _formatted(config: ConnectorConfig, case: Case, table: Table) -> Formatted |
 
 
 def _used(record: Record) -> Iterator[Cell]:
-    for node in (record.key, record.value, *(value for _, value in record.headers)):
+    for node in (record.key, record.value):
         yield from cells(node)
 
 

@@ -1,21 +1,20 @@
 """From the cases of a table's rows to functions of a row: the bytes for Kafka, and their topic.
 
-A record is key and value. Where transforms made headers or topics of their own, it is key, value, topic and headers.
+A record is key and value; where transforms send rows to several topics, it is key, value, topic and no headers.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from compactory.errors import CompactoryError
-from compactory_connectors.connect.converters import Converter, Half, Render, SimpleHeaderConverter
-from compactory_connectors.connect.record.record import Node, Record, RowError
+from compactory_connectors.connect.converters import Converter, Half, Render
+from compactory_connectors.connect.record.record import Record, RowError
 from compactory_connectors.connect.record.row_value import Row, null_test
 from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, Leaf
-from compactory_connectors.kafka.producer_record import Headers, ProducerRecord
+from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from .function_call import class_and_place, compile_call
 
@@ -42,18 +41,9 @@ class RowFunctions:
 class RowCompiler:
     """Makes functions of cases; ``problems`` are the reasons why the usual rows of a table would fail."""
 
-    def __init__(
-        self,
-        key: Converter,
-        value: Converter,
-        positions: Mapping[str, int],
-        *,
-        routed: bool,
-        header: Converter | None = None,
-    ) -> None:
+    def __init__(self, key: Converter, value: Converter, positions: Mapping[str, int], *, routed: bool) -> None:
         self._key = key
         self._value = value
-        self._header = header or SimpleHeaderConverter()
         self._positions = positions
         self._routed = routed
         self.problems: list[str] = []
@@ -73,11 +63,10 @@ class RowCompiler:
         problems: list[str] = []
         key = self._half("key", record, problems)
         value = self._half("value", record, problems)
-        headers = self._headers(record, problems)
         if not problems:
             bound = self._value.at(record.topic, "value")
             call = None if record.function is None else compile_call(record, bound, self._positions)
-            return _written(record, key, value, headers if self._routed else None, call)
+            return _written(key, value, record.topic if self._routed else None, call)
         if usual:
             self.problems += problems
         return _failing(problems[0])
@@ -86,33 +75,10 @@ class RowCompiler:
         """The converter of a half, of the topic that the row goes to: a registry keeps schemas by topic."""
         converter, node = (self._key, record.key) if half == "key" else (self._value, record.value)
         try:
-            if (dated := record.dated) is None:
-                return converter.at(record.topic, half).compile(node, self._positions)
-            return self._by_topic(converter, half, node, dated)
+            return converter.at(record.topic, half).compile(node, self._positions)
         except ValueError as error:
             problems.append(f"{half}.converter: {error}")
             return _nothing
-
-    def _by_topic(self, converter: Converter, half: Half, node: Node | None, dated: Callable[[int], str]) -> Render:
-        renders = {(topic := dated(_now())): converter.at(topic, half).compile(node, self._positions)}
-
-        def render(raw: Row) -> bytes | None:
-            topic = dated(_now())
-            if topic not in renders:
-                renders.clear()  # the time goes on: an old one does not come back
-                renders[topic] = converter.at(topic, half).compile(node, self._positions)
-            return renders[topic](raw)
-
-        return render
-
-    def _headers(self, record: Record, problems: list[str]) -> Callable[[Row], Headers]:
-        writers: list[tuple[str, Render]] = []
-        for name, node in record.headers:
-            try:
-                writers.append((name, self._header.compile(node, self._positions)))
-            except ValueError as error:
-                problems.append(f"header {name}: {error}")
-        return lambda raw: [(name, write(raw)) for name, write in writers]
 
     def _fork(self, fork: Fork, *, usual: bool) -> RowFunctions:
         null, other = self.compile(fork.null, usual=False), self.compile(fork.other, usual=usual)
@@ -154,27 +120,20 @@ def _failing(reason: str) -> RowFunctions:
 
 
 def _written(
-    record: Record,
-    key: Render,
-    value: Render,
-    headers: Callable[[Row], Headers] | None,
-    call: Callable[[Row], tuple[bytes | None] | None] | None,
+    key: Render, value: Render, topic: str | None, call: Callable[[Row], tuple[bytes | None] | None] | None
 ) -> RowFunctions:
     """The functions of a leaf; its plainest form is the way of nearly every row, so it does nothing else."""
-    if headers is None and call is None:
+    if topic is None and call is None:
         return RowFunctions(_plain(key, value), _contained(key), _contained(lambda raw: (key(raw), None)))
     values = call or (lambda raw: (value(raw),))
-    topic, made = _topic(record), headers
-
-    def behind(raw: Row) -> tuple[Any, ...]:
-        return () if made is None else (topic(), made(raw))
+    routing: tuple[Any, ...] = () if topic is None else (topic, [])
 
     def written(raw: Row) -> Any:
-        found = values(raw)
-        return None if found is None else (key(raw), found[0], *behind(raw))
+        called = values(raw)
+        return None if called is None else (key(raw), called[0], *routing)
 
     def deletion(raw: Row) -> ProducerRecord:
-        return cast("ProducerRecord", (key(raw), None, *behind(raw)))
+        return cast("ProducerRecord", (key(raw), None, *routing))
 
     return RowFunctions(_contained(written), _contained(key), _contained(deletion))
 
@@ -191,13 +150,3 @@ def _plain(key: Render, value: Render) -> Callable[[Row], ProducerRecord]:
             raise _row_error(error) from None
 
     return record
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _topic(record: Record) -> Callable[[], str]:
-    if (dated := record.dated) is not None:
-        return lambda: dated(_now())
-    return lambda: record.topic

@@ -78,7 +78,7 @@ class Formatted:
 
 def formatted(record: Record, key: Converter, value: Converter, columns: Mapping[str, Column]) -> Formatted | None:
     """The expressions for ``record``, or None where one of its parts has none."""
-    if record.headers or record.dated is not None or record.function is not None:
+    if record.function is not None:
         return None
     halves = _Half(columns), _Half(columns)
     try:

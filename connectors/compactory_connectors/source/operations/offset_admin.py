@@ -277,7 +277,7 @@ def _polled(stored: StoredOffset | None) -> bool:
 
 def _comparable(plan: TablePlan) -> bool:
     """Whether the topic's newest record of a key tells how the row was sent."""
-    if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1 or plan.rows.dated is not None:
+    if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1:
         return False
     return plan.reading is Reading.VERSIONS
 

@@ -326,7 +326,6 @@ def _made(
         and reading in {Reading.VERSIONS, Reading.WHOLE}
         and not keyless
         and len(rows.topics) == 1
-        and rows.dated is None
         and not connector.suffix,
         sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
         warnings=(*rows.warnings, *cursor.warnings, *plan_warnings(connector, table, rows)),

@@ -128,12 +128,9 @@ class Renderer:
 
 
 def logged_columns(plan: TablePlan) -> tuple[list[str], sql.Composable]:
-    """Columns that the tombstone of a logged row ``d`` is made of, and the plan's columns with NULL for the others.
-
-    Headers may be made of any column.
-    """
+    """Columns that the tombstone of a logged row ``d`` is made of, and the plan's columns with NULL for the others."""
     rows = plan.rows
-    names = [name for name in rows.columns if rows.routed or name in {*rows.key_columns, *rows.case_columns}]
+    names = [name for name in rows.columns if name in {*rows.key_columns, *rows.case_columns}]
     columns: list[sql.Composable] = [sql.SQL("NULL")] * len(rows.columns)
     for column in rows.table.columns:
         if column.name in names:

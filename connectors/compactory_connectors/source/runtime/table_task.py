@@ -20,7 +20,7 @@ from compactory_connectors.kafka.topic_reader import length
 
 from ..offsets.offset import SourceOffset
 from ..offsets.phase import Phase, ResendReason
-from ..offsets.topics import TopicEnds, ensure
+from ..offsets.topics import TopicEnds
 from ..planning.table_plan import TablePlan
 from ..polling.cursor_reader import CursorReader
 from ..polling.reader import Reader
@@ -87,7 +87,6 @@ class TableTask:
     _stop: Stop | None = None
     _grown: bool = False  # the topic was, and nothing may be sent before an operator approves it
     _keys: str | None = None
-    _made: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.plan = self.reader.plan
@@ -290,8 +289,6 @@ class TableTask:
         nothing sweeps the topic: the whole batch is due again then.
         """
         if batch.persist:
-            if self.plan.rows.dated is not None:
-                self._make_topics(batch)
             size = sum([len(record[0] or b"") + len(record[1] or b"") for record in batch.records])
             began = time.monotonic()
             try:
@@ -326,15 +323,6 @@ class TableTask:
 
     def _home(self, key: bytes) -> int | None:
         return partition_by(key, self.partitions, self.context.publisher.partitioner)
-
-    def _make_topics(self, batch: RecordBatch) -> None:
-        """Make the topics that the time has brought."""
-        names = {record[2] for record in batch.records if len(record) == 4} - self._made
-        if names:
-            rules = self.context.connector.topics
-            topics = {name: rules.of(name) for name in names}
-            self.context.board.warn(*ensure(self.context.kafka, topics, create=self.context.create_topics))
-            self._made |= names
 
     def _delete_copies(self, copies: Sequence[Copy], batch: RecordBatch) -> None:
         """Send tombstones to where these copies are, and an offset with them."""

@@ -64,10 +64,5 @@ def by_topic(
 def _refuse(plans: Sequence[TablePlan]) -> None:
     """Raise ConfigError for tables of which a topic can't say what they are."""
     problems = [f"{plan.label}: its records have no key, so nothing tells them apart" for plan in plans if plan.keyless]
-    problems += [
-        f"{plan.label}: its topic hangs on the time a row is sent (TimestampRouter); there is nothing to compare with"
-        for plan in plans
-        if plan.rows.dated is not None
-    ]
     if problems:
         raise ConfigError(problems)

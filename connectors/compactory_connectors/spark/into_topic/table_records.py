@@ -28,7 +28,7 @@ from ..column_types import ColumnType
 from ..identifier import quoted
 from ..target import TargetColumn
 from .jsonb_text import jsonb_text
-from .record_maker import Headers, Made
+from .record_maker import Made
 from .table_columns import type_of, unwritable
 
 __all__ = ["TableRecords", "as_postgres", "text_reader"]
@@ -161,7 +161,7 @@ def _none(batch: pa.RecordBatch) -> Sequence[bool]:
 
 
 def _problems(plan: RowPlan) -> Iterator[str]:
-    if len(plan.topics) > 1 or plan.dated is not None:
+    if len(plan.topics) > 1:
         yield f"table {plan.table}: transforms send its rows to several topics, and a load fills one"
     if not plan.key_columns:
         yield f"table {plan.table}: its records have no key, so that nothing can be compared with what the topic has"
@@ -190,8 +190,4 @@ def _record(render: Callable[[RawRow], ProducerRecord | None], row: RawRow) -> M
         return None
     if written[0] is None:
         return Made(problem="the record's key is null, which a compacted topic refuses")
-    return Made(written[0], written[1], _encoded(written[3]) if len(written) == 4 else None)
-
-
-def _encoded(headers: Sequence[tuple[str, str | bytes | None]]) -> Headers:
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+    return Made(written[0], written[1])
