@@ -111,9 +111,7 @@ def _producer() -> Iterator[list[str]]:
     for name, note in REFUSED.items():
         yield [code(name), cell(f"refused: {note}")]
     yield [code("buffer.memory"), "`queue.buffering.max.kbytes`, in KiB"]
-    yield [code("sasl.jaas.config"), "`sasl.username` and `sasl.password`, of PlainLoginModule and ScramLoginModule"]
-    yield [code("ssl.truststore.location"), "`ssl.ca.location` where the type is PEM; JKS must be converted"]
-    yield [code("ssl.keystore.location"), "`ssl.keystore.location` of PKCS12, `ssl.certificate.location` of PEM"]
+    yield [code("ssl.keystore.location"), "`ssl.keystore.location`, a PKCS12 file; JKS must be converted"]
 
 
 def _row(item: Setting) -> list[str]:

@@ -51,11 +51,11 @@ _DIFFERENCES = """\
 - `HoistField$Key` on records without a key is refused: it would give all records one key.
 - `ReplaceField` refuses two fields that are renamed to one name. In Kafka Connect their hashes decide which one
   stays. `whitelist` and `blacklist`, which Kafka Connect 4 has dropped, mean `include` and `exclude`.
-- `SimpleDateFormat` works in UTC and English, with the letters `G y M d E a H h m s S z Z X`. The others, those for
-  weeks and days of the year among them, are refused. Of the zone names, only UTC and GMT can be read.
-- Regular expressions are Java's, as far as Python writes them in the same way. `\\Q…\\E`, `\\z`, `\\Z`, named groups,
-  and `\\p{…}` of `Alpha`, `Lower`, `Upper`, `Digit` and `Alnum` work too. Refused: classes within classes, other
-  `\\p{…}`, `\\h`, `\\R`, `\\G`, `\\X`, flags in the middle of a pattern, and look-behinds of variable length.
+- `SimpleDateFormat` works in UTC, with the fields `yyyy MM dd HH mm ss SSS`, `X` to `XXX` and `Z`. The others are
+  refused. A text is read strictly: the whole text must match, and numbers out of range fail the row.
+- Regular expressions have what Java and Python write alike: characters, `.`, `^`, `$`, `|`, classes such as `[^a-z_]`,
+  `\\d \\w \\s` and their opposites, escaped signs, groups (plain, named, `(?:…)`), look-ahead, repetitions, and flags
+  at the start. The rest is refused by its name, such as `\\Q`, `\\p{…}`, look-behind, and classes within classes.
 - An empty option counts as a missing one."""
 
 _FUNCTION = """\

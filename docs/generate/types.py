@@ -156,10 +156,10 @@ cuts off the fraction and fails above 127. A warning at the start says so; decla
 _ZONES = """\
 `db.timezone` names the zone of `timestamp` and `time` columns. It does not matter for `date`, `timestamptz` and
 `timetz`, except in ISO texts, which are written in this zone. A time that daylight saving skips is read with the
-offset before the change; a time that comes twice is the later one. Before 1900 the zone's present standard offset
-applies. `date.calendar.system=PROLEPTIC_GREGORIAN` shifts days before 1582-10-15 as the connector does: timestamps
-keep only milliseconds, and 29 February of a Julian leap year fails. The table shows `timestamp.granularity` for
-`2024-01-01 11:11:11.123456` and for half a second before 1970, `1969-12-31 23:59:59.5`, in UTC:"""
+offset before the change; a time that comes twice is the later one. In a zone that ever changed its offset, a time
+before 1900 or after 9999 fails its row; UTC and offsets such as `+03:00` have no such limit. The table shows
+`timestamp.granularity` for `2024-01-01 11:11:11.123456` and for half a second before 1970, `1969-12-31 23:59:59.5`,
+in UTC:"""
 
 
 def page_text() -> str:

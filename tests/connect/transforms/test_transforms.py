@@ -192,7 +192,7 @@ TIME = "2024-01-01 11:11:11.123456"
         ("timestamp", TIME[:-6], text("ss.SSS"), '"11.000"'),
         ("timestamp", "2024-01-01 11:11:11", text("yyyyMMddSSS"), '"20240101000"'),
         ("timestamptz", TIME + "+00", text("dd.MM.yyyy HH"), '"01.01.2024 11"'),
-        ("timestamp", "0044-03-15 12:00:00 BC", text("yyyy-MM-dd G"), '"0044-03-15 BC"'),
+        ("timestamp", "0044-03-15 12:00:00 BC", text("yyyy-MM-dd"), '"0044-03-15"'),
         ("timestamp", "infinity", text("yyyy-MM-dd"), '"292278994-08-16"'),
         ("timestamp", TIME, {"target_type": "unix"}, "1704107471123"),
         ("timestamp", TIME, {"target_type": "unix", "unix_precision": "seconds"}, "1704107471"),
@@ -203,11 +203,11 @@ TIME = "2024-01-01 11:11:11.123456"
         ("timestamp", TIME, {"target_type": "Time"}, "40271123"),
         ("timestamp", "1969-12-31 23:59:59", {"target_type": "Time"}, "86399000"),
         ("timestamp", TIME, {"target_type": "Timestamp"}, "1704107471123"),
-        ("date", "2024-02-29", text("dd MMM yyyy"), '"29 Feb 2024"'),
-        ("time", "11:11:11.5", text("h:mm a"), '"11:11 AM"'),
+        ("date", "2024-02-29", text("d.M.yyyy"), '"29.2.2024"'),
+        ("time", "11:11:11.5", text("H:mm"), '"11:11"'),
         ("int8", "1704107471", {"target_type": "Timestamp", "unix_precision": "seconds"}, "1704107471000"),
         ("int8", "-1", {"target_type": "Timestamp", "unix_precision": "microseconds"}, "0"),
-        ("text", "2024-02-30", {"target_type": "Date", "format": "yyyy-MM-dd"}, "19783"),
+        ("text", "2024-02-29", {"target_type": "Date", "format": "yyyy-MM-dd"}, "19782"),
         ("timestamp", None, text("yyyy"), "null"),
     ],
 )  # fmt: skip
@@ -239,6 +239,9 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
     assert str(caught.value) == "column at: TimestampConverter: the text does not match the pattern 'yyyy-MM-dd'"
 
 
+FIELDS = "is not supported, only yyyy MM dd HH mm ss SSS, X to XXX and Z"
+
+
 @pytest.mark.parametrize(
     ("class_name", "settings", "expected"),
     [
@@ -251,7 +254,7 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
         (
             CONVERTER,
             {"target.type": "string", "format": "yyyy-QQ"},
-            ["transforms.x.format: must be a pattern of SimpleDateFormat, not 'yyyy-QQ': Q is not a letter of it"],
+            [f"transforms.x.format: must be a pattern of SimpleDateFormat, not 'yyyy-QQ': QQ {FIELDS}"],
         ),
         (CONVERTER, {"target.type": "string", "format": "'x"}, [
             "transforms.x.format: must be a pattern of SimpleDateFormat, not \"'x\": a quote is not closed"
@@ -259,7 +262,7 @@ def test_text_that_does_not_match_is_a_row_error_without_the_text() -> None:
         (
             CONVERTER,
             {"target.type": "string", "format": "XXXX"},
-            ["transforms.x.format: must be a pattern of SimpleDateFormat, not 'XXXX': X may stand three times at most"],
+            [f"transforms.x.format: must be a pattern of SimpleDateFormat, not 'XXXX': XXXX {FIELDS}"],
         ),
         (CONVERTER, {"target.type": "date"}, [
             "transforms.x.target.type: must be one of string, unix, Date, Time, Timestamp, not 'date'"
@@ -289,7 +292,7 @@ def test_options_that_are_wrong(class_name: str, settings: dict[str, str], expec
 PATTERNS = [
     "yyyy-MM-dd HH:mm:ss.SSS",
     "yyyyMMddHHmmssSSS",
-    "d MMMM y, h 'o''clock' a m s S",
+    "d/M y, H 'o''clock' m s S",
     "yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
 ]
 
@@ -304,57 +307,40 @@ def test_what_a_pattern_writes_it_reads(moment: datetime, pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [
-        # printed by java.text.SimpleDateFormat, Java 17, in UTC
-        ("yyyy-MM-dd", "2024-13-45", 1739491200000),
-        ("yyyyMMdd", "20240229trailing", 1709164800000),
+        # printed by java.text.SimpleDateFormat, Java 17 and 25, in UTC
         ("yyyy-MM-dd HH:mm:ss Z", "2024-01-01 01:02:03 -0800", 1704099723000),
         ("yyyy", "44", -60778857600000),
-        ("h a", "12 AM", 0),
-        ("yyyy-MM-dd", "1582-10-10", -12218860800000),
-        ("d MMM yyyy G", "1 jan 44 BC", -63524304000000),
-        # Java 25
-        ("yyyy-MM-dd z", "2024-01-15 utc", 1705276800000),
-        ("yyyy-MM-dd z", "2024-01-15 GMT+2:30", 1705267800000),
-        ("yyyy-MM-dd z", "2024-01-15 -0130", 1705282200000),
+        ("yyyy-M-d", "2024-01-15", 1705276800000),
         ("X", "-08", 28800000),
         ("XX", "+0530", -19800000),
         ("XXX", "-03:30", 12600000),
-        ("yyyy", "\uff11\uff12\uff10\uff14", -24172041600000),
+        ("XXX", "Z", 0),
     ],
 )
-def test_lenient_reading(pattern: str, text: str, expected: int) -> None:
+def test_texts_are_read_as_java_reads_them(pattern: str, text: str, expected: int) -> None:
     assert DateFormat(pattern).read(text) == expected
 
 
-@pytest.mark.parametrize("pattern", ["YYYY-'W'ww-u", "W", "DDD", "F", "LLLL", "kk", "KK"])
-def test_rare_letters_are_refused(pattern: str) -> None:
-    with pytest.raises(ValueError, match=r"must be a pattern of SimpleDateFormat: \w is not supported"):
+FIELDS_LEFT_OUT = ["YYYY", "W", "DDD", "F", "LLLL", "kk", "KK", "G", "E", "a", "h", "z", "MMM", "MMMM", "yy", "ZZ"]
+
+
+@pytest.mark.parametrize("pattern", FIELDS_LEFT_OUT)
+def test_other_fields_are_refused_by_name(pattern: str) -> None:
+    with pytest.raises(ValueError, match=f"^must be a pattern of SimpleDateFormat: {pattern} {FIELDS}$"):
         DateFormat(pattern)
 
 
-MISMATCHES = [
-    ("yyyy", ""),
-    ("yyyy", "x"),
-    ("yyyy-MM", "2024/01"),
-    ("MMM", "Foo"),
-    ("X", "?"),
-    ("z", "Z"),
-    ("z", "+02"),
-]
-MISMATCHES += [
-    ("SSS", "20240101111111"),
-    ("z", "GMT-3"),
-    ("Z", "+02:00"),
-    ("X", "+2"),
-    ("XX", "+02:00"),
-    ("XXX", "+0200"),
-    ("XXX", "+24:00"),
-]
+MISMATCHES = [("yyyy", ""), ("yyyy", "x"), ("yyyy-MM", "2024/01"), ("yyyyMMdd", "20240229trailing"), ("yyyy", " 2024")]
+MISMATCHES += [("yyyy", "\uff11\uff12\uff10\uff14"), ("yyyy", "-44"), ("X", "?"), ("Z", "+02:00"), ("X", "+2")]
+MISMATCHES += [("XX", "+02:00"), ("XXX", "+0200"), ("XXX", "+24:00"), ("SSS", "20240101111111")]
+NO_DATES = [("yyyy-MM-dd", text) for text in ("2024-13-01", "2024-02-30", "2024-00-01", "1582-10-10")]
+NO_DATES += [("HH:mm:ss.SSS", text) for text in ("24:00:00.000", "23:60:00.000", "23:00:60.000", "23:00:00.1000")]
 
 
-@pytest.mark.parametrize(("pattern", "text"), MISMATCHES)
+@pytest.mark.parametrize(("pattern", "text"), MISMATCHES + NO_DATES)
 def test_texts_that_do_not_match(pattern: str, text: str) -> None:
-    with pytest.raises(ValueError, match=r"the text .*does not match the pattern"):
+    """Java reads some of them leniently: it carries numbers over and passes over what follows."""
+    with pytest.raises(ValueError, match=r"^the text (does not match the pattern|is no date and time of day of the)"):
         DateFormat(pattern).read(text)
 
 

@@ -29,8 +29,7 @@ VALUES = {"acks": "all", "enable.idempotence": "true", "compression.type": "lz4"
           "bootstrap.servers": "h:1", "max.in.flight.requests.per.connection": "5", "compression.zstd.level": "3",
           "compression.gzip.level": "3", "compression.lz4.level": "3", "max.request.size": "2000000",
           "ssl.cipher.suites": "ECDHE-RSA-AES128-GCM-SHA256", "client.id": "c",
-          "sasl.jaas.config": 'o.a.k.PlainLoginModule required username="u" password="s3 \\"cret";',
-          "ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM", "request.timeout.ms": "30000",
+          "request.timeout.ms": "30000",
           "ssl.endpoint.identification.algorithm": "", "delivery.timeout.ms": "120000",
           "partitioner.class": "org.example.Mine"}  # fmt: skip
 
@@ -43,32 +42,34 @@ def one(name: str, *, transactions: bool = False, **more: str) -> ProducerProper
 def test_every_property_of_the_java_producer_is_accounted_for(name: str) -> None:
     """None is ignored in silence, and what is translated is a name that librdkafka has."""
     found = one(name)
-    silent = name.startswith("ssl.") and name.endswith(("store.type", "store.password"))
-    assert found.properties or found.problems or found.notes or silent
+    assert found.properties or found.problems or found.notes
     for translated, value in found.properties.items():
         if not translated.startswith(("ssl.", "sasl.")):
             Producer({"bootstrap.servers": "h:1", translated: value})
 
 
-def test_a_login_is_read_from_jaas() -> None:
-    found = one("sasl.jaas.config")
-    assert found.properties == {"sasl.username": "u", "sasl.password": 's3 "cret'}
-    assert "s3" not in repr(found)
-    assert (
-        "only PlainLoginModule" in read_producer({"sasl.jaas.config": "Krb5LoginModule"}, transactions=True).problems[0]
-    )
+JAVAS_OWN = {
+    "sasl.jaas.config": "sasl.username and sasl.password",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.type": "ssl.ca.location",
+    "ssl.truststore.password": "ssl.ca.location",
+    "ssl.keystore.type": "ssl.keystore.location",
+}
 
 
-def test_stores() -> None:
-    pem = {"ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM"}
-    assert read_producer(pem, transactions=True).properties == {"ssl.ca.location": "/ca.pem"}
-    pkcs12 = {"ssl.keystore.location": "/k.p12", "ssl.keystore.type": "PKCS12", "ssl.keystore.password": "x"}
-    assert read_producer(pkcs12, transactions=True).properties == {
-        "ssl.keystore.location": "/k.p12",
-        "ssl.keystore.password": "x",
-    }
-    (problem,) = read_producer({"ssl.truststore.location": "/t.jks"}, transactions=True).problems
-    assert "convert it to PEM" in problem
+@pytest.mark.parametrize("name", JAVAS_OWN)
+def test_logins_and_stores_of_java_are_refused_with_librdkafkas_name(name: str) -> None:
+    read = read_producer({name: "s3cret"}, transactions=True)
+    assert read.properties == {}
+    (problem,) = read.problems
+    assert problem.startswith(f"producer.override.{name}: ")
+    assert JAVAS_OWN[name] in problem
+    assert "s3cret" not in problem
+
+
+def test_a_key_store_in_pkcs12_is_librdkafkas_too() -> None:
+    written = {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "x"}
+    assert read_producer(written, transactions=True).properties == written
 
 
 def test_units_and_limits() -> None:

@@ -257,7 +257,7 @@ def _camel(name: str) -> str:
         ("text", {"value__converter": "org.apache.kafka.connect.storage.StringConverter"}),
         ("timestamp", {"timestamp__granularity": "micros_long"}),
         ("timestamp", {"db__timezone": "Europe/Berlin"}),
-        ("timestamp", {"transforms__stamp__format": "EEE dd MMM yyyy"}),
+        ("timestamp", {"transforms__stamp__format": "d.M.yyyy"}),
     ],
 )
 def test_what_is_not_proven_goes_the_ordinary_way(shared: str, kind: str, changes: dict[str, str]) -> None:

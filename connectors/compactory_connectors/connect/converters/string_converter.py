@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..javatext.date_format import java_util_date_text
 from ..javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ..javatext.java_number import double_text, double_text_of, float_text, float_text_of
 from ..record.record import WHOLES, Cell, Java, Kind, Node, StructNode
@@ -95,6 +94,19 @@ def _sql_timestamp(micros: int) -> bytes:
     return _date(millis, 1 << 63) + b" " + _sql_time(millis) + b"." + fraction.encode()
 
 
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_WEEKDAYS = ("Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed")
+
+
+def _java_util_date(millis: int) -> bytes:
+    """Return ``java.util.Date.toString`` in UTC."""
+    days = millis // MILLIS_PER_DAY
+    year, month, day = civil_date(days)
+    clock = _sql_time(millis).decode()
+    year_of_era = year if year > 0 else 1 - year
+    return f"{_WEEKDAYS[days % 7]} {_MONTHS[month - 1]} {day:02d} {clock} UTC {year_of_era}".encode()
+
+
 _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
     Java.BOOLEAN: lambda value: b"true" if value else b"false",
     **dict.fromkeys(WHOLES, b"%d".__mod__),
@@ -105,7 +117,7 @@ _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
     Java.SQL_DATE: _sql_date,
     Java.SQL_TIME: _sql_time,
     Java.SQL_TIMESTAMP: _sql_timestamp,
-    Java.DATE: java_util_date_text,
+    Java.DATE: _java_util_date,
 }
 
 

@@ -1,8 +1,9 @@
 r"""Java's regular expressions in Python: ``java.util.regex.Pattern`` and ``Matcher.replaceFirst``.
 
-Patterns may hold anything that both languages write alike. ``\Q…\E``, ``\z``, ``\Z``, named groups and classes such
-as ``\p{Alpha}`` are rewritten; everything else is refused. Classes such as ``\w`` are those of ASCII, as they are in
-Java without flags.
+Allowed are the constructs that both languages write alike: characters, ``.``, ``^``, ``$``, ``|``, classes such as
+``[^a-z_]``, ``\d \w \s \t \n \r \f`` and their opposites, a backslash before a sign, groups (plain, named, ``(?:…)``),
+look-ahead, repetitions, and flags at the start. Everything else is refused by its name. Classes such as ``\w`` are
+those of ASCII, as in Java without flags.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from collections.abc import Callable
 
 __all__ = ["java_pattern", "replace_first"]
 
-_BEGINNING = re.compile(r"\(\?([a-zA-Z]+)\)")
+_FLAGS = re.compile(r"\(\?([a-zA-Z]+)\)")
 _NAME = "[a-zA-Z][a-zA-Z0-9]*"
-_POSIX = {"Lower": "a-z", "Upper": "A-Z", "Alpha": "a-zA-Z", "Digit": "0-9", "Alnum": "a-zA-Z0-9"}
-_ESCAPE = rf"\\(?:[dDsSwWtnrfa]|p\{{(?:{'|'.join(_POSIX)})\}}|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|[^a-zA-Z0-9])"
-_PIECE = re.compile(
+_ESCAPE = r"\\(?:[dDsSwWtnrf]|[^a-zA-Z0-9])"
+_CONSTRUCT = re.compile(
     rf"""
-    \\Q(?P<quoted>.*?)(?:\\E|\Z)
-    | \\k<(?P<reference>{_NAME})>
-    | \(\?<(?P<group>{_NAME})>
-    | \\(?P<end>[zZ])
-    | \[(?P<not>\^?)(?P<class>\]?(?:{_ESCAPE}|(?!&&|--)[^\\\[\]])*)\]
-    | (?:{_ESCAPE}|\\[bBA1-9]|\((?!\?)|\(\?(?:[:=!>]|<[=!]|[imsx]+:)|\{{[0-9]+(?:,[0-9]*)?\}}|[^\\\[{{(])
+    \(\?<(?P<group>{_NAME})>
+    | \[\^?\]?(?:{_ESCAPE}|(?!&&|--|~~|\|\|)[^\\\[\]])*\]
+    | {_ESCAPE}
+    | \(\?[:=!]
+    | \((?!\?)
+    | \{{[0-9]+(?:,[0-9]*)?\}}
+    | [^\\\[{{(]
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -31,92 +32,76 @@ _SIGN = re.compile(rf"\\(?P<quoted>.)|\$\{{(?P<name>{_NAME})\}}|\$(?P<digits>[0-
 
 
 def java_pattern(text: str) -> re.Pattern[str]:
-    """``Pattern.compile``. Raises ValueError that names the piece of the pattern that is not supported."""
-    flags = ""
-    if found := _BEGINNING.match(text):
-        flags, text = found[1], text[found.end() :]
-        if unknown := set(flags) - set("imsx"):
-            raise ValueError(f"flag {min(unknown)} is not supported")
-    rewritten, at = "", 0
-    while at < len(text):
-        piece = _PIECE.match(text, at)
-        if piece is None:
-            raise ValueError(_refusal(text[at:]))
-        rewritten += _in_python(piece)
-        at = piece.end()
+    """Return ``Pattern.compile(text)``. Raises ValueError that names the construct that is not supported."""
+    flags = _FLAGS.match(text)
+    letters = set(flags[1]) if flags else set()
+    if unknown := letters - set("imsx"):
+        raise ValueError(f"flag {min(unknown)} is not supported")
+    rewritten, position = "", flags.end() if flags else 0
+    while position < len(text):
+        construct = _CONSTRUCT.match(text, position)
+        if construct is None:
+            raise ValueError(_unsupported(text[position:]))
+        rewritten += f"(?P<{construct['group']}>" if construct["group"] else construct[0]
+        position = construct.end()
     try:
-        return re.compile(rewritten, re.ASCII | sum(getattr(re, flag.upper()) for flag in set(flags)))
+        return re.compile(rewritten, re.ASCII | sum(getattr(re, letter.upper()) for letter in letters))
     except (re.error, OverflowError) as error:
         raise ValueError(f"is not a regular expression that is supported ({error})") from None
 
 
-def _in_python(piece: re.Match[str]) -> str:
-    if piece["quoted"] is not None:
-        return re.escape(piece["quoted"])
-    if piece["reference"]:
-        return f"(?P={piece['reference']})"
-    if piece["group"]:
-        return f"(?P<{piece['group']}>"
-    if piece["end"]:
-        return r"\Z" if piece["end"] == "z" else r"(?=\n?\Z)"
-    if piece["class"] is not None:
-        return f"[{piece['not']}{re.sub(rf'({_ESCAPE})|([]|~&])', _escaped, piece['class'])}]"
-    return f"[{_POSIX[piece[0][3:-1]]}]" if piece[0].startswith(r"\p") else piece[0]
-
-
-def _escaped(found: re.Match[str]) -> str:
-    """A piece of a class: an escape, or a character that Python would take for an operation on sets."""
-    if found[1]:
-        return _POSIX[found[1][3:-1]] if found[1].startswith(r"\p") else found[1]
-    return f"\\{found[2]}"
-
-
-def _refusal(rest: str) -> str:
-    if rest[0] == "\\":
-        return f"{rest[:2]} is not supported; write the class out" if rest[1:] else "ends with a backslash"
-    if rest[0] == "[":
-        return "classes within classes, && and -- are not supported" if "]" in rest else "a class is not closed"
-    if rest[0] == "{":
+def _unsupported(remainder: str) -> str:
+    if remainder == "\\":
+        return "ends with a backslash"
+    if remainder[0] == "\\":
+        return f"{remainder[:2]} is not supported; write the characters out, as a class such as [a-z] or with \\ before"
+    if remainder[0] == "[":
+        closed = "]" in remainder
+        return "classes within classes, &&, -- and \\Q are not supported" if closed else "a class is not closed"
+    if remainder[0] == "{":
         return "a brace must be a repetition such as {2,3}; write \\{ for the character"
-    return f"a construct that begins with {rest[:4]} is not supported"
+    return f"a construct that begins with {remainder[:4]} is not supported"
 
 
 def replace_first(pattern: re.Pattern[str], replacement: str) -> Callable[[str], str]:
-    """``Matcher.replaceFirst``: ``$1`` and ``${name}`` are groups, a backslash takes the meaning from what follows.
+    """Return ``Matcher.replaceFirst``: ``$1`` and ``${name}`` are groups; a backslash quotes the character after it.
 
     Raises ValueError for a group that the pattern does not have, and for a dangling ``$`` or backslash.
     """
-    parts = _parts(pattern, replacement)
+    parts = _parts_of_replacement(pattern, replacement)
 
-    def replaced(text: str) -> str:
+    def replace(text: str) -> str:
         match = pattern.search(text)
         if match is None:
             return text
-        new = "".join(part if isinstance(part, str) else match[part[0]] or "" for part in parts)
-        return text[: match.start()] + new + text[match.end() :]
+        inserted = "".join(part if isinstance(part, str) else match[part[0]] or "" for part in parts)
+        return text[: match.start()] + inserted + text[match.end() :]
 
-    return replaced
+    return replace
 
 
-def _parts(pattern: re.Pattern[str], replacement: str) -> list[str | tuple[int | str]]:
-    """Texts, and groups in tuples."""
+def _parts_of_replacement(pattern: re.Pattern[str], replacement: str) -> list[str | tuple[int | str]]:
+    """Return texts, and groups in tuples."""
     parts: list[str | tuple[int | str]] = []
-    at = 0
-    while at < len(replacement):
-        sign = _SIGN.match(replacement, at)
-        if sign is None and replacement[at] == "\\":
+    position = 0
+    while position < len(replacement):
+        sign = _SIGN.match(replacement, position)
+        if sign is None and replacement[position] == "\\":
             raise ValueError("ends with a backslash, which must stand before the character that it quotes")
         if sign is None:
             raise ValueError("a group is $ and a number, or ${name}; write \\$ for the character")
-        at = sign.end()
+        position = sign.end()
         if digits := sign["digits"]:  # Java takes as many of them as there is a group for
             length = next((n for n in range(len(digits), 1, -1) if int(digits[:n]) <= pattern.groups), 1)
-            at -= len(digits) - length
-            group: int | str = int(digits[:length])
-            known: bool = int(digits[:length]) <= pattern.groups
+            position -= len(digits) - length
+            number = int(digits[:length])
+            if number > pattern.groups:
+                raise ValueError(f"there is no group {number}")
+            parts.append((number,))
+        elif name := sign["name"]:
+            if name not in pattern.groupindex:
+                raise ValueError(f"there is no group {name}")
+            parts.append((name,))
         else:
-            group, known = sign["name"] or "", sign["name"] is None or sign["name"] in pattern.groupindex
-        if not known:
-            raise ValueError(f"there is no group {group}")
-        parts.append((group,) if group != "" else sign["quoted"] or sign["plain"])
+            parts.append(sign["quoted"] or sign["plain"])
     return parts

@@ -1,11 +1,7 @@
-"""Time zones as Java knows them: ``java.time.ZoneId`` of ``db.timezone``, and the ``java.util.TimeZone`` made of it.
+"""Time zones as Java reads them: ``java.time.ZoneId`` of ``db.timezone``, and the ``java.util.TimeZone`` made of it.
 
-The two differ. ``TimeZone`` (which reads a wall time) has no history before 1900: there it takes the zone's standard
-offset of today. A wall time that a change of the clocks skips is read with the offset before the change by both; one
-that comes twice is the later moment for ``TimeZone`` and the earlier one for ``ZoneId``.
-
-Sources: ``sun.util.calendar.ZoneInfo``, ``ZoneInfoFile`` and ``ZonedDateTime`` of JDK 17 to 25. The history itself is
-that of Python's ``zoneinfo``: the system's tzdata, else the package of that name.
+The history of a zone is that of Python's ``zoneinfo``: the system's tzdata, else the package of that name. Of a zone
+with a history the years 1900 to 9999 are supported.
 """
 
 from __future__ import annotations
@@ -16,20 +12,14 @@ from functools import cache, lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from ..setting import nearest
-from .java_calendar import proleptic_date, proleptic_day_number
 
 __all__ = ["JavaZone", "java_zone", "read_zone", "zone_info"]
 
-_DAY = 86_400
-_UTC_1900 = -2_208_988_800
-_LAST_YEAR = proleptic_day_number(292_278_994, 1, 1) * _DAY
-"""The year in which Java's milliseconds end, within which its rules of summer time overflow."""
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # the caller says whose time it is
+_FIRST = datetime(1900, 1, 1, tzinfo=UTC)
 _OFFSET = re.compile(r"(?:GMT)?([+-])(\d{1,2})(?::?(\d\d))?", re.ASCII)
 _PREFIXED = re.compile(r"(?:UTC|UT)[+-].*")
 _UTC_NAMES = {"UTC", "Z", "GMT", "UT"}
-
-_STANDARD = {"Africa/Casablanca": 0, "Africa/El_Aaiun": 0, "Africa/Windhoek": 3600}
-"""Standard offsets where Java's tzdata calls standard time what other tzdata calls winter time."""
 
 _SHORT = """
 EST=-05:00 HST=-10:00 MST=-07:00 ACT=Australia/Darwin AET=Australia/Sydney AGT=America/Argentina/Buenos_Aires
@@ -43,83 +33,65 @@ _SHORT_IDS = {name: zone for name, _, zone in (pair.partition("=") for pair in _
 
 
 class JavaZone:
-    """One zone. All arguments and results are whole seconds; wall times count from 1970-01-01 on the wall's clock.
+    """The offsets of a time zone. Arguments and results are whole seconds. Immutable and safe to share.
 
-    Immutable and safe to share.
+    The methods raise ValueError for a time out of the years 1900 to 9999, unless the offset is always the same.
     """
 
     def __init__(self, zone: tzinfo) -> None:
         self._zone = zone
-        offsets = [self._offset(datetime(2400, month, 1, tzinfo=UTC).astimezone(zone)) for month in (1, 7)]
-        self._standard = _STANDARD.get(str(zone), min(offsets))
-        self._begins = _UTC_1900 + self.offset(_UTC_1900)
-        """Wall time from which ``TimeZone`` has a history."""
+        self._always = zone.utcoffset(None)
 
     def wall_offset(self, wall: int) -> int:
-        """The offset at a wall time, according to ``TimeZone``."""
-        if wall < self._begins:
-            return self._standard
-        moment = _naive(wall).replace(tzinfo=self._zone)
-        return min(self._offset(moment), self._offset(moment.replace(fold=1)))
+        """Return the offset at a wall time, in seconds since 1970-01-01 on the wall's clock, as ``TimeZone`` reads it.
 
-    def legacy_offset(self, seconds: int) -> int:
-        """The offset at a moment, according to ``TimeZone``."""
-        return self.offset(seconds) if _UTC_1900 <= seconds < _LAST_YEAR else self._standard
+        A wall time that a change of the clocks skips is read with the offset before the change; of one that comes
+        twice the later moment counts.
+        """
+        return min(self._offset(wall, self._zone, fold) for fold in (0, 1))
 
     def offset(self, seconds: int) -> int:
-        """The offset at a moment, according to ``ZoneId``."""
-        moment = _naive(seconds).replace(tzinfo=UTC)
+        """Return the offset at a moment, in seconds since 1970-01-01T00:00Z."""
+        return self._offset(seconds, UTC)
+
+    def _offset(self, seconds: int, clock: tzinfo, fold: int = 0) -> int:
+        if self._always is not None:
+            return int(self._always.total_seconds())
         try:
-            return self._offset(moment.astimezone(self._zone))
-        except OverflowError:  # within a day of year 1: before any zone's history, so an offset is as good
-            return self._offset(moment.replace(tzinfo=self._zone))
-
-    def modern_wall_offset(self, wall: int) -> int:
-        """The offset at a wall time, according to ``ZoneId``."""
-        return self._offset(_naive(wall).replace(tzinfo=self._zone))
-
-    @staticmethod
-    def _offset(moment: datetime) -> int:
-        offset = moment.utcoffset()
-        assert offset is not None
-        return offset.days * _DAY + offset.seconds
-
-
-def _naive(seconds: int) -> datetime:
-    """The date and time of day; in a year that Python lacks, of one with the same calendar and rules."""
-    days, rest = divmod(seconds, _DAY)
-    year, month, day = proleptic_date(days)
-    if year < 1:
-        year = 4 if year % 4 == 0 else 1
-    elif year > 9999:
-        year = 9600 + year % 400 - (400 if year % 400 == 399 else 0)  # an hour before year 10000 is still a year's end
-    return datetime(year, month, day) + timedelta(seconds=rest)  # noqa: DTZ001  # the caller says whose time it is
+            moment = (_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=clock, fold=fold).astimezone(self._zone)
+        except OverflowError:
+            moment = None
+        if moment is None or moment < _FIRST:
+            raise ValueError(
+                f"is out of the years 1900 to 9999, which db.timezone={self._zone} supports; take UTC or +HH:MM"
+            )
+        return int((moment.utcoffset() or timedelta()).total_seconds())
 
 
 @lru_cache(maxsize=64)
 def java_zone(text: str) -> JavaZone | None:
-    """The zone of ``db.timezone``; None for UTC. Raises ValueError like ``read_zone``."""
-    found = zone_info(read_zone(text))
-    return None if found is UTC else JavaZone(found)
+    """Return the zone of ``db.timezone``; None for UTC. Raises ValueError like ``read_zone``."""
+    zone = zone_info(read_zone(text))
+    return None if zone is UTC else JavaZone(zone)
 
 
 def read_zone(text: str) -> str:
-    """``text`` when it names a zone as Java writes them. Raises ValueError that says what is wrong."""
+    """Return ``text`` if it names a zone as Java writes them. Raises ValueError that says what is wrong."""
     if _PREFIXED.fullmatch(text):
         raise ValueError("must not begin with UTC or UT before an offset: Java reads such times as UTC; write +03:00")
     try:
         zone_info(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        known = available_timezones()
-        if not known:
+        zones = available_timezones()
+        if not zones:
             raise ValueError(f"can't be {text!r}: this system has no time zones; install the package tzdata") from None
-        raise ValueError(f"must be a time zone such as Europe/Berlin or +03:00{nearest(text, known)}") from None
+        raise ValueError(f"must be a time zone such as Europe/Berlin or +03:00{nearest(text, zones)}") from None
     return text
 
 
 @cache
 def zone_info(text: str) -> tzinfo:
-    """The zone that Java would understand by ``text``. Raises ValueError and ZoneInfoNotFoundError."""
+    """Return the zone that Java would understand by ``text``. Raises ValueError and ZoneInfoNotFoundError."""
     if text in _UTC_NAMES:
         return UTC
     text = _SHORT_IDS.get(text, text)

@@ -1,7 +1,6 @@
 """Options that decide how columns become values. Pure data.
 
-Source: ``NumericMapping`` and ``TimestampGranularity`` of ``JdbcSourceConnectorConfig``, ``DateCalendarSystem`` of the
-connector 10.9.
+Source: ``NumericMapping`` and ``TimestampGranularity`` of ``JdbcSourceConnectorConfig`` of the connector 10.9.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Calendar", "ColumnOptions", "ColumnTypes", "Granularity", "NumericMapping"]
+__all__ = ["ColumnOptions", "ColumnTypes", "Granularity", "NumericMapping"]
 
 
 class NumericMapping(Enum):
@@ -33,13 +32,6 @@ class Granularity(Enum):
     NANOS_ISO_DATETIME_STRING = "nanos_iso_datetime_string"
 
 
-class Calendar(Enum):
-    """``date.calendar.system``: the calendar of days before 1582-10-15."""
-
-    LEGACY = "LEGACY"
-    PROLEPTIC_GREGORIAN = "PROLEPTIC_GREGORIAN"
-
-
 class ColumnTypes(Enum):
     """``compactory.types``: the types that the real connector supports, or all."""
 
@@ -55,5 +47,4 @@ class ColumnOptions:
     granularity: Granularity = Granularity.CONNECT_LOGICAL
     zone: str = "UTC"
     """``db.timezone`` as it was written."""
-    calendar: Calendar = Calendar.LEGACY
     types: ColumnTypes = ColumnTypes.CONNECTOR

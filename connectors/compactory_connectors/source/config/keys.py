@@ -23,7 +23,7 @@ from compactory_connectors.connect.setting import (
     text,
 )
 
-from ..config.column_options import Calendar, ColumnTypes, Granularity, NumericMapping
+from ..config.column_options import ColumnTypes, Granularity, NumericMapping
 from .connector import ConnectorConfig, CursorColumns, ErrorPolicy
 from .selection import patterns, table_types
 
@@ -130,7 +130,12 @@ _RECORDS: tuple[Setting, ...] = (
     honoured("numeric.precision.mapping", "older form of numeric.mapping: true is precision_only", "false", boolean),
     honoured("timestamp.granularity", "how timestamps become values", "connect_logical", member_of(Granularity)),
     honoured("db.timezone", "time zone of timestamps without one", "UTC", read_zone),
-    honoured("date.calendar.system", "calendar of dates before 1582-10-15", "LEGACY", member_of(Calendar)),
+    honoured(
+        "date.calendar.system",
+        "calendar of days before 1582-10-15: that of java.util",
+        "LEGACY",
+        one_of("LEGACY", otherwise="days before 1582-10-15 are Julian; keep them as text, by a view that casts them"),
+    ),
     honoured(
         "compactory.types",
         "column types: those that the real connector supports, or all",

@@ -6,7 +6,6 @@ librdkafka 2.x. Names that librdkafka has itself pass as they are; it refuses un
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -57,6 +56,12 @@ REFUSED = {
     "sasl.login.callback.handler.class": "Java classes can't be loaded; give sasl.oauthbearer.* of librdkafka",
     "sasl.client.callback.handler.class": "Java classes can't be loaded; leave it out",
     "ssl.engine.factory.class": "Java classes can't be loaded; leave it out",
+    "sasl.jaas.config": "JAAS is Java's; give sasl.username and sasl.password, or sasl.oauthbearer.*, of librdkafka",
+    "ssl.truststore.location": "a trust store is Java's; give ssl.ca.location of librdkafka, a PEM file",
+    "ssl.truststore.type": "a trust store is Java's; give ssl.ca.location of librdkafka, a PEM file",
+    "ssl.truststore.password": "a trust store is Java's; give ssl.ca.location of librdkafka, which needs no password",
+    "ssl.keystore.type": "leave it out: ssl.keystore.location of librdkafka is a PKCS12 file; of PEM files give"
+    " ssl.certificate.location and ssl.key.location",
 }
 
 _PARTITIONERS = {
@@ -64,7 +69,6 @@ _PARTITIONERS = {
     "org.apache.kafka.clients.producer.UniformStickyPartitioner",
     "",
 }
-_LOGIN = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'([^\']*)\'|([^\s;]+))')
 
 
 @dataclass(slots=True)
@@ -86,7 +90,7 @@ def read_producer(written: Mapping[str, str], *, transactions: bool) -> Producer
         elif name in MOOT or name.startswith("metrics.context."):
             found.notes.append(f"{key}: has no effect: {MOOT.get(name, 'there is no Java')}")
         elif name in _SPECIAL:
-            _SPECIAL[name](key, value, written, found)
+            _SPECIAL[name](key, value, found)
         else:
             found.properties[RENAMED.get(name, name)] = value
     _check(found, transactions=transactions)
@@ -106,7 +110,7 @@ def _check(found: ProducerProperties, *, transactions: bool) -> None:
         )
 
 
-def _buffer(key: str, value: str, _written: Mapping[str, str], found: ProducerProperties) -> None:
+def _buffer(key: str, value: str, found: ProducerProperties) -> None:
     """Bytes → KiB."""
     if not value.isdigit() or int(value) < 1024:
         found.problems.append(f"{key}: must be a number of bytes of at least 1024, not {value!r}")
@@ -114,55 +118,14 @@ def _buffer(key: str, value: str, _written: Mapping[str, str], found: ProducerPr
     found.properties["queue.buffering.max.kbytes"] = str(int(value) // 1024)
 
 
-def _partitioner(key: str, value: str, _written: Mapping[str, str], found: ProducerProperties) -> None:
+def _partitioner(key: str, value: str, found: ProducerProperties) -> None:
     if value in _PARTITIONERS:
         found.notes.append(f"{key}: has no effect: keys are spread as the Java producer spreads them")
     else:
         found.problems.append(f"{key}: Java classes can't be loaded; keys are spread as the Java producer spreads them")
 
 
-def _jaas(key: str, value: str, written: Mapping[str, str], found: ProducerProperties) -> None:
-    """``PlainLoginModule`` and ``ScramLoginModule`` with a user and a password."""
-    if written.get("sasl.mechanism", "") in {"GSSAPI", "OAUTHBEARER"} or not re.search(
-        r"(Plain|Scram)LoginModule", value
-    ):
-        found.problems.append(
-            f"{key}: only PlainLoginModule and ScramLoginModule can be read; give sasl.kerberos.* or sasl.oauthbearer.*"
-            " of librdkafka"
-        )
-        return
-    parts = {match[1]: match[2] or match[3] or match[4] or "" for match in _LOGIN.finditer(value)}
-    for name in ("username", "password"):
-        if name in parts:
-            found.properties[f"sasl.{name}"] = re.sub(r"\\(.)", r"\1", parts[name])
-        else:
-            found.problems.append(f"{key}: has no {name}")
-
-
-def _store(key: str, value: str, written: Mapping[str, str], found: ProducerProperties) -> None:
-    """A key or trust store: PEM and PKCS12 can be read, Java's own format can't."""
-    side = "truststore" if "truststore" in key else "keystore"
-    kind = written.get(f"ssl.{side}.type", "JKS").upper()
-    if kind == "PEM":
-        found.properties["ssl.ca.location" if side == "truststore" else "ssl.certificate.location"] = value
-        if side == "keystore":
-            found.properties["ssl.key.location"] = value
-    elif kind == "PKCS12" and side == "keystore":
-        found.properties["ssl.keystore.location"] = value
-    else:
-        found.problems.append(
-            f"{key}: a {side} of type {kind} can't be read; convert it to PEM (keytool -importkeystore to PKCS12, then"
-            f" openssl pkcs12 -out FILE.pem -nodes) and set ssl.{side}.type=PEM"
-        )
-
-
-def _store_detail(key: str, value: str, written: Mapping[str, str], found: ProducerProperties) -> None:
-    """Type and password of a store; librdkafka takes the password of a PKCS12 key store only."""
-    if key.endswith("keystore.password") and written.get("ssl.keystore.type", "").upper() == "PKCS12":
-        found.properties["ssl.keystore.password"] = value
-
-
-def _endpoint(_key: str, value: str, _written: Mapping[str, str], found: ProducerProperties) -> None:
+def _endpoint(_key: str, value: str, found: ProducerProperties) -> None:
     """Java's empty text is librdkafka's ``none``."""
     found.properties["ssl.endpoint.identification.algorithm"] = value.strip() or "none"
 
@@ -170,12 +133,5 @@ def _endpoint(_key: str, value: str, _written: Mapping[str, str], found: Produce
 _SPECIAL = {
     "buffer.memory": _buffer,
     "partitioner.class": _partitioner,
-    "sasl.jaas.config": _jaas,
-    "ssl.truststore.location": _store,
-    "ssl.keystore.location": _store,
-    "ssl.truststore.type": _store_detail,
-    "ssl.keystore.type": _store_detail,
-    "ssl.truststore.password": _store_detail,
-    "ssl.keystore.password": _store_detail,
     "ssl.endpoint.identification.algorithm": _endpoint,
 }

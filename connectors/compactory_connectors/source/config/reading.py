@@ -206,7 +206,6 @@ class ConnectorReader(KeyReader):
             numeric_mapping=mapping,
             granularity=values["timestamp.granularity"],
             zone=values["db.timezone"],
-            calendar=values["date.calendar.system"],
             types=values["compactory.types"],
         )
 

@@ -1,37 +1,29 @@
-"""DATE, TIME and TIMESTAMP columns under ``db.timezone``, ``date.calendar.system`` and ``timestamp.granularity``.
+"""DATE, TIME and TIMESTAMP columns under ``db.timezone`` and ``timestamp.granularity``.
 
 Each function makes a decoder of raw bytes. Source: ``DateTimeUtils`` of the connector 10.9, oddities included: the
 units of ``micros_long`` and ``nanos_long`` are counted from the second towards 1970, so that moments before 1970 with a
-fraction come out a second late; the modern calendar keeps milliseconds only.
+fraction come out a second late.
 """
 
 from __future__ import annotations
 
-from calendar import isleap
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compactory_connectors.connect.javatext.java_calendar import civil_date, proleptic_date, proleptic_day_number
+from compactory_connectors.connect.javatext.java_calendar import proleptic_date
 from compactory_connectors.connect.javatext.java_number import clamped, divided, wrapped
 from compactory_connectors.connect.javatext.java_zone import JavaZone, java_zone
-from compactory_connectors.connect.record.column_value import INFINITIES, decode_date, decode_time, decode_timestamp
+from compactory_connectors.connect.record.column_value import INFINITIES, decode_time, decode_timestamp
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.connect.record.schema import Schema, Type
 
-from ..config.column_options import Calendar, ColumnOptions, Granularity
+from ..config.column_options import ColumnOptions, Granularity
 
-__all__ = ["date_decoder", "granular", "time_decoder", "timestamp_decoder"]
+__all__ = ["granular", "time_decoder", "timestamp_decoder"]
 
 _DAY = 86_400
 _MICROS = 1_000_000
 _NANOS = 1_000_000_000
-
-
-def date_decoder(options: ColumnOptions) -> Callable[[bytes], int]:
-    """Milliseconds since the epoch. Dates know no time zone: the connector reads them in UTC."""
-    if options.calendar is Calendar.LEGACY:
-        return decode_date
-    return lambda raw: _modern(decode_date(raw) * 1000, None) // 1000
 
 
 def time_decoder(options: ColumnOptions) -> Callable[[bytes], int]:
@@ -50,31 +42,24 @@ def time_decoder(options: ColumnOptions) -> Callable[[bytes], int]:
 def timestamp_decoder(options: ColumnOptions, *, zoned: bool) -> Callable[[bytes], int]:
     """Microseconds since the epoch; ``zoned``: the column has a time zone of its own, so that its text is in UTC."""
     zone = java_zone(options.zone)
-    decode = decode_timestamp if zoned or zone is None else _on_the_wall(zone)
-    if options.calendar is Calendar.LEGACY:
-        return decode
-    return lambda raw: _modern(decode(raw), zone)
+    return decode_timestamp if zoned or zone is None else _on_the_wall(zone)
 
 
 def _on_the_wall(zone: JavaZone) -> Callable[[bytes], int]:
     def decode(raw: bytes) -> int:
         micros = decode_timestamp(raw)
-        return micros if raw in INFINITIES else micros - zone.wall_offset(micros // _MICROS) * _MICROS
+        if raw in INFINITIES:
+            return micros
+        return micros - _offset(zone.wall_offset, micros // _MICROS) * _MICROS
 
     return decode
 
 
-def _modern(micros: int, zone: JavaZone | None) -> int:
-    """``convertToModernTimestamp``: the moment at which a Gregorian calendar shows what the legacy one shows now."""
-    seconds, fraction = divmod(micros, _MICROS)
-    wall = seconds + (zone.legacy_offset(seconds) if zone else 0)
-    days, rest = divmod(wall, _DAY)
-    year, month, day = civil_date(days)
-    if (month, day) == (2, 29) and not isleap(year):
-        raise RowError("this leap day of the Julian calendar is none in the Gregorian one")
-    wall = proleptic_day_number(year, month, day) * _DAY + rest
-    moment = wall - (zone.modern_wall_offset(wall) if zone else 0)
-    return moment * _MICROS + fraction // 1000 * 1000
+def _offset(offset_at: Callable[[int], int], seconds: int) -> int:
+    try:
+        return offset_at(seconds)
+    except ValueError as error:
+        raise RowError(f"the timestamp {error}") from None
 
 
 def granular(options: ColumnOptions) -> tuple[Schema, Callable[[int], Any]]:
@@ -112,7 +97,7 @@ def _iso(zone: JavaZone | None, digits: int) -> Callable[[int], str]:
 
     def text(micros: int) -> str:
         seconds, fraction = divmod(micros, _MICROS)
-        days, rest = divmod(seconds + (zone.offset(seconds) if zone else 0), _DAY)
+        days, rest = divmod(seconds + (_offset(zone.offset, seconds) if zone else 0), _DAY)
         year, month, day = proleptic_date(days)
         era = year if year > 0 else 1 - year
         clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"

@@ -28,7 +28,7 @@ from compactory_connectors.connect.record.schema import Schema, Type
 
 from ..config.column_options import ColumnOptions, Granularity, NumericMapping
 from ..postgres.column import Column, Shape
-from .column_time import date_decoder, granular, time_decoder, timestamp_decoder
+from .column_time import granular, time_decoder, timestamp_decoder
 
 __all__ = ["STRING", "Mapped", "column_cell", "connect_type", "numeric_scale", "truncates"]
 
@@ -137,9 +137,7 @@ def _integer(precision: int) -> Mapped:
 def _with_options(name: str, mapped: Mapped, options: ColumnOptions) -> Mapped:
     """Times as the options have them; the short cuts of a kind hold only while they change nothing."""
     _, schema, decode = mapped
-    if name == "date":
-        read = date_decoder(options)
-    elif name == "time":
+    if name == "time":
         read = time_decoder(options)
     elif name in {"timestamp", "timestamptz"}:
         read = timestamp_decoder(options, zoned=name == "timestamptz")
