@@ -61,7 +61,7 @@ versions: $(STAMP)  ## Tests of what meets servers, on PostgreSQL VERSIONS="13 â
 	for version in $(VERSIONS); do TEST_POSTGRES=$$version $(BIN)/pytest -m "not proof" -n $(JOBS) --dist loadfile \
 	  tests/sql tests/connect tests/source tests/outbox tests/jobs tests/sink tests/spark/test_to_postgres.py tests/spark/test_verify_table.py || exit 1; done
 	for version in $(KAFKAS); do TEST_KAFKA=$$version $(BIN)/pytest -m "kafka and not proof" -n $(JOBS) --dist loadfile \
-	  tests/store tests/kafka tests/api tests/processes tests/outbox tests/jobs tests/sink tests/source || exit 1; done
+	  tests/store tests/kafka tests/api tests/processors tests/outbox tests/jobs tests/sink tests/source || exit 1; done
 
 bench: $(STAMP) $(PEERS)  ## Benchmarks beside bare loops and peers, as ratios (ARGS="--full": 10 M entries)
 	$(BIN)/python -m benchmarks $(ARGS) || failed=1; $(BIN)/python -m benchmarks report && exit $${failed:-0}

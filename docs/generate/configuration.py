@@ -45,7 +45,7 @@ _SECTION_MEANINGS = {
         "writes to it in place of the connector's"
     },
     "store": {
-        "backend": "where `compactory serve` keeps entries: `memory`, `rocksdb` or `shared` (several processes)",
+        "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
         "path": "folder of `rocksdb` (for it alone), of `shared`, or of saved `memory`; relative to this file",
         "map_bytes": "what a topic of `shared` may take at most; 64 GiB",
         "save_every": "seconds between two files of a topic that `memory` saves; 300",

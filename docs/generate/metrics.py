@@ -20,8 +20,8 @@ from compactory_connectors.jobs.status import TypeStatus
 from compactory_connectors.jobs.worker import JobsWorker
 from compactory_connectors.outbox.status import Board, TopicStatus
 from compactory_connectors.outbox.worker import OutboxWorker
-from compactory_connectors.processes.worker import Board as ProcessBoard
-from compactory_connectors.processes.worker import ProcessWorker
+from compactory_connectors.processors.worker import Board as ProcessBoard
+from compactory_connectors.processors.worker import ProcessWorker
 from compactory_connectors.sink.status import Board as SinkBoard
 from compactory_connectors.sink.status import SinkWorker
 from compactory_connectors.source.runtime.worker import SourceWorker

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from compactory_connectors.processes import Event, Failed, Output, Retry, processor
+from compactory_connectors.processors import Event, Failed, Output, Retry, processor
 
 PROVIDER = os.environ.get("PROVIDER_URL", "http://127.0.0.1:8090")
 

@@ -19,11 +19,11 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.jobs import Job, JobExecutor, Jobs
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import Outbox, OutboxRelay
-from compactory_connectors.processes import ProcessRunner
+from compactory_connectors.processors import ProcessRunner
 from compactory_connectors.schema import Adoption, adopt, install
 from tests.api.serving import ask
 from tests.api.test_write_histories import JSON, Cluster
-from tests.processes.harness import committed, registration
+from tests.processors.harness import committed, registration
 from tests.sink.harness import Bench
 from tests.source.outages import Child, Writer
 from tests.source.workload import TERMINALS

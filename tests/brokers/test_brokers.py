@@ -23,11 +23,11 @@ from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Group, Located
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import Outbox, OutboxRelay
-from compactory_connectors.processes import ProcessRunner
-from compactory_connectors.processes.pending import group_of
+from compactory_connectors.processors import ProcessRunner
+from compactory_connectors.processors.pending import group_of
 from compactory_connectors.schema import Adoption, adopt, install
 from tests.conftest import needs_apache_kafka
-from tests.processes.harness import committed, registration
+from tests.processors.harness import committed, registration
 from tests.source.outages import Child, Writer
 from tests.source.proof import PROOF, SECONDS
 from tests.source.workload import TERMINALS

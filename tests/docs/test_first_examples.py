@@ -15,7 +15,7 @@ import pytest
 from compactory_cli.stack.port import free_port
 from tests.docs.pages import Block, blocks
 from tests.docs.test_examples import Folder, background, in_its_place
-from tests.processes.harness import committed
+from tests.processors.harness import committed
 from tests.source.workload import wait_until
 from tests.stack.apache_kafka import QUICK, VERSION, jars
 
@@ -94,7 +94,7 @@ def test_the_first_message(folder: Folder, database: str, kafka: str, unique: Ca
 def test_the_first_processor(folder: Folder, kafka: str, unique: Callable[[str], str]) -> None:
     topic = unique("tenants").replace("-", "_")
     places = {"localhost:9092": kafka, "tenants": topic, "register": f"register_{topic}"}
-    page = blocks("sh", "python", run="processes")
+    page = blocks("sh", "python", run="processors")
     printed = follow(folder, page, places, lambda: bool(committed(kafka, f"{topic}_created")))
     assert '"account": "account of info@acme.org"' in printed or '"account":"account of info@acme.org"' in printed
 

@@ -46,7 +46,7 @@ ROOMS = [
     "store/compactory",
     *(
         f"connectors/compactory_connectors/{name}"
-        for name in ("connect", "jobs", "outbox", "processes", "sink", "source", "spark")
+        for name in ("connect", "jobs", "outbox", "processors", "sink", "source", "spark")
     ),
 ]
 ROOMS += ["api/compactory_api", "cli/compactory_cli"]

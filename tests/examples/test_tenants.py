@@ -16,7 +16,7 @@ import pytest
 
 from compactory_cli.stack.port import free_port
 from compactory_client import Client
-from tests.processes.harness import committed
+from tests.processors.harness import committed
 from tests.store.topics import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tenants"

@@ -33,7 +33,7 @@ from compactory_connectors.jobs import (
     handler_connection,
     keeper,
     partition_assignment,
-    table,
+    statements,
 )
 from tests.jobs.parts import take_out
 
@@ -55,8 +55,8 @@ SELECT l.pid, pg_backend_pid(), a.application_name, a.state, a.query, a.xact_sta
 
 def patient(seconds: float = TTL) -> None:
     for module, name, value in (
-        (table, "TTL", seconds),
-        (table, "SPREAD", 0.2),
+        (statements, "TTL", seconds),
+        (statements, "SPREAD", 0.2),
         (keeper, "_BEAT", seconds / 5),
         (claims, "_AHEAD", AHEAD),
     ):
@@ -87,7 +87,7 @@ def rotate() -> None:
     """Have each executor's share move to the next one at every turn."""
     shared = partition_assignment.Share.assigned
 
-    def assigned(self: Any, pool: Sequence[int], executor: int) -> table.Assigned | None:
+    def assigned(self: Any, pool: Sequence[int], executor: int) -> statements.Assigned | None:
         first = turn() % max(1, len(pool))
         return shared(self, [*pool[first:], *pool[:first]], executor)
 
@@ -103,7 +103,7 @@ class Losses:
         threading.Thread(target=self._beat, daemon=True).start()
         follow = keeper.Keeper._follow
 
-        def followed(watched: keeper.Keeper, jobs: table.JobTable) -> None:
+        def followed(watched: keeper.Keeper, jobs: statements.JobTable) -> None:
             before = watched._claims.assigned
             follow(watched, jobs)
             self._moved(before, watched._claims.assigned)
@@ -114,7 +114,7 @@ class Losses:
         """Whether the partition of this place was lost a while ago."""
         return any(self._beats - since > LATE and place % of == number for (number, of), since in [*self._lost.items()])
 
-    def _moved(self, before: table.Assigned | None, now: table.Assigned | None) -> None:
+    def _moved(self, before: statements.Assigned | None, now: statements.Assigned | None) -> None:
         kept = {(number, now.of) for number in now.partitions} if now is not None else set()
         had = {(number, before.of) for number in before.partitions} if before is not None else set()
         self._lost = {each: since for each, since in self._lost.items() if each not in kept}

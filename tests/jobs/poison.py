@@ -9,7 +9,7 @@ import time
 
 import psycopg
 
-from compactory_connectors.jobs import Job, JobExecutor, Jobs, table
+from compactory_connectors.jobs import Job, JobExecutor, Jobs, statements
 from compactory_connectors.jobs.claims import Claims
 from tests.jobs.mortal import patient
 
@@ -31,7 +31,7 @@ def die(_job: Job) -> None:
 
 def main(url: str) -> None:
     patient(0.5)
-    table.SPREAD = 0.0  # type: ignore[misc]  # all of them come back at once
+    statements.SPREAD = 0.0  # type: ignore[misc]  # all of them come back at once
     Claims.room = lambda self: 1000 if self.assigned is not None and self.none else 0  # type: ignore[method-assign]
     JobExecutor(url, jobs, concurrency=4).start()
     threading.Event().wait()

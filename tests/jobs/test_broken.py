@@ -8,9 +8,9 @@ import time
 import psycopg
 import pytest
 
-from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, table
+from compactory_connectors.jobs import Job, Jobs, NewJob, Retry, statements
 from compactory_connectors.jobs.claims import Claims
-from compactory_connectors.jobs.table import Outcome, outcomes_json
+from compactory_connectors.jobs.statements import Outcome, outcomes_json
 from compactory_sql import query
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
@@ -20,7 +20,7 @@ def replaced(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> 
     """A query with a part of it replaced."""
     assert old in query(name)
     changed = query(name).replace(old, new)
-    monkeypatch.setattr(table, "query", lambda asked: changed if asked == name else query(asked))
+    monkeypatch.setattr(statements, "query", lambda asked: changed if asked == name else query(asked))
 
 
 @pytest.mark.parametrize("checked", [True, False])
@@ -103,7 +103,7 @@ def test_a_session_that_was_lost_ends_before_its_job_begins_again(
         lose(job, conn, await (await conn.execute("SELECT pg_try_advisory_xact_lock(1, 1)")).fetchone())
 
     if not ended:
-        monkeypatch.setattr(table.JobTable, "end_sessions", lambda *_: set())
+        monkeypatch.setattr(statements.JobTable, "end_sessions", lambda *_: set())
     bench.jobs.handler("a", retry=Retry(first=0.01))({"function": function, "coroutine": coroutine}[kind])
     bench.executor()
     bench.wait_for(bench.enqueue("a"), "succeeded")

@@ -18,11 +18,11 @@ from structlog.testing import capture_logs
 
 from compactory.errors import ConfigError
 from compactory_connectors.backoff import Backoff
-from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, table
+from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, Retry, Snooze, statements
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.table import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.jobs.statements import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
@@ -297,7 +297,7 @@ def test_a_job_outlives_many_heartbeats(bench: Bench, impatient: None) -> None:
     job = bench.enqueue("a")
     bench.wait_for(job, "running")
     bench.executor(others)
-    long = f"compactory.job_executors WHERE clock_timestamp() > started_at + interval '{2 * table.TTL} seconds'"
+    long = f"compactory.job_executors WHERE clock_timestamp() > started_at + interval '{2 * statements.TTL} seconds'"
     wait_until(lambda: bench.count(long) == 2, what="twice the time after which a silent executor is taken for dead")
     assert jobs_where(bench.sql, [job])[0].attempt == 1
     go.set()

@@ -13,7 +13,7 @@ import pytest
 from compactory.errors import OrderRefused
 from compactory_connectors.jobs import NewJob
 from compactory_connectors.jobs.operators import cancel, retry
-from compactory_connectors.jobs.table import open_jobs
+from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from compactory_connectors.jobs.table import Outcome, open_jobs, outcomes_json
+from compactory_connectors.jobs.statements import Outcome, open_jobs, outcomes_json
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_sql import query
 

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from compactory_connectors.jobs import Job, NewJob, table
+from compactory_connectors.jobs import Job, NewJob, statements
 from compactory_connectors.jobs.operators import jobs_where
-from compactory_connectors.jobs.table import Assigned, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.jobs.statements import Assigned, JobTable, Outcome, Request, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
@@ -38,7 +38,7 @@ def test_an_executor_holds_one_suspect_at_a_time(bench: Bench) -> None:
     bench.jobs.handler("other")(lambda job: beside.set())
     with bench.sql.transaction():
         made = bench.jobs.enqueue_many(bench.sql, [NewJob(type="suspect", group=group) for group in NEIGHBOURS])
-        bench.sql.execute("UPDATE compactory.jobs_live SET rescues = %s", [table.SUSPECT])
+        bench.sql.execute("UPDATE compactory.jobs_live SET rescues = %s", [statements.SUSPECT])
     bench.executor(concurrency=10)
     wait_until(lambda: busy, what="the first suspect")
     with bench.sql.transaction():
@@ -65,7 +65,7 @@ def test_a_job_that_kills_its_executors_fails_and_its_neighbours_do_not(bench: B
             claimed = [
                 job for chain in one.claim(request, Assigned((0,), 1), Position.at(0, 0)).chains for job in chain
             ]
-            assert len([job for job in claimed if job.rescues >= table.SUSPECT]) <= 1
+            assert len([job for job in claimed if job.rescues >= statements.SUSPECT]) <= 1
             if poison not in [job.id for job in claimed]:
                 one.finish([Outcome(id=job.id, token=job.token, state="succeeded") for job in claimed])
                 one.unregister()

@@ -17,11 +17,11 @@ from compactory.errors import LeaseLost
 from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.publisher import Publisher, TopicRefused
 from compactory_connectors.outbox import Outbox, OutboxRelay
-from compactory_connectors.processes import Event, Processor, ProcessRunner
+from compactory_connectors.processors import Event, Processor, ProcessRunner
 from compactory_connectors.schema import install
 from compactory_mastered import MasteredWriter, WriteRules
 from tests.mastered.conftest import log_of
-from tests.processes.harness import QUICK, committed
+from tests.processors.harness import QUICK, committed
 from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.end_proxy import ADD_PARTITIONS, END, PRODUCE, EndProxy
 from tests.store.topics import Topics, eventually

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compactory.errors import WriteRefused
 from compactory_connectors.handler_errors import described, frames
-from compactory_connectors.processes import Failed
+from compactory_connectors.processors import Failed
 
 SECRET = "401 for https://provider.example/?api_key=SECRET"
 

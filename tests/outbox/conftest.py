@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.outbox import relay, table
+from compactory_connectors.outbox import relay, statements
 from tests.outbox.harness import Bench
 
 
@@ -22,7 +22,7 @@ def bench(migrated: str, kafka: str, unique: Callable[[str], str]) -> Iterator[B
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks run out after a second, and topics with an error are tried again after one."""
-    for module in (relay, table):
+    for module in (relay, statements):
         monkeypatch.setattr(module, "TTL", 1.0)
         monkeypatch.setattr(module, "PAUSE", 1.0)
     monkeypatch.setattr(relay, "_BEAT", 0.2)

@@ -14,7 +14,7 @@ import threading
 from typing import Any
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.outbox import OutboxRelay, relay, table
+from compactory_connectors.outbox import OutboxRelay, relay, statements
 
 STEPS = ("before begin", "before sending", "before commit", "after commit")
 """``before sending``: the client has it all, Kafka nothing. ``after commit``: Postgres does not know yet."""
@@ -64,7 +64,7 @@ def main(url: str, bootstrap: str, step: str = "", sign: str = "SIGKILL", batch:
         return Producer(produce(kafka, defaults, own | late, *given), fate)
 
     Kafka.producer = watched  # type: ignore[method-assign]
-    for module in (relay, table):
+    for module in (relay, statements):
         module.TTL = module.PAUSE = 1.0  # type: ignore[misc,attr-defined]
     relay._BEAT = 0.2
     stop = threading.Event()

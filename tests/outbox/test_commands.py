@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compactory_cli.stack.port import free_port
-from compactory_connectors.outbox.failed import failed_messages
+from compactory_connectors.outbox.operators import failed_messages
 from tests.outbox.harness import Bench
 from tests.source.workload import wait_until
 from tests.stack.command import run_command

@@ -22,8 +22,8 @@ from compactory_cli.stack.port import free_port
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import read
-from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, table, topic_facts
-from compactory_connectors.outbox.failed import drop, failed_messages, retry
+from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, statements, topic_facts
+from compactory_connectors.outbox.operators import drop, failed_messages, retry
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.outbox.worker import OutboxWorker
 from compactory_connectors.postgres.jdbc_url import checked_url
@@ -234,10 +234,10 @@ def test_a_relay_that_freezes_as_it_takes_a_lock_keeps_nobody_waiting(bench: Ben
     """The lock is not committed: nobody sees a name that could be fenced."""
     topic = bench.topic()
     bench.publish(topic, "1")
-    connection, _ = table.open_outbox(checked_url(bench.url).conninfo, "frozen")
+    connection, _ = statements.open_outbox(checked_url(bench.url).conninfo, "frozen")
     with closing(connection):
         connection.execute("BEGIN")
-        assert table.OutboxTable(connection, "frozen").claim([table.Pending(topic)], {})
+        assert statements.OutboxTable(connection, "frozen").claim([statements.Pending(topic)], {})
         bench.relay()
         wait_until(lambda: bench.left() == 0, what="the message")
 
@@ -246,7 +246,7 @@ def sent_together(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The topics of each transaction from now on."""
     send, together = sender.Sender._send, list[set[str]]()
 
-    def noting(self: sender.Sender, held: list[table.Held], ahead: list[table.Held]) -> None:
+    def noting(self: sender.Sender, held: list[statements.Held], ahead: list[statements.Held]) -> None:
         together.append({each.topic for each in held})
         send(self, held, ahead)
 
@@ -350,13 +350,13 @@ def test_a_holder_that_froze_within_a_transaction_keeps_nobody_out(bench: Bench,
 
 def test_a_lock_that_is_lost_is_noticed_whatever_the_other_topics_have(bench: Bench) -> None:
     """Guarantee 15: a holder looks for each of the locks that it renews or gives back."""
-    pending = [table.Pending(bench.topic()) for _ in range(2)]
+    pending = [statements.Pending(bench.topic()) for _ in range(2)]
     for each in pending:
         bench.publish(each.topic, "m")
-    connection, _ = table.open_outbox(checked_url(bench.url).conninfo, "holder")
+    connection, _ = statements.open_outbox(checked_url(bench.url).conninfo, "holder")
     with closing(connection):
-        own = table.OutboxTable(connection, "holder")
-        held = [table.Held(pending[number], claim) for number, claim in enumerate(own.claim(pending, {}))]
+        own = statements.OutboxTable(connection, "holder")
+        held = [statements.Held(pending[number], claim) for number, claim in enumerate(own.claim(pending, {}))]
         taken = "UPDATE compactory.kafka_topic_info SET locked_by = 'another' WHERE topic = %s"
         bench.sql.execute(taken, [held[1].topic])
         with pytest.raises(LeaseLost, match="one of 2 topics"), own.sending(held, [], 1) as finish:
@@ -443,15 +443,15 @@ def test_a_take_over_that_fails_half_way_repeats_nothing(
         )
     mortal = bench.mortal("after commit")
     wait_until(mortal.ended, what="the signal")
-    delete, calls = table.OutboxTable._delete_sent, []
+    delete, calls = statements.OutboxTable._delete_sent, []
 
-    def failing(self: table.OutboxTable, *given: Any) -> None:
+    def failing(self: statements.OutboxTable, *given: Any) -> None:
         calls.append(given)
         if len(calls) == 1:
             raise psycopg.OperationalError("the server was restarted")
         delete(self, *given)
 
-    monkeypatch.setattr(table.OutboxTable, "_delete_sent", failing)
+    monkeypatch.setattr(statements.OutboxTable, "_delete_sent", failing)
     bench.relay(batch=BATCH)
     wait_until(lambda: bench.left() == 0, what="the take-over")
     assert calls

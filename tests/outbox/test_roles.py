@@ -12,7 +12,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.outbox import OutboxRelay
-from compactory_connectors.outbox.failed import drop, failed_messages, retry
+from compactory_connectors.outbox.operators import drop, failed_messages, retry
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.schema import grant, plan_outbox_grants
 from tests.outbox.harness import Bench

@@ -43,7 +43,7 @@ from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.outbox import OutboxRelay
-from compactory_connectors.processes import Event, Output, Processor, ProcessRunner, Refused, operators
+from compactory_connectors.processors import Event, Output, Processor, ProcessRunner, Refused, operators
 from compactory_connectors.schema import install
 from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector

@@ -13,9 +13,9 @@ import pytest
 
 from compactory import GlobalStore, Unreachable
 from compactory.kafka.client import Kafka
-from compactory_connectors.processes import ProcessRunner
+from compactory_connectors.processors import ProcessRunner
 from compactory_connectors.sink import TransactionalSink
-from tests.processes.harness import committed, registration
+from tests.processors.harness import committed, registration
 from tests.security.secured_kafka import SecuredKafka, logged
 from tests.sink.harness import COUNTERS, count
 from tests.stack.proxy import Proxy

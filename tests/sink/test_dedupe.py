@@ -16,9 +16,9 @@ from compactory_connectors.jobs import Jobs
 from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.postgres.handled import MESSAGE_ID, note_handled
 from compactory_connectors.sink import Records
-from compactory_connectors.sink.failed import failed_records, retry
 from compactory_connectors.sink.into_table.sink_config import load_sink
 from compactory_connectors.sink.into_table.writer import table_sink
+from compactory_connectors.sink.operators import failed_records, retry
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from compactory_connectors.sink.failed import failed_records
 from compactory_connectors.sink.into_table.sink_config import load_sink
 from compactory_connectors.sink.into_table.writer import table_sink
+from compactory_connectors.sink.operators import failed_records
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.runtime.source import Source
 from tests.golden.test_columns import TABLES, VALUES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compactory.errors import CompactoryError
-from compactory_connectors.sink.failed import failed_records
+from compactory_connectors.sink.operators import failed_records
 from tests.sink.harness import Bench
 from tests.sink.test_tables import ACCOUNTS, PLAIN, UPSERT, Tables
 from tests.source.workload import wait_until

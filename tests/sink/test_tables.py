@@ -12,10 +12,10 @@ import pytest
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import TopicPartition
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.failed import failed_records, retry
 from compactory_connectors.sink.into_table.preview import preview
 from compactory_connectors.sink.into_table.sink_config import SinkConfig, load_sink
 from compactory_connectors.sink.into_table.writer import table_sink
+from compactory_connectors.sink.operators import failed_records, retry
 from tests.sink.harness import Bench
 from tests.source.workload import wait_until
 

@@ -209,6 +209,6 @@ def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], ac
 
 
 def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
-    from compactory_connectors.jobs.table import open_jobs
+    from compactory_connectors.jobs.statements import open_jobs
 
     return connected(flags, open_jobs)

@@ -96,7 +96,7 @@ def status(flags: Flags) -> None:
 @command
 def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any."""
-    from compactory_connectors.outbox.failed import failed_messages
+    from compactory_connectors.outbox.operators import failed_messages
 
     from ..views.failed_view import show_failed
 
@@ -112,7 +112,7 @@ def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
 @command
 def retry(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
     """Send messages that Kafka refused again, and then the messages that wait behind them."""
-    from compactory_connectors.outbox import failed as operators
+    from compactory_connectors.outbox import operators
 
     _operate(flags, ids, topic, everything, operators.retry, "will be sent")
 
@@ -124,7 +124,7 @@ def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All 
 
     With --topic also the messages that wait for a topic that Kafka does not have.
     """
-    from compactory_connectors.outbox import failed as operators
+    from compactory_connectors.outbox import operators
 
     _operate(flags, ids, topic, everything, operators.drop, "dropped")
 
@@ -171,6 +171,6 @@ def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = No
 
 
 def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
-    from compactory_connectors.outbox.table import open_outbox
+    from compactory_connectors.outbox.statements import open_outbox
 
     return connected(flags, lambda conninfo, purpose: open_outbox(conninfo, purpose)[0])

@@ -30,7 +30,7 @@ def run(
 ) -> None:
     """Run a processor until SIGTERM or Ctrl-C. Processes of one name share the partitions."""
     configuration = begin(flags, LogLevel.INFO)
-    from compactory_connectors.processes import Processor, ProcessRunner, ProcessWorker
+    from compactory_connectors.processors import Processor, ProcessRunner, ProcessWorker
 
     kafka, health, found = all_of(
         configuration.kafka,
@@ -51,7 +51,7 @@ def failed(flags: Flags, name: Name) -> None:
 
     With --json also the place in the code where the last attempt failed.
     """
-    from compactory_connectors.processes.operators import kept_events
+    from compactory_connectors.processors.operators import kept_events
 
     events = kept_events(begin(flags).kafka(), name)
     names = ("id", "key", "state", "attempts", "error")
@@ -68,7 +68,7 @@ def failed(flags: Flags, name: Name) -> None:
 @command
 def retry(flags: Flags, name: Name, ids: Ids = None) -> None:
     """Have the running processors try events that were set aside again; without ids all of them."""
-    from compactory_connectors.processes import operators
+    from compactory_connectors.processors import operators
 
     _order(flags, operators.retry, "will be tried again", name, ids)
 
@@ -82,7 +82,7 @@ def drop(
     everything: Annotated[bool, flag("--all", "All of the processor.")] = False,
 ) -> None:
     """Forget events that were set aside."""
-    from compactory_connectors.processes import operators
+    from compactory_connectors.processors import operators
 
     if bool(ids) == everything:
         refuse("which events? give ids or --all")

@@ -208,8 +208,8 @@ def failed(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
     """List records that were set aside, and records that wait behind them. Exit code 1 if there are any."""
-    from compactory_connectors.sink.failed import failed_records
     from compactory_connectors.sink.offsets import partition_offsets
+    from compactory_connectors.sink.operators import failed_records
 
     from ..views.failed_view import show_failed
 
@@ -228,7 +228,7 @@ def retry(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
     """Let the running sink try records that were set aside again, and those that wait behind them."""
-    from compactory_connectors.sink import failed as operators
+    from compactory_connectors.sink import operators
 
     _operate(flags, operators.retry, "will be tried again", sink, topic, partition, offset)
 
@@ -244,7 +244,7 @@ def drop(
     everything: Annotated[bool, flag("--all", "All of the sink.")] = False,
 ) -> None:
     """Drop records that were set aside; the records that wait behind them are applied."""
-    from compactory_connectors.sink import failed as operators
+    from compactory_connectors.sink import operators
 
     _operate(flags, operators.drop, "dropped", sink, topic, partition, offset, all_named=everything)
 

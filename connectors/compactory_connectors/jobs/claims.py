@@ -9,8 +9,8 @@ import structlog
 
 from .attempt import Ended
 from .attempts import Attempts
+from .statements import SUSPECT, Assigned, Batch, Chain, Claimed, Outcome, Request
 from .status import Board
-from .table import SUSPECT, Assigned, Batch, Chain, Claimed, Outcome, Request
 
 __all__ = ["Claims", "Ends"]
 

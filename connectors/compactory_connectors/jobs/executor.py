@@ -19,8 +19,8 @@ from compactory_connectors.postgres.postgres_errors import postgres_errors
 from .keeper import Keeper
 from .partition_assignment import Assignment, FollowedConsumer, OwnConsumer, Share
 from .registry import Jobs
+from .statements import open_jobs
 from .status import Board
-from .table import open_jobs
 
 __all__ = ["JobExecutor"]
 

@@ -33,8 +33,8 @@ from .claims import Claims
 from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
+from .statements import Assigned, Batch, JobTable, open_jobs
 from .status import Board, type_statuses
-from .table import Assigned, Batch, JobTable, open_jobs
 
 __all__ = ["Keeper"]
 

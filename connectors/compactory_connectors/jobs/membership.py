@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from .partition_assignment import Assignment
+from .statements import Assigned, JobTable
 from .status import Board
-from .table import Assigned, JobTable
 
 __all__ = ["Membership"]
 

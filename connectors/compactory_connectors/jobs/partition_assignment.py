@@ -20,7 +20,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka, kafka_errors
 from compactory_connectors.kafka.consumer_group import group_properties
 
-from .table import Assigned
+from .statements import Assigned
 
 __all__ = ["PARTITIONS", "Assignment", "FollowedConsumer", "OwnConsumer", "Share"]
 

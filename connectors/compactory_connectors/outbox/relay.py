@@ -27,8 +27,8 @@ from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 from .rules import TopicRules
 from .sender import BATCH, Sender, Shared
 from .sent_ids import SentMarks
+from .statements import PAUSE, TTL, Pending, open_outbox
 from .status import Board, topic_statuses
-from .table import PAUSE, TTL, Pending, open_outbox
 from .topic_facts import TopicFacts
 
 __all__ = ["OutboxRelay"]

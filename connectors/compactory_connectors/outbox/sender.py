@@ -33,8 +33,8 @@ from compactory_connectors.kafka.publisher import EndInDoubt, Publisher, TopicRe
 from .message import MESSAGE_ID, headers_of
 from .rules import TopicRules
 from .sent_ids import MARKS_TOPIC, SentIds, SentMarks
+from .statements import PAUSE, UNREAD, Batch, Claim, Held, OutboxTable, Pending, Row, open_outbox
 from .status import Board
-from .table import PAUSE, UNREAD, Batch, Claim, Held, OutboxTable, Pending, Row, open_outbox
 from .topic_facts import TopicFacts, TopicFailed
 
 __all__ = ["BATCH", "Sender", "Shared", "newest_of_keys"]

@@ -1,15 +1,12 @@
-"""Records that were set aside: kept with the reason, tried again or dropped by operators; or sent to a topic."""
+"""Records that a sink has set aside: kept in the database with the reason, or sent to a dead-letter topic."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeAlias
 
 import psycopg
-from psycopg.rows import class_row
 from psycopg.types.json import Json
 
 from compactory.errors import Unreachable
@@ -19,26 +16,10 @@ from compactory_sql import query
 
 from .record import Batch, Failed, SinkRecord
 
-__all__ = ["DeadLetters", "FailedRecord", "FailedRecords", "drop", "failed_records", "retry"]
+__all__ = ["Choice", "DeadLetters", "FailedRecords", "selection"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedRecord:
-    """A record that was set aside.
-
-    ``reason`` None: it waits for an earlier one of its key. ``bytes`` is the value's size; None: a tombstone.
-    ``again``: it will be tried again.
-    """
-
-    sink: str
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    bytes: int | None
-    failed_at: datetime
-    reason: str | None
-    again: bool
+Choice: TypeAlias = str | int | None
+"""A sink, a topic, a partition and an offset, in this order; None, or left out: all."""
 
 
 class FailedRecords:
@@ -61,7 +42,7 @@ class FailedRecords:
     def held(self, batch: Batch) -> set[bytes]:
         """Keys of the batch of which a record was set aside before."""
         keys = list({record.key for record in batch.records if record.key is not None})
-        given = _chosen(self._sink, *batch.partition) | {"keys": keys}
+        given = selection(self._sink, *batch.partition) | {"keys": keys}
         return {row[0] for row in self._connection.execute(query("sink/failed_keys"), given)}
 
     def counts(self) -> dict[Partition, int]:
@@ -76,7 +57,7 @@ class FailedRecords:
 
     def take_again(self, partition: Partition, limit: int) -> list[SinkRecord]:
         """Take out the first ``limit`` of those records, in the order of their offsets."""
-        choice = _chosen(self._sink, *partition) | {"limit": limit}
+        choice = selection(self._sink, *partition) | {"limit": limit}
         rows = self._connection.execute(query("sink/take_retries"), choice).fetchall()
         records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
         return sorted(records, key=lambda record: record.offset)
@@ -86,7 +67,7 @@ class FailedRecords:
         keys = {record.key for record in records if record.key is not None}
         failed_keys = {item.record.key for item in failed if item.record.key is not None}
         if keys:
-            choice = _chosen(self._sink, *partition) | {"keys": [*keys], "failed": [*failed_keys]}
+            choice = selection(self._sink, *partition) | {"keys": [*keys], "failed": [*failed_keys]}
             self._connection.execute(query("sink/retry_keys"), choice)
 
 
@@ -99,41 +80,10 @@ def _headers(pairs: Any) -> list[tuple[str, bytes | None]]:
     return [(name, None if value is None else b64decode(value)) for name, value in pairs or ()]
 
 
-Choice: TypeAlias = str | int | None
-"""A sink, a topic, a partition and an offset, in this order; None, or left out: all."""
-
-
-def failed_records(connection: psycopg.Connection[Any], *chosen: Choice, limit: int = 1000) -> list[FailedRecord]:
-    """The chosen ones, the first ``limit`` of them. Raises psycopg.Error."""
-    cursor = connection.cursor(row_factory=class_row(FailedRecord))
-    return cursor.execute(query("sink/failed"), _chosen(*chosen) | {"limit": limit}).fetchall()
-
-
-def retry(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
-    """Have failed records tried again, and those that wait behind them after them; how many. Raises psycopg.Error."""
-    return _change(connection, chosen, "sink/request_retry")
-
-
-def drop(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
-    """Forget failed records for good; those that wait behind them are tried. How many. Raises psycopg.Error."""
-    return _change(connection, chosen, "sink/drop", "sink/retry_waiting")
-
-
-def _change(connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], *statements: Any) -> int:
-    """One partition at a time, under the lock of its offset: no record of it is set aside meanwhile."""
-    count = 0
-    for topic, partition in connection.execute(query("sink/chosen"), _chosen(*chosen)).fetchall():
-        given = _chosen(*chosen) | {"topic": topic, "partition": partition}
-        with connection.transaction():
-            connection.execute(query("sink/lock"), given)
-            done, *_ = [connection.execute(query(statement), given).rowcount for statement in statements]
-            count += done
-    return count
-
-
-def _chosen(
+def selection(
     sink: Choice = None, topic: Choice = None, partition: Choice = None, offset: Choice = None
 ) -> dict[str, Choice]:
+    """Return the parameters of a statement about these records; None: all."""
     return {"sink": sink, "topic": topic, "partition": partition, "offset": offset}
 
 

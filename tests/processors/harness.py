@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compactory.kafka.client import Kafka, TopicPartition
-from compactory_connectors.processes import Event, Failed, Processor, Retry
+from compactory_connectors.processors import Event, Failed, Processor, Retry
 from tests.store.topics import eventually
 
 QUICK = Retry(max_attempts=4, first=0.05, limit=0.2)

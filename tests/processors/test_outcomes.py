@@ -11,11 +11,11 @@ import pytest
 from compactory import ConfigError, Directory
 from compactory_api.http.access import Access, Scope
 from compactory_client import AsyncClient, Client, Outcome
-from compactory_connectors.processes import ProcessRunner
+from compactory_connectors.processors import ProcessRunner
 from compactory_mastered import WriteRules
 from tests.api.conftest import serve  # noqa: F401 (a fixture)
 from tests.api.serving import Serving
-from tests.processes.harness import registration
+from tests.processors.harness import registration
 from tests.store.topics import Topics
 
 JSON = {"Content-Type": "application/json"}

@@ -1,6 +1,6 @@
 """A processor in a process of its own that a signal hits at one step: killed there, or frozen.
 
-    python -m tests.processes.mortal BOOTSTRAP NAME TOPIC CREATED FAILED BOOK [STEP SIGNAL]
+    python -m tests.processors.mortal BOOTSTRAP NAME TOPIC CREATED FAILED BOOK [STEP SIGNAL]
 
 The signal comes in the second transaction that carries outputs, and once. Without a step the process lives.
 """
@@ -13,10 +13,10 @@ import sys
 from typing import Any
 
 from compactory_connectors.kafka.publisher import Publisher
-from compactory_connectors.processes import ProcessRunner
-from compactory_connectors.processes.membership import Members
-from compactory_connectors.processes.work import Work
-from tests.processes.harness import registration
+from compactory_connectors.processors import ProcessRunner
+from compactory_connectors.processors.membership import Members
+from compactory_connectors.processors.work import Work
+from tests.processors.harness import registration
 
 STEPS = ("in the function", "before the transaction", "before the offsets", "before the commit", "after the commit")
 

@@ -26,7 +26,7 @@ from compactory import ConfigError
 from compactory.errors import CompactoryError, OrderRefused
 from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.publisher import Publisher
-from compactory_connectors.processes import (
+from compactory_connectors.processors import (
     Event,
     Output,
     Processor,
@@ -36,9 +36,9 @@ from compactory_connectors.processes import (
     operators,
     processor,
 )
-from compactory_connectors.processes.pending import group_of
-from tests.processes.harness import QUICK, Provider, committed, registration
-from tests.processes.mortal import STEPS
+from compactory_connectors.processors.pending import group_of
+from tests.processors.harness import QUICK, Provider, committed, registration
+from tests.processors.mortal import STEPS
 from tests.source.proof import LONG
 from tests.stack.apache_kafka import ApacheKafka
 from tests.stack.command import run_command
@@ -68,7 +68,7 @@ class Bench:
 
     def mortal(self, *fated: str) -> subprocess.Popen[bytes]:
         places = [self.kafka, self.name, self.pending, self.created, self.failed, self.book]
-        process = subprocess.Popen([sys.executable, "-m", "tests.processes.mortal", *places, *fated])
+        process = subprocess.Popen([sys.executable, "-m", "tests.processors.mortal", *places, *fated])
         self.mortals.append(process)
         return process
 

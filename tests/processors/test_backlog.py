@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from compactory_connectors.kafka.consumer_group import Position
-from compactory_connectors.processes.backlog import Backlog
-from compactory_connectors.processes.pending import Parked, Task
+from compactory_connectors.processors.backlog import Backlog
+from compactory_connectors.processors.pending import Parked, Task
 
 
 def runnable(tasks: dict[str, Task]) -> set[str]:
