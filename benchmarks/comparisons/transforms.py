@@ -17,8 +17,7 @@ from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory_connectors.source import SourceRecord
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.mapping.chain import compile_plan
-from compactory_connectors.source.postgres.catalog import Table
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column, Table
 
 __all__ = ["comparisons"]
 

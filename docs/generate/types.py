@@ -12,7 +12,7 @@ from compactory_connectors.connect.record.record import Java, Node, StructNode
 from compactory_connectors.connect.record.schema import Schema, Type
 from compactory_connectors.source.config.column_options import ColumnOptions, ColumnTypes, Granularity
 from compactory_connectors.source.mapping.column_node import column_node
-from compactory_connectors.source.postgres.column import Column, Shape
+from compactory_connectors.source.postgres.catalog import Column, Shape
 
 from .markdown import cell, code, page, table
 

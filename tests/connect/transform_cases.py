@@ -14,7 +14,7 @@ from compactory_connectors.connect.transforms import TransformSpec, read_transfo
 from compactory_connectors.connect.transforms.branches import Failed, grow, leaves, tested, usual
 from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.mapping.row_function import RowCompiler, RowFunctions
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column
 
 __all__ = ["Refused", "attempted", "chain_of", "column_node", "functions_of", "raw_row", "source_record"]
 

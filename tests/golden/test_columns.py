@@ -23,8 +23,8 @@ from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.column_options import ColumnOptions, Granularity, NumericMapping
 from compactory_connectors.source.mapping.column_type import column_cell
-from compactory_connectors.source.postgres.column import Column
-from compactory_connectors.source.postgres.server import raw_rows
+from compactory_connectors.source.postgres.catalog import Column
+from compactory_connectors.source.postgres.chunk_reader import raw_rows
 from compactory_sql import query
 
 GOLDEN = Path(__file__).parent / "columns"

@@ -13,7 +13,7 @@ from compactory_connectors.connect.converters.schema_registry import Registry, S
 from compactory_connectors.connect.record.record import StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.source.mapping.column_type import column_cell
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column
 from tests.golden.test_columns import GOLDEN, Rows, options, tables
 
 __all__ = ["tables"]

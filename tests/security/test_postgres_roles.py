@@ -17,7 +17,7 @@ from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.schema import Adoption, Roles, adopt, inspect, install, plan_grants
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.status.status import SourceState

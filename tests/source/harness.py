@@ -20,8 +20,9 @@ from compactory_connectors.source.polling.offset_builder import OffsetBuilder
 from compactory_connectors.source.polling.readers import open_reader
 from compactory_connectors.source.polling.record_batch import RecordBatch
 from compactory_connectors.source.polling.table import TableReader
-from compactory_connectors.source.postgres.seen_ids import seen_ids
-from compactory_connectors.source.postgres.server import PollSnapshot, Server, TableReplaced
+from compactory_connectors.source.postgres.poll_transaction import PollSnapshot, TableReplaced
+from compactory_connectors.source.postgres.server import Server
+from compactory_connectors.source.postgres.transactions import seen_xids
 from compactory_connectors.source.verify.comparison import Comparison
 from compactory_connectors.source.verify.key_ranges import living_keys
 
@@ -53,7 +54,7 @@ def seen_above(snapshot: Snapshot, *groups: Iterable[int]) -> SeenSnapshot:
 
 def widen(xid: int, xmax: int) -> int:
     """The 64-bit id that a poll with this ``xmax``, and nothing that runs, takes a row's 32-bit one for."""
-    (wide,) = seen_ids(None, Snapshot(-(1 << 32), xmax), [str(xid)])
+    (wide,) = seen_xids(None, Snapshot(-(1 << 32), xmax), [str(xid)])
     return wide
 
 

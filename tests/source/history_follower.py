@@ -10,10 +10,11 @@ import psycopg
 
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.phase import Phase
-from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.polling.readers import open_reader
 from compactory_connectors.source.polling.record_batch import RecordBatch
-from compactory_connectors.source.postgres.server import Server, TableReplaced
+from compactory_connectors.source.postgres.poll_transaction import TableReplaced
+from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.verify.key_ranges import living_keys
 from tests.source.harness import holding
 from tests.source.history import LOCK_TIMEOUT, Layout
@@ -71,7 +72,7 @@ class Follower:
         try:
             if self._pages is None:
                 assert self._server is not None
-                if self.reader.settled and self.reader.is_idle(self._server.peek()):
+                if self.reader.settled and self.reader.is_idle(self._server.current_snapshot()):
                     return None
                 self._log.append(f"source: poll in pages of {page_rows}")
                 expect = self._comparison.expect if self._comparison is not None else None

@@ -12,7 +12,7 @@ from psycopg import sql
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.planning.table_plan import TablePlan
 from compactory_connectors.source.polling.reader import Reader
 from compactory_connectors.source.polling.readers import open_reader

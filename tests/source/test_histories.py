@@ -116,7 +116,7 @@ DUMPS = SourceOffset.dumps
 BROKEN = {
     "running transactions are forgotten": (conditions, "_not_in_snapshot", _without_running, True),
     "timestamps decide": (Conditions, "_unseen", _by_timestamp, False),
-    "savepoints have no ids": (table, "seen_ids", _as_if_no_savepoints, False),
+    "savepoints have no ids": (table, "seen_xids", _as_if_no_savepoints, False),
     "partitions are always the same": (SourceOffset, "within", lambda offset, _: offset, False),
     "the table is always the same": (SourceOffset, "under", lambda offset, shape: replace(offset, shape=shape), True),
     "a killed source has seen what it read": (SourceOffset, "dumps", _without_pages, True),

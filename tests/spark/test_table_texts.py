@@ -20,7 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 from compactory_connectors.connect.javatext.java_number import double_text, float_text
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.postgres.watched_connection import connect
-from compactory_connectors.source.postgres.server import raw_rows
+from compactory_connectors.source.postgres.chunk_reader import raw_rows
 from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.into_topic.jsonb_text import jsonb_text
 from compactory_connectors.spark.into_topic.table_columns import unwritable

@@ -23,12 +23,12 @@ BEGIN ISOLATION LEVEL {isolation} READ ONLY;
 SET LOCAL enable_seqscan = {seqscan};
 SET LOCAL cursor_tuple_fraction = {fraction};
 LOCK TABLE {locked} IN ACCESS SHARE MODE;
-EXECUTE {sight};
+EXECUTE {prepared};
 
 -- name: source/prepare_poll
 -- Prepare the statement that begins a poll, after the locks: snapshot, WAL positions, oid of the table's name,
 -- shape, partitions.
-PREPARE {sight} AS
+PREPARE {prepared} AS
 {parts}
 SELECT pg_current_snapshot()::text AS snapshot,
        pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint AS written,
@@ -239,7 +239,7 @@ SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xi
 -- Ids of this list whose transactions have ended.
 SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xid8) IS DISTINCT FROM 'in progress';
 
--- name: source/holders
+-- name: source/open_transactions
 -- The session that runs or has prepared a transaction: by its 32-bit id, or the oldest one. No row if none is
 -- open.
 WITH wanted AS (
@@ -254,7 +254,7 @@ SELECT p.transaction::text::int8, p.database::text, p.owner::text, NULL, NULL, N
        extract(epoch FROM clock_timestamp() - p.prepared)::float8, NULL
   FROM wanted JOIN pg_prepared_xacts AS p ON p.transaction = wanted.xid;
 
--- name: source/lockers
+-- name: source/lock_holders
 -- Sessions that have locked a table or a partition against readers, or wait for such a lock.
 SELECT format('pid %s (user %s, application %s, %s)%s', a.pid, a.usename,
               coalesce(nullif(a.application_name, ''), 'without a name'),

@@ -23,7 +23,7 @@ from compactory_connectors.connect.record.record import Cell, Constant, Java, Ro
 from compactory_connectors.connect.record.schema import DATE, DECIMAL, Field, Schema, Type
 from compactory_connectors.source.config.column_options import ColumnOptions, Granularity
 from compactory_connectors.source.mapping.column_type import column_cell
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column
 
 KAFKA = "org.apache.kafka.connect."
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)

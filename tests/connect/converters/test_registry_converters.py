@@ -27,7 +27,7 @@ from compactory_connectors.connect.converters.schema_registry import _client
 from compactory_connectors.connect.record.record import Constant, Java, RowError, StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.source.mapping.column_type import column_cell
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
 

@@ -17,7 +17,7 @@ from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.connect.transforms import TransformError, read_transforms
 from compactory_connectors.connect.transforms.change_case import CaseFormat, change_case
 from compactory_connectors.source.mapping.column_type import column_cell
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column
 
 GREGORIAN = datetime.fromisoformat("1582-10-15")
 EPOCH = datetime.fromisoformat("1970-01-01")

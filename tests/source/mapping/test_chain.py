@@ -17,9 +17,8 @@ from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.mapping.chain import RowPlan, compile_plan
-from compactory_connectors.source.postgres.catalog import Table
-from compactory_connectors.source.postgres.column import Column
-from compactory_connectors.source.postgres.server import raw_rows
+from compactory_connectors.source.postgres.catalog import Column, Table
+from compactory_connectors.source.postgres.chunk_reader import raw_rows
 from tests.source.described import describe_tables
 
 KAFKA = "org.apache.kafka.connect.transforms."

@@ -25,9 +25,8 @@ from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.column_options import ColumnOptions, ColumnTypes, NumericMapping
 from compactory_connectors.source.mapping.column_node import column_node, column_warnings
-from compactory_connectors.source.postgres.catalog import describe_query
-from compactory_connectors.source.postgres.column import Column, shapes_of
-from compactory_connectors.source.postgres.server import raw_rows
+from compactory_connectors.source.postgres.catalog import Column, describe_query, shapes_of
+from compactory_connectors.source.postgres.chunk_reader import raw_rows
 from compactory_sql import query
 
 ALL = ColumnOptions(types=ColumnTypes.ALL)

@@ -27,7 +27,7 @@ from compactory_connectors.connect.javatext.java_number import double_text, doub
 from compactory_connectors.connect.record.record import Cell, Constant, Java, RowError, Step, StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.source.mapping.column_type import column_cell, numeric_scale
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column
 
 EVERY_TYPE = (
     *("bool", "int2", "int4", "int8", "oid", "float4", "float8", "numeric", "text", "bytea"),

@@ -11,7 +11,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.schema import Adoption, adopt
 from compactory_connectors.source.operations.preview import preview
-from compactory_connectors.source.planning.planning import find_plans, plan_tables
+from compactory_connectors.source.planning.planner import find_plans, plan_tables
 from compactory_connectors.source.planning.table_plan import Reading, TablePlan
 from compactory_connectors.source.postgres.server import Server
 from tests.source.poller import cleared, config, settings
@@ -151,7 +151,7 @@ def test_warnings_of_what_will_hurt(sql: psycopg.Connection, planner: Planner) -
     sql.execute("ALTER TABLE t ADD PRIMARY KEY (id); CREATE INDEX ON t (changed)")
     assert planner.plans()[0].warnings == planner.plans()[0].load_warnings == ()
     (plan,) = planner.plans("incrementing", query__suffix="LIMIT 10")
-    assert plan.reading is Reading.PLACE
+    assert plan.reading is Reading.CURSOR
     assert "guarantee 8" in plan.warnings[0]
     assert "timestamp.delay" not in plan.warnings[0]
     (plan,) = planner.plans("timestamp", timestamp__delay__interval__ms="5")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory_connectors.source.planning.row_order import instant_of, instant_text
+from compactory_connectors.source.planning.row_order import format_timestamp, parse_timestamp
 
 FIRST, LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - local times
 
@@ -16,7 +16,7 @@ FIRST, LAST = datetime(1900, 1, 1), datetime(2200, 1, 1)  # noqa: DTZ001 - local
 @given(st.datetimes(FIRST, LAST), st.sampled_from(["UTC", "+05:30", "Asia/Tokyo"]))
 def test_moments_come_back(moment: datetime, zone: str) -> None:
     text = moment.isoformat(sep=" ", timespec="microseconds")
-    assert instant_text(*instant_of(text, zone), zone) == text
+    assert format_timestamp(*parse_timestamp(text, zone), zone) == text
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_moments_come_back(moment: datetime, zone: str) -> None:
 )
 def test_connects_fields(text: str, zone: str, expected: tuple[int, int]) -> None:
     """``Timestamp.getTime()`` has the milliseconds, ``getNanos()`` the fraction of the second."""
-    assert instant_of(text, zone) == expected
+    assert parse_timestamp(text, zone) == expected
 
 
 def test_a_moment_with_its_offset() -> None:
-    assert instant_text(1_704_067_200_123, 123_456_000, None) == "2024-01-01 00:00:00.123456+00:00"
-    assert instant_text(-1) == "1969-12-31 23:59:59.999000"
+    assert format_timestamp(1_704_067_200_123, 123_456_000, None) == "2024-01-01 00:00:00.123456+00:00"
+    assert format_timestamp(-1) == "1969-12-31 23:59:59.999000"

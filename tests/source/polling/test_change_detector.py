@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.schema import Adoption, adopt, install
-from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.polling.change_detector import ChangeDetector
 from compactory_connectors.source.polling.readers import open_reader
 from compactory_connectors.source.postgres.server import Server

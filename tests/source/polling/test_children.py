@@ -11,7 +11,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.schema import Adoption, adopt
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.postgres.server import TableReplaced
+from compactory_connectors.source.postgres.poll_transaction import TableReplaced
 from tests.source.poller import Poller, cleared
 
 TABLE = "CREATE TABLE t (id int8 PRIMARY KEY, changed timestamp NOT NULL DEFAULT now(), v text)"

@@ -130,7 +130,7 @@ def test_a_load_that_is_cut_off_leaves_the_connection_usable(shared: str, sql: p
     polled = poller(shared)
     polled.poll(10, pages=1)
     assert polled.server is not None
-    assert polled.server.peek()
+    assert polled.server.current_snapshot()
     assert len(polled.sent) == 10
     polled.poll(10)
     assert len(polled.sent) == 1000

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.connect.record.record import RowError
-from compactory_connectors.source.postgres.server import TableReplaced
+from compactory_connectors.source.postgres.poll_transaction import TableReplaced
 from tests.source.harness import Feed, add, expected
 from tests.source.workload import wait_until
 

@@ -14,7 +14,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.postgres.postgres_errors import refusal
 from compactory_connectors.source.planning.table_plan import Reading
-from compactory_connectors.source.postgres.server import TableReplaced
+from compactory_connectors.source.postgres.poll_transaction import TableReplaced
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until
 
@@ -304,7 +304,7 @@ def test_other_kinds_of_relations(database: str, sql: psycopg.Connection, opened
         sql.execute("CREATE FOREIGN TABLE seen (id int8, name text, changed timestamp) SERVER files"
                     " OPTIONS (program 'seq 3 | sed s/$/,n,2024-01-01/', format 'csv')")  # fmt: skip
     poller = opened("timestamp+incrementing", table__whitelist="seen", table__types=kind, validate__non__null="false")
-    assert poller.plan.reading is Reading.PLACE
+    assert poller.plan.reading is Reading.CURSOR
     assert poller.ids(2) == [1, 2, 3]
 
 
@@ -351,7 +351,7 @@ def test_a_suffix_with_a_limit_goes_on_from_its_place(sql: psycopg.Connection, o
     """A seen snapshot would take the rows behind the limit for sent."""
     add(sql, 5, "'2024-01-01'")
     poller = opened("timestamp+incrementing", query__suffix="LIMIT 2")
-    assert poller.plan.reading is Reading.PLACE
+    assert poller.plan.reading is Reading.CURSOR
     assert [poller.ids(), poller.ids(), poller.ids(), poller.ids()] == [[1, 2], [3, 4], [5], []]
 
 

@@ -14,7 +14,7 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.polling.table import _too_old
-from compactory_connectors.source.postgres.server import PollSnapshot, TableReplaced
+from compactory_connectors.source.postgres.poll_transaction import PollSnapshot, TableReplaced
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state, wait_until
 from tests.stack.postgres_copies import new_server

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.status.status import SourceState
 from compactory_connectors.source.verify.comparison import KEYS, Comparison

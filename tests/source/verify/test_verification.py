@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError
 from compactory.read.digest import RangeDigest, range_of, record_digest
 from compactory_connectors.schema import Adoption, adopt
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.planning.planning import plan_tables
+from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.verify.checker import Finding

@@ -15,7 +15,7 @@ from compactory_connectors.connect.record.row_value import java_of
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 
 from ..config.column_options import ColumnOptions, ColumnTypes
-from ..postgres.column import Column, Shape
+from ..postgres.catalog import Column, Shape
 from .column_type import STRING, Mapped, column_cell, connect_type, truncates
 
 __all__ = ["column_node", "column_warnings"]

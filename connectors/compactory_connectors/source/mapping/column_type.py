@@ -27,7 +27,7 @@ from compactory_connectors.connect.record.row_value import java_of
 from compactory_connectors.connect.record.schema import Schema, Type
 
 from ..config.column_options import ColumnOptions, Granularity, NumericMapping
-from ..postgres.column import Column, Shape
+from ..postgres.catalog import Column, Shape
 from .column_time import granular, time_decoder, timestamp_decoder
 
 __all__ = ["STRING", "Mapped", "column_cell", "connect_type", "numeric_scale", "truncates"]

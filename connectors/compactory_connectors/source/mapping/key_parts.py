@@ -18,8 +18,7 @@ from compactory_connectors.connect.converters.decoders import decoder_of
 from compactory_connectors.connect.converters.string_converter import StringConverter
 from compactory_connectors.connect.record.record import WHOLES, Cell, Java, KeyParts, Kind, Node, StructNode
 
-from ..postgres.catalog import Table
-from ..postgres.column import Column
+from ..postgres.catalog import Column, Table
 
 __all__ = ["is_exact", "key_reader", "key_type", "sample"]
 

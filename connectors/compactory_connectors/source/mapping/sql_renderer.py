@@ -24,7 +24,7 @@ from compactory_connectors.connect.converters.string_converter import StringConv
 from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
 from compactory_connectors.connect.record.schema import DATE, TIME, TIMESTAMP, Type
 
-from ..postgres.column import Column
+from ..postgres.catalog import Column
 
 __all__ = ["Formatted", "formatted", "respelt"]
 

@@ -21,8 +21,8 @@ from ..offsets.cursor import Cursor
 from ..offsets.offset import Edit, SourceOffset
 from ..offsets.phase import Phase
 from ..offsets.stored_offsets import StoredOffset, matching, read_offsets
-from ..planning.planning import plan_tables
-from ..planning.row_order import coalesced, instant_of
+from ..planning.planner import plan_tables
+from ..planning.row_order import parse_timestamp, row_timestamp
 from ..planning.table_plan import Reading, TablePlan, key_of
 from ..polling.readers import open_reader
 from ..polling.table import TableReader
@@ -185,7 +185,7 @@ class OffsetAdmin:
         now = self._now(plan) if offset is None or skip else None
         after = moved(plan, offset, cursor, topic=self._topics.get(plan.topic), edit=edit, now=now, skip=skip)
         note = ""
-        if plan.reading is not Reading.PLACE and (offset is None or skip):
+        if plan.reading is not Reading.CURSOR and (offset is None or skip):
             note = "rows up to there are never sent, unless they change"
         elif after.phase is not Phase.REWINDING and plan.reading is Reading.VERSIONS:
             note = "the first load is not finished: every row is sent anyway"
@@ -248,7 +248,7 @@ class OffsetAdmin:
             raise ConfigError(f"{plan.label}: its mode has no incrementing column{remedy}")
         if not plan.timestamps:
             return Cursor(incrementing=number - 1)
-        moment = coalesced(plan)
+        moment = row_timestamp(plan)
         assert moment is not None
         query = statement(
             "source/timestamp_of",
@@ -263,7 +263,7 @@ class OffsetAdmin:
                 f"{plan.label}: no row has {plan.incrementing} {number} and a timestamp; give --to-time, or"
                 " the id of a row that is there"
             )
-        milliseconds, nanos = instant_of(str(found), plan.zone)
+        milliseconds, nanos = parse_timestamp(str(found), plan.zone)
         return Cursor(timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number - 1)
 
 

@@ -62,7 +62,7 @@ def signed(what: str) -> Edit:
 
 def refuse_running(connector: ConnectorConfig, server: Server, *, force: bool) -> None:
     """Raise LeaseLost while a source of the connector runs; with ``force`` only where it could not be fenced."""
-    found = server.running(connector.name)
+    found = server.running_sources(connector.name)
     if not found or (force and connector.transactions):
         return
     why = "" if connector.transactions else " (compactory.transactions=off: it can't be fenced)"
@@ -129,7 +129,7 @@ def moved(
         raise ConfigError(problem)
     base = (before or SourceOffset(identity=_NOWHERE, topic=topic)).at(cursor)
     base = replace(base, partial_polls=(), edited=edit)
-    if plan.reading is Reading.PLACE:
+    if plan.reading is Reading.CURSOR:
         return base.polled(base.seen_snapshot)
     if before is None or skip:
         start = now or replace(base.polled(), durable=None, sweep=False)

@@ -56,7 +56,7 @@ def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:
     try:
         with connected(connector.connection) as server:
             holder, renewed = _holder(server.connection, connector.name)
-            seen = {"running": tuple(server.running(connector.name)), "holder": holder, "renewed": renewed}
+            seen = {"running": tuple(server.running_sources(connector.name)), "holder": holder, "renewed": renewed}
     except CompactoryError as error:
         seen = {"unseen": str(error)}
     return Overview(connector=connector.name, target_state=target_state, offsets=offsets, **seen)
@@ -65,7 +65,7 @@ def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:
 def running_sources(connector: ConnectorConfig) -> list[str]:
     """Which sources of the connector run, as people are told. Raises Unreachable, ConfigError."""
     with connected(connector.connection) as server:
-        return server.running(connector.name)
+        return server.running_sources(connector.name)
 
 
 def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_state: TargetState) -> None:

@@ -13,7 +13,7 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
 from ..config.selection import RELATIONS
-from ..planning.planning import find_plans
+from ..planning.planner import find_plans
 from ..planning.table_plan import Reading, TablePlan
 from ..polling.readers import open_reader
 from ..postgres.server import Server, connected, statement

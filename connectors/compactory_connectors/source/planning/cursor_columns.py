@@ -10,8 +10,7 @@ from compactory_connectors.connect.setting import nearest
 
 from ..config.connector import ConnectorConfig, CursorColumns
 from ..config.selection import RELATIONS, ColumnMapping
-from ..postgres.catalog import Table
-from ..postgres.column import Column
+from ..postgres.catalog import Column, Table
 from .table_plan import Reading
 
 __all__ = ["CursorOf", "cursor_of", "reading_of"]
@@ -40,7 +39,7 @@ def reading_of(config: ConnectorConfig, kind: str) -> Reading:
     if not config.mode.incrementing and not config.mode.timestamp:
         return Reading.WHOLE
     has_versions = kind in "rp" and not config.suffix
-    return Reading.VERSIONS if has_versions and config.mode.timestamp else Reading.PLACE
+    return Reading.VERSIONS if has_versions and config.mode.timestamp else Reading.CURSOR
 
 
 def cursor_of(config: ConnectorConfig, table: Table) -> CursorOf:
@@ -121,13 +120,13 @@ def _warnings(
     config: ConnectorConfig, table: Table, incrementing: str | None, timestamps: list[Column]
 ) -> Iterator[str]:
     reading = reading_of(config, table.kind)
-    if reading is Reading.PLACE and table.kind in "rp" and not config.suffix:
+    if reading is Reading.CURSOR and table.kind in "rp" and not config.suffix:
         yield (
             f"{table}: mode incrementing goes by the highest id, so a row that commits late with a lower id is missed"
             " (guarantee 8 does not cover it); to have late rows sent use mode=timestamp+incrementing; compactory sql"
             " adopt adds a timestamp column to a table that has none"
         )
-    elif reading is Reading.PLACE:
+    elif reading is Reading.CURSOR:
         what = "read with query.suffix" if table.kind in "rp" else f"a {RELATIONS.get(table.kind)}"
         subject = f"{table} is {what}: it" if table.name else "a query"
         rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
@@ -147,7 +146,7 @@ def _warnings(
 
 def _fate(config: ConnectorConfig, reading: Reading) -> str:
     """The fate of rows without a timestamp."""
-    if reading is Reading.PLACE:
+    if reading is Reading.CURSOR:
         return "never sent"
     if config.cursor.initial is not None:
         return "left out of a first load, as timestamp.initial says, and sent once they change"
@@ -155,7 +154,7 @@ def _fate(config: ConnectorConfig, reading: Reading) -> str:
 
 
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
-    """The cost of a missing index. A coalesced timestamp can't use plain indexes."""
+    """The cost of a missing index. A row_timestamp timestamp can't use plain indexes."""
     if table.kind not in "rpm" or reading is Reading.WHOLE:
         return
     leading = {index.columns[0] for index in table.indexes if index.columns and index.predicate is None}

@@ -17,7 +17,7 @@ from ..config.connector import ConnectorConfig, SoftDelete
 from ..mapping.chain import RowPlan, value_schema
 from ..postgres.catalog import Index, Table
 from ..postgres.server import Server, statement
-from .row_order import coalesced, moment_text
+from .row_order import row_timestamp, timestamp_text
 from .table_plan import Reading, TablePlan
 
 __all__ = ["adoption_warnings", "future_rows", "plan_warnings"]
@@ -35,10 +35,10 @@ def future_rows(server: Server, plan: TablePlan) -> Iterator[str]:
 
     Only a relation that is read by its place leaves such rows out. One statement; it may read the whole relation.
     """
-    moment = coalesced(plan)
-    if plan.reading is not Reading.PLACE or moment is None or plan.zoned:
+    moment = row_timestamp(plan)
+    if plan.reading is not Reading.CURSOR or moment is None or plan.zoned:
         return
-    now = moment_text(plan, int(server.scalar(statement("source/now_ms"))))
+    now = timestamp_text(plan, int(server.scalar(statement("source/now_ms"))))
     query = statement("source/any_later", relation=plan.relation(), moment=moment, now=sql.Literal(now))
     with suppress(psycopg.Error), server.connection.transaction():  # a poll raises the same and says whose it is
         if server.scalar(query):

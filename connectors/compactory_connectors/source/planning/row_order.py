@@ -17,22 +17,22 @@ from ..offsets.offset import SourceOffset
 from .table_plan import TablePlan
 
 __all__ = [
-    "behind",
-    "beyond",
-    "coalesced",
-    "end_of_reading",
-    "instant_of",
-    "instant_text",
-    "moment_text",
-    "ordering",
-    "since",
-    "until",
+    "after_cursor",
+    "after_initial",
+    "after_offset",
+    "before_limit",
+    "format_timestamp",
+    "order_columns",
+    "parse_timestamp",
+    "read_limit",
+    "row_timestamp",
+    "timestamp_text",
 ]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def coalesced(plan: TablePlan) -> sql.Composable | None:
+def row_timestamp(plan: TablePlan) -> sql.Composable | None:
     """The timestamp of a row: the first of the columns that is not NULL; None where the mode has no timestamp."""
     names = [sql.Identifier("t", name) for name in plan.timestamps]
     if not names:
@@ -40,9 +40,9 @@ def coalesced(plan: TablePlan) -> sql.Composable | None:
     return names[0] if len(names) == 1 else sql.SQL("COALESCE({})").format(sql.SQL(", ").join(names))
 
 
-def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
+def order_columns(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
     """The order of rows: timestamp, id, then for a ``total`` order columns that tell rows of one cursor apart."""
-    timestamp = coalesced(plan)
+    timestamp = row_timestamp(plan)
     parts: list[sql.Composable] = [] if timestamp is None else [timestamp]
     if plan.incrementing:
         parts.append(sql.Identifier("t", plan.incrementing))
@@ -52,9 +52,9 @@ def ordering(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
     return [*parts, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
 
 
-def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
+def after_cursor(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
     """Rows behind a cursor, as the mode has it; None is no bound."""
-    moment = coalesced(plan)
+    moment = row_timestamp(plan)
     identifier = sql.Identifier("t", plan.incrementing) if plan.incrementing else None
     if moment is None:
         if identifier is None:
@@ -73,37 +73,37 @@ def beyond(plan: TablePlan, timestamp: str | None, number: int | str | None) -> 
     return sql.SQL("({} OR {})").format(same, later)
 
 
-def since(plan: TablePlan, initial: str | None) -> sql.Composable | None:
+def after_initial(plan: TablePlan, initial: str | None) -> sql.Composable | None:
     """The bound that ``timestamp.initial`` sets on a first load; None without one."""
-    return beyond(plan, initial, None) if initial is not None and plan.timestamps else None
+    return after_cursor(plan, initial, None) if initial is not None and plan.timestamps else None
 
 
-def behind(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
+def after_offset(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
     """Rows behind the cursor of an offset; before it has one, from ``timestamp.initial`` on."""
     if offset.timestamp is None:
-        return beyond(plan, offset.initial, offset.incrementing)
-    return beyond(plan, moment_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
+        return after_cursor(plan, offset.initial, offset.incrementing)
+    return after_cursor(plan, timestamp_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
 
 
-def until(plan: TablePlan, now: str) -> sql.Composable | None:
+def before_limit(plan: TablePlan, now: str) -> sql.Composable | None:
     """Rows whose timestamp has passed, ``timestamp.delay.interval.ms`` taken off; None where the mode has none."""
-    moment = coalesced(plan)
+    moment = row_timestamp(plan)
     if moment is None:
         return None
     return sql.SQL("{} < {}").format(moment, sql.Literal(now))
 
 
-def end_of_reading(plan: TablePlan, now_ms: int) -> str:
+def read_limit(plan: TablePlan, now_ms: int) -> str:
     """Up to where rows may be read at this time of the server's clock, as a text to compare timestamps with."""
-    return moment_text(plan, now_ms - plan.delay_ms)
+    return timestamp_text(plan, now_ms - plan.delay_ms)
 
 
-def moment_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:
+def timestamp_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:
     """A moment as a text to compare the table's timestamps with."""
-    return instant_text(milliseconds, nanos, None if plan.zoned else plan.zone)
+    return format_timestamp(milliseconds, nanos, None if plan.zoned else plan.zone)
 
 
-def instant_of(text: str, zone: str = "UTC") -> tuple[int, int]:
+def parse_timestamp(text: str, zone: str = "UTC") -> tuple[int, int]:
     """Epoch milliseconds, and nanoseconds within the second, of a timestamp in Postgres' ISO text.
 
     ``zone`` is what local times are in; a text with an offset needs none. (0, 0) for what Python's calendar does not
@@ -119,8 +119,8 @@ def instant_of(text: str, zone: str = "UTC") -> tuple[int, int]:
     return seconds * 1000 + micros // 1000, micros * 1000
 
 
-def instant_text(milliseconds: int, nanos: int | None = None, zone: str | None = "UTC") -> str:
-    """The reverse of :func:`instant_of`: local time of ``zone``, or with None a moment with its offset."""
+def format_timestamp(milliseconds: int, nanos: int | None = None, zone: str | None = "UTC") -> str:
+    """The reverse of :func:`parse_timestamp`: local time of ``zone``, or with None a moment with its offset."""
     seconds = milliseconds // 1000
     micros = (milliseconds % 1000) * 1000 if nanos is None else nanos // 1000
     moment = _EPOCH + timedelta(seconds=seconds, microseconds=micros)

@@ -19,12 +19,12 @@ class Reading(Enum):
 
     VERSIONS = "row versions: every committed change, whatever its timestamp"
     WHOLE = "the whole of it at each poll"
-    PLACE = "the last timestamp or id: a row that commits late is missed"
+    CURSOR = "the last timestamp or id: a row that commits late is missed"
 
     @property
     def covered(self) -> bool:
         """Whether no committed change is missed (guarantee 8), in a table."""
-        return self is not Reading.PLACE
+        return self is not Reading.CURSOR
 
     @property
     def sweeps(self) -> bool:
@@ -90,7 +90,7 @@ class TablePlan:
     @property
     def appends(self) -> bool:
         """True if only rows with higher ids are sent, and no changes of others: mode incrementing."""
-        return self.reading is Reading.PLACE and not self.timestamps
+        return self.reading is Reading.CURSOR and not self.timestamps
 
     @property
     def qualified(self) -> str:

@@ -52,8 +52,8 @@ class Conditions:
     def beyond(self, cursor: Cursor) -> sql.Composable:
         """Rows behind a place in the connector's own order, as the real connector's query has it."""
         plan, since = self.plan, cursor.timestamp
-        moment = None if since is None else row_order.moment_text(plan, since, cursor.timestamp_nanos)
-        return row_order.beyond(plan, moment, cursor.incrementing)
+        moment = None if since is None else row_order.timestamp_text(plan, since, cursor.timestamp_nanos)
+        return row_order.after_cursor(plan, moment, cursor.incrementing)
 
     def _since(self, base: SourceOffset) -> sql.Composable:
         """Row versions after the seen snapshot, and those that somebody asked to have sent again."""
@@ -63,7 +63,7 @@ class Conditions:
             return (
                 self._unseen(base.seen_snapshot)
                 if base.seen_snapshot
-                else row_order.since(self.plan, base.initial) or sql.SQL("true")
+                else row_order.after_initial(self.plan, base.initial) or sql.SQL("true")
             )
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.seen_snapshot), beyond) if base.seen_snapshot else beyond
@@ -76,7 +76,7 @@ class Conditions:
     def _up_to(self, phase: int, *places: str | None) -> sql.Composable:
         """Rows up to this place in the order of emission, in which NULL comes last."""
         within: sql.Composable = sql.SQL("true")
-        for expression, value in reversed(list(zip(row_order.ordering(self.plan), places, strict=True))):
+        for expression, value in reversed(list(zip(row_order.order_columns(self.plan), places, strict=True))):
             before, at = _before_and_at(expression, value)
             within = sql.SQL("({} OR {} AND {})").format(before, at, within)
         parts = {"phase": self.phase(), "at": sql.Literal(phase), "within": within}

@@ -16,11 +16,12 @@ from compactory_connectors.connect.record.record import RowFailed
 
 from ..offsets.offset import SourceOffset
 from ..planning import row_order
-from ..planning.row_order import end_of_reading, instant_of
+from ..planning.row_order import parse_timestamp, read_limit
 from ..planning.table_plan import Reading, TablePlan
 from ..postgres.catalog import describe_query
-from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
-from ..postgres.server import ChunkReader, RawRow, Server, TableReplaced, statement
+from ..postgres.chunk_reader import PAGE_ROWS, ChunkReader, PageBytes, PageFill, RawRow
+from ..postgres.poll_transaction import TableReplaced, read_transaction
+from ..postgres.server import Server, statement
 from .offset_builder import not_whole
 from .reader import Expect, Reader
 from .record_batch import RecordBatch
@@ -36,7 +37,9 @@ class CursorReader(Reader):
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         super().__init__(server, plan, offset)
         self._order = (
-            [] if plan.reading is Reading.WHOLE else row_order.ordering(replace(plan, tie_breakers=()), total=False)
+            []
+            if plan.reading is Reading.WHOLE
+            else row_order.order_columns(replace(plan, tie_breakers=()), total=False)
         )
 
     def batches(
@@ -44,16 +47,16 @@ class CursorReader(Reader):
     ) -> Generator[RecordBatch]:
         """Poll once; nothing is expected, for such a relation is not compared with its topic."""
         del expect
-        with self._server.reading(serializable=self.plan.serializable) as now_ms:
+        with read_transaction(self._server, serializable=self.plan.serializable) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
             offset = self.offset.polled(self.offset.seen_snapshot)
             base = replace(offset, identity=identity, shape=self.plan.shape)
-            query = self._query(base, end_of_reading(self.plan, now_ms))
+            query = self._query(base, read_limit(self.plan, now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None
-            rows = reader.page()
-            while not reader.ended and (following := reader.page()):
+            rows = reader.read_page()
+            while not reader.ended and (following := reader.read_page()):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
                 found = self._render.render(rows)
@@ -66,8 +69,8 @@ class CursorReader(Reader):
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""
-        with self._server.reading(serializable=self.plan.serializable) as now_ms:
-            query = self._query(self.offset, end_of_reading(self.plan, now_ms))
+        with read_transaction(self._server, serializable=self.plan.serializable) as now_ms:
+            query = self._query(self.offset, read_limit(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
 
     def query_text(self) -> str:
@@ -95,8 +98,8 @@ class CursorReader(Reader):
         }
         if self.plan.reading is Reading.WHOLE:
             return statement("source/whole", **parts)
-        until = row_order.until(self.plan, now)
-        bounds = [row_order.behind(self.plan, base), *([] if until is None else [until])]
+        until = row_order.before_limit(self.plan, now)
+        bounds = [row_order.after_offset(self.plan, base), *([] if until is None else [until])]
         return statement(
             "source/rows_after",
             **parts,
@@ -126,5 +129,5 @@ class CursorReader(Reader):
             raise not_whole(self.plan) from None
         if not self.plan.timestamps:
             return replace(base, incrementing=number)
-        milliseconds, nanos = instant_of((at[0] or b"").decode(), self.plan.zone)
+        milliseconds, nanos = parse_timestamp((at[0] or b"").decode(), self.plan.zone)
         return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)

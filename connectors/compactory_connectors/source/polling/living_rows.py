@@ -12,8 +12,9 @@ from psycopg import sql
 from compactory_connectors.connect.record.record import KeyParts, RowError
 
 from ..planning.table_plan import TablePlan
-from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, PollSnapshot, Server, statement
+from ..postgres.chunk_reader import ChunkReader, PageFill
+from ..postgres.poll_transaction import PollSnapshot, poll_transaction, read_transaction
+from ..postgres.server import Server, statement
 from .conditions import Conditions
 
 __all__ = ["LivingRows", "columns_of_keys", "keys_joined", "snapshot_of", "type_name"]
@@ -31,11 +32,11 @@ def snapshot_of(
     Raises TableReplaced where it is another table, or unless ``changed`` its columns or triggers are others.
     """
     if plan.kind not in "rp":
-        with server.reading(serializable=plan.serializable):
+        with read_transaction(server, serializable=plan.serializable):
             yield None
         return
     table, shape = sql.Identifier(plan.schema, plan.name), None if changed else plan.shape
-    with server.poll(table, plan.oid, shape=shape, indexed=indexed, serializable=plan.serializable) as at:
+    with poll_transaction(server, table, plan.oid, shape=shape, indexed=indexed, serializable=plan.serializable) as at:
         yield at
 
 
@@ -97,7 +98,7 @@ class LivingRows:
         reader = ChunkReader(self._server.connection, f"living keys {next(self._passes)}", query, PageFill(_ROWS))
         render_key = self._plan.rows.render_key
         found: set[bytes] = set()
-        while rows := reader.page():
+        while rows := reader.read_page():
             found.update(key for key in map(render_key, rows) if key is not None and key in wanted)
         return found
 

@@ -12,9 +12,10 @@ from compactory_connectors.connect.record.record import RowFailed
 
 from ..offsets.offset import PartialPoll, SourceOffset
 from ..offsets.seen_snapshot import SeenSnapshot
-from ..planning.row_order import instant_of
+from ..planning.row_order import parse_timestamp
 from ..planning.table_plan import TablePlan
-from ..postgres.server import PollSnapshot, RawRow
+from ..postgres.chunk_reader import RawRow
+from ..postgres.poll_transaction import PollSnapshot
 
 __all__ = ["OffsetBuilder", "not_whole"]
 
@@ -50,7 +51,7 @@ class OffsetBuilder:
         if living and plan.timestamps:
             numbers = ids or [0] * len(living)
             stamp, highest = max((row[0] or b"", number) for row, number in zip(living, numbers, strict=True))
-            milliseconds, nanos = instant_of(stamp.decode(), plan.zone)
+            milliseconds, nanos = parse_timestamp(stamp.decode(), plan.zone)
             known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
             if None in known or (milliseconds, nanos, highest) > known:
                 incrementing = highest if plan.incrementing else None

@@ -16,10 +16,10 @@ from compactory_connectors.connect.record.record import LogUnreadable
 from compactory_connectors.postgres.postgres_errors import refusal
 
 from ..offsets.offset import PartialPoll, SourceOffset
-from ..planning.row_order import ordering
+from ..planning.row_order import order_columns
 from ..planning.table_plan import TablePlan
-from ..postgres.page_size import PageFill
-from ..postgres.server import ChunkReader, RawRow, Server, statement
+from ..postgres.chunk_reader import ChunkReader, PageFill, RawRow
+from ..postgres.server import Server, statement
 from .conditions import Conditions
 from .rendering import Rendered, Renderer
 from .written_rows import FIRST, WrittenRows
@@ -52,7 +52,7 @@ class PollRows:
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
-        self._order = ordering(plan)
+        self._order = order_columns(plan)
         self._written = WrittenRows(server, plan)
         self.reads_log = True
         """False: a sweep looks for what was deleted."""
@@ -137,7 +137,7 @@ class PollRows:
 
     def _page(self, reader: ChunkReader) -> list[RawRow]:
         try:
-            return reader.page()
+            return reader.read_page()
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             if reader.name.endswith(_DELETIONS) and self._plan.sweeps:
                 raise LogUnreadable(refusal(error)) from error

@@ -14,8 +14,9 @@ from compactory_connectors.postgres.snapshot import Snapshot
 
 from ..offsets.offset import SourceOffset
 from ..planning.table_plan import TablePlan
-from ..postgres.page_size import PAGE_ROWS, PageBytes
-from ..postgres.server import ChunkReader, PollSnapshot, Server
+from ..postgres.chunk_reader import PAGE_ROWS, ChunkReader, PageBytes
+from ..postgres.poll_transaction import PollSnapshot, poll_transaction
+from ..postgres.server import Server
 from .conditions import Conditions
 from .record_batch import RecordBatch
 from .rendering import Renderer
@@ -61,17 +62,18 @@ class Reader(ABC):
         """The query of a poll, for people."""
 
     def _snapshot(
-        self, *, indexed: bool = False, streaming: bool = False, ahead: Sequence[ChunkReader] = ()
+        self, *, indexed: bool = False, streaming: bool = False, prefetched: Sequence[ChunkReader] = ()
     ) -> AbstractContextManager[PollSnapshot]:
-        """The transaction of a poll; see `Server.poll`."""
-        return self._server.poll(
+        """The transaction of a poll; see `poll_transaction`."""
+        return poll_transaction(
+            self._server,
             self._table,
             self.plan.oid,
             shape=self.plan.shape,
             indexed=indexed,
             streaming=streaming,
             serializable=self.plan.serializable,
-            ahead=ahead,
+            prefetched=prefetched,
         )
 
     def acknowledge(self, batch: RecordBatch) -> None:

@@ -22,6 +22,6 @@ def open_reader(
     begun = offset or SourceOffset(
         identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.since
     )
-    if plan.reading is Reading.PLACE or plan.kind not in "rp" or plan.suffix:
+    if plan.reading is Reading.CURSOR or plan.kind not in "rp" or plan.suffix:
         return CursorReader(server, plan, begun)
     return TableReader(server, plan, begun)

@@ -15,7 +15,8 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 from compactory_connectors.postgres.postgres_errors import refusal
 
 from ..planning.table_plan import TablePlan
-from ..postgres.server import RawRow, Server, statement
+from ..postgres.chunk_reader import RawRow
+from ..postgres.server import Server, statement
 from .living_rows import LivingRows, columns_of_keys, type_name
 from .removal import Removal
 

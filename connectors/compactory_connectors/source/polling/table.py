@@ -21,11 +21,12 @@ from compactory_connectors.postgres.snapshot import Snapshot
 from ..offsets.offset import SourceOffset
 from ..offsets.phase import Phase, ResendReason
 from ..offsets.seen_snapshot import SeenSnapshot
-from ..planning.row_order import ordering
+from ..planning.row_order import order_columns
 from ..planning.table_plan import Reading, TablePlan
-from ..postgres.page_size import PAGE_ROWS, PageBytes, PageFill
-from ..postgres.seen_ids import recent, seen_ids
-from ..postgres.server import PollSnapshot, Server, statement
+from ..postgres.chunk_reader import PAGE_ROWS, PageBytes, PageFill
+from ..postgres.poll_transaction import PollSnapshot, poll_transaction
+from ..postgres.server import Server, statement
+from ..postgres.transactions import recent_xids, seen_xids
 from .load_progress import Load
 from .offset_builder import OffsetBuilder
 from .poll_rows import PollRows
@@ -57,7 +58,7 @@ class TableReader(Reader):
         self._unsettled = _not_durable(self.offset)
         self._rows = PollRows(server, plan, self._render)
         self._offset_builder = OffsetBuilder(plan)
-        self._places = len(ordering(plan))
+        self._places = len(order_columns(plan))
         self._whole = plan.reading is Reading.WHOLE
         self._stamped = plan.stamped
         self._id_is_key = plan.incrementing in plan.rows.key_columns
@@ -102,7 +103,7 @@ class TableReader(Reader):
         indexed = self._where.by_stamp(supposed)
         ahead = self._rows.readers(supposed, fill()) if indexed else {}
         streaming = supposed.seen_snapshot is None
-        with self._snapshot(indexed=indexed, streaming=streaming, ahead=[*ahead.values()]) as at:
+        with self._snapshot(indexed=indexed, streaming=streaming, prefetched=[*ahead.values()]) as at:
             base = self._adapted(supposed, at, indexed)
             resend_reason = base.resend_reason or (
                 ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None
@@ -120,7 +121,7 @@ class TableReader(Reader):
                         xids.update([xid for end in chunk.ends if (xid := end[-1]) is not None and xid != b"0"])
                     if not chunk.more:
                         break
-                    xids = recent(xids, at.snapshot) if xids else xids
+                    xids = recent_xids(xids, at.snapshot) if xids else xids
                     seen_here = seen_here or self._visible(at.snapshot)
                     page = self._offset_builder.cover(base, at, chunk.ends, seen_here, None)
                     page = replace(page, written=at.written)
@@ -134,7 +135,7 @@ class TableReader(Reader):
                     base = replace(page, partial_polls=base.partial_polls)
             if found.records or base.phase is Phase.COMPARING:
                 base = replace(base, written=at.written)
-            recent_ids = set[int]() if self._stamped else seen_ids(self._server, at.snapshot, xids)
+            recent_ids = set[int]() if self._stamped else seen_xids(self._server, at.snapshot, xids)
             done = self._offset_builder.cover(base, at, chunk.ends, seen_here, recent_ids)
         self._ahead = None
         persist, load = bool(found.records) or self._worth_storing(done), self._load and self._progress()
@@ -160,7 +161,7 @@ class TableReader(Reader):
         """As :meth:`Reader.count`."""
         base = self.offset.under(self.plan.shape)
         indexed = self._where.by_stamp(base)
-        with self._server.poll(self._table, self.plan.oid, indexed=indexed) as at:
+        with poll_transaction(self._server, self._table, self.plan.oid, indexed=indexed) as at:
             base = self._adapted(base, at, indexed)
             counts = [statement("source/pending", rows=query) for _, query in self._rows.queries(base)]
             return sum(int(self._server.scalar(count)) for count in counts)
@@ -170,7 +171,7 @@ class TableReader(Reader):
 
         Raises psycopg.Error and TableReplaced.
         """
-        with self._server.poll(self._table, self.plan.oid) as at:
+        with poll_transaction(self._server, self._table, self.plan.oid) as at:
             seen_snapshot = self._visible(at.snapshot)
             durable = seen_snapshot if at.flushed >= at.written else None
             base = replace(self.offset.polled(seen_snapshot), shape=at.shape, partitions=at.partitions, sweep=False)
@@ -181,7 +182,7 @@ class TableReader(Reader):
         identity = self._server.identity(self.plan.oid)
         if identity == offset.identity:
             return offset
-        return self._swept(offset.on(identity, self._server.peek(), comparable=self.plan.sweeps))
+        return self._swept(offset.on(identity, self._server.current_snapshot(), comparable=self.plan.sweeps))
 
     def _swept(self, offset: SourceOffset) -> SourceOffset:
         """Without what a topic that has more than the table's rows does not allow."""
@@ -237,7 +238,7 @@ class TableReader(Reader):
             return SeenSnapshot(snapshot)
         floor = sql.Literal(str(snapshot.xmin % (1 << 32)))
         visible = self._server.column(statement("source/row_xids", table=self._table, floor=floor))
-        return SeenSnapshot(snapshot, frozenset(seen_ids(self._server, snapshot, visible)))
+        return SeenSnapshot(snapshot, frozenset(seen_xids(self._server, snapshot, visible)))
 
     def _worth_storing(self, done: SourceOffset) -> bool:
         """Whether an offset without records should be written: first poll, durable at last, or long ago."""

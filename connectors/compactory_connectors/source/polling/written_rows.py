@@ -17,8 +17,8 @@ from compactory_connectors.connect.record.column_value import composite_parts
 
 from ..mapping.sql_renderer import respelt
 from ..planning.table_plan import TablePlan
-from ..postgres.page_size import PageFill
-from ..postgres.server import RawRow, Server
+from ..postgres.chunk_reader import PageFill, RawRow
+from ..postgres.server import Server
 
 __all__ = ["FIRST", "WrittenRows"]
 
@@ -75,15 +75,15 @@ class WrittenRows:
         connection.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(cursor, query))
         asked = 0
         try:
-            asked = self._ask(cursor, fill.ask())
+            asked = self._ask(cursor, fill.fetch_size())
             while asked:
                 wanted, asked = asked, 0
                 result = self._answer()
-                full = fill.came(result.ntuples, _size(result))
+                full = fill.add_fetch(result.ntuples, _size(result))
                 if result.ntuples == wanted:
-                    asked = self._ask(cursor, fill.ask())
+                    asked = self._ask(cursor, fill.fetch_size())
                 else:
-                    fill.begin()
+                    fill.begin_page()
                 yield result, full or not asked, not asked
         finally:
             if asked and not connection.closed:

@@ -27,11 +27,11 @@ from compactory_connectors.kafka.topic_reader import TopicReader
 from ..config.connector import ConnectorConfig
 from ..offsets.stored_offsets import read_offsets
 from ..offsets.topics import publisher_of
-from ..planning.planning import plan_tables
+from ..planning.planner import plan_tables
 from ..planning.table_plan import TablePlan, key_of
 from ..polling.record_batch import pages
 from ..polling.removal import Removal, misplaced, too_many
-from ..postgres.page_size import PAGE_ROWS
+from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server, connected
 from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import stamps

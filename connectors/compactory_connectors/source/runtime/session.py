@@ -25,11 +25,12 @@ from compactory_connectors.postgres.snapshot import Snapshot
 from ..config.connector import ConnectorConfig
 from ..mapping.function_call import class_and_place
 from ..offsets.topics import TopicEnds, publisher_of
-from ..planning.planning import find_plans
+from ..planning.planner import find_plans
 from ..polling.removal import RemovalHeld
-from ..postgres.oldest_transaction import OldestTransaction, holders
-from ..postgres.page_size import PageBytes
-from ..postgres.server import Server, TableReplaced
+from ..postgres.chunk_reader import PageBytes
+from ..postgres.poll_transaction import TableReplaced
+from ..postgres.server import Server
+from ..postgres.transactions import OldestTransaction, open_transactions
 from ..status.orders import Control, Stop
 from ..status.status import StatusBoard
 from .heartbeat import Heartbeat
@@ -85,7 +86,7 @@ class Session:
         """
         with ExitStack() as opened, postgres_errors(connector.connection):
             server = opened.enter_context(closing(Server.open(connector.connection.conninfo)))
-            server.announce(connector.name)
+            server.mark_running(connector.name)
             found = find_plans(server, connector)
             problems = found.problems_of_start(but=found.locked)
             if problems and (strict or not found.plans):
@@ -128,7 +129,7 @@ class Session:
         self._registry.check_topics()
         with postgres_errors(self._connector.connection):
             self._take_orders()
-            self._context.board.floor(self._oldest.look())
+            self._context.board.floor(self._oldest.check())
             self._registry.check_tables()
             turn = self._scheduler.turn()
             for table in turn.unchanged:
@@ -209,7 +210,7 @@ class Session:
 
     def _refused_by_postgres(self, table: TableTask, error: psycopg.Error) -> None:
         if isinstance(error, psycopg.errors.LockNotAvailable):
-            table.locked(self._server.lockers(table.plan.oid))
+            table.locked(self._server.lock_holders(table.plan.oid))
         else:
             table.failed(f"{table.plan.label}: {refusal(error)}")
 
@@ -229,11 +230,11 @@ class Session:
     def _waits(self, table: TableTask) -> bool:
         """Whether an open transaction makes this table remember more ids than it may."""
         may = table.reader.waits_for(_BEGINNING) is not None
-        xid = table.reader.waits_for(self._server.peek()) if may else None
+        xid = table.reader.waits_for(self._server.current_snapshot()) if may else None
         if xid is None:
             self._context.board.resumed(table.name)
             return False
-        who = "; ".join(map(str, holders(self._server, xid))) or "one that has ended meanwhile"
+        who = "; ".join(map(str, open_transactions(self._server, xid))) or "one that has ended meanwhile"
         detail = f"an open transaction has too many later ones to remember: {who}"
         log.error("table waits", table=table.name, detail=detail)
         self._context.board.waits(table.name, detail)

@@ -20,8 +20,8 @@ from ..config.connector import ConnectorConfig
 from ..offsets.offset import Edit
 from ..offsets.stored_offsets import stored_edits
 from ..offsets.target_state import read_target_state, write_target_state
-from ..planning.planning import find_plans
-from ..postgres.page_size import PageBytes
+from ..planning.planner import find_plans
+from ..postgres.chunk_reader import PageBytes
 from ..postgres.server import connected
 from ..status.orders import Control, Halt, Stop
 from ..status.status import SourceState, SourceStatus, StatusBoard

@@ -17,7 +17,7 @@ from compactory.records import Topic
 from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset, read_offsets, sharing
 from ..offsets.topics import ensure
-from ..planning.planning import Plans, find_plans
+from ..planning.planner import Plans, find_plans
 from ..planning.table_plan import TablePlan, key_of
 from ..polling.readers import open_reader
 from ..postgres.server import Server

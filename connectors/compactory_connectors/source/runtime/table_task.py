@@ -26,7 +26,7 @@ from ..polling.cursor_reader import CursorReader
 from ..polling.reader import Reader
 from ..polling.record_batch import RecordBatch
 from ..polling.removal import HeldRemoval, RemovalHeld
-from ..postgres.page_size import PAGE_ROWS, PageBytes
+from ..postgres.chunk_reader import PAGE_ROWS, PageBytes
 from ..postgres.server import Server
 from ..removals.cleanup import TopicCleanup
 from ..removals.pending_approval import PendingApproval
@@ -303,7 +303,7 @@ class TableTask:
                 self._publish(self.cleanup.leave_to_sweep(batch))
                 return
             finally:
-                self.context.page_bytes.took(size, time.monotonic() - began)
+                self.context.page_bytes.adjust(size, time.monotonic() - began)
             self.wrote(len(batch.records) - len(living))
             self.cleanup.sweeper.note([each for each in batch.records if each[1] is not None or each[0] not in living])
         self.reader.acknowledge(batch)

@@ -10,7 +10,7 @@ from typing import Any
 from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
 
-from ..postgres.oldest_transaction import OpenTransaction
+from ..postgres.transactions import OpenTransaction
 from ..status.metrics import lag, source_metrics
 from ..status.status import SourceState, SourceStatus, TableStatus
 from .source import Source

@@ -15,7 +15,7 @@ from ..offsets.phase import ResendReason
 from ..offsets.target_state import TargetState
 from ..polling.load_progress import Load
 from ..polling.removal import HeldRemoval
-from ..postgres.oldest_transaction import OpenTransaction
+from ..postgres.transactions import OpenTransaction
 
 __all__ = ["BeatStatus", "LeaseStatus", "SourceState", "SourceStatus", "StatusBoard", "TableStatus"]
 

@@ -14,7 +14,8 @@ from psycopg import sql
 from ..planning.table_plan import TablePlan
 from ..polling.conditions import Conditions
 from ..polling.living_rows import columns_of_keys, snapshot_of
-from ..postgres.server import ChunkReader, Server, statement
+from ..postgres.chunk_reader import ChunkReader
+from ..postgres.server import Server, statement
 
 __all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges", "living_keys"]
 
@@ -119,5 +120,5 @@ def living_keys(server: Server, plan: TablePlan) -> Iterator[list[bytes]]:
     parts = {"columns": columns_of_keys(plan), "table": plan.relation(), "present": Conditions(plan).present()}
     with snapshot_of(server, plan, changed=True):
         reader = ChunkReader(server.connection, "keys", statement("source/keys", **parts))
-        while rows := reader.page():
+        while rows := reader.read_page():
             yield [key for key in map(plan.rows.render_key, rows) if key is not None]

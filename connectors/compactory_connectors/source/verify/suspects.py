@@ -8,7 +8,7 @@ from dataclasses import replace
 from compactory.kafka.client import Message
 from compactory_connectors.connect.record.record import KeyParts
 
-from ..postgres.server import RawRow
+from ..postgres.chunk_reader import RawRow
 from .checker import Finding, Row, Rules, Stored, check
 from .outcome import Difference, Found
 from .table_side import Expected

@@ -18,8 +18,9 @@ from ..polling.conditions import Conditions
 from ..polling.living_rows import keys_joined, snapshot_of
 from ..polling.rendering import logged_columns
 from ..polling.written_rows import FIRST, WrittenRows
-from ..postgres.page_size import PAGE_ROWS, PageFill
-from ..postgres.server import ChunkReader, PollSnapshot, RawRow, Server, statement
+from ..postgres.chunk_reader import PAGE_ROWS, ChunkReader, PageFill, RawRow
+from ..postgres.poll_transaction import PollSnapshot
+from ..postgres.server import Server, statement
 from .checker import Row
 
 __all__ = ["Expected", "Look", "look_at"]
@@ -39,7 +40,7 @@ class Look:
         self._where = Conditions(plan)
         self._due = _due_rows(server, plan, offset, at)
         self._deletions = _due_deletions(server, plan, offset, at)
-        self._since = row_order.since(plan, (offset.initial if offset else None) or plan.since)
+        self._since = row_order.after_initial(plan, (offset.initial if offset else None) or plan.since)
         self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
         self._flags_at = len(plan.rows.columns)
         self.unreadable: list[str] = []
@@ -90,7 +91,7 @@ class Look:
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
         reader = ChunkReader(self.server.connection, name, query)
         render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
-        while rows := reader.page():
+        while rows := reader.read_page():
             found: list[Expected] = []
             for row in rows:
                 try:
@@ -151,8 +152,8 @@ def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: 
     """Rows ``t`` that a poll would take now; ``at`` is the snapshot, None of what has no row versions."""
     if offset is None:
         return sql.SQL("true")
-    if plan.reading is Reading.PLACE:
-        return row_order.behind(plan, offset)
+    if plan.reading is Reading.CURSOR:
+        return row_order.after_offset(plan, offset)
     if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
         return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
     versions = replace(plan, reading=Reading.VERSIONS)
@@ -172,5 +173,5 @@ def _due_deletions(
 def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnapshot) -> SourceOffset:
     """The offset as it holds for the server and table of the snapshot. Without its pages more is due, never less."""
     base = offset.under(plan.shape).on(server.identity(plan.oid), at.snapshot).within(at.partitions)
-    places = 1 + len(row_order.ordering(plan))
+    places = 1 + len(row_order.order_columns(plan))
     return base if all(len(page.after) == places for page in base.partial_polls) else replace(base, partial_polls=())

@@ -9,7 +9,7 @@ from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
 from ..offsets.stored_offsets import matching
-from ..planning.planning import plan_tables
+from ..planning.planner import plan_tables
 from ..planning.table_plan import TablePlan
 from ..postgres.server import connected
 from .outcome import Outcome

@@ -193,7 +193,7 @@ class Verifier:
         return undecided | dict(decided[: self._options.most])
 
     def _sources(self) -> list[str]:
-        return self._server.running(self._connector.name)
+        return self._server.running_sources(self._connector.name)
 
     def _note(self, text: str) -> None:
         if text not in self._notes:

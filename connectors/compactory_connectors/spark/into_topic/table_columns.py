@@ -19,10 +19,9 @@ from compactory_connectors.connect.setting import nearest
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.mapping.chain import compile_plan
-from compactory_connectors.source.planning.planning import find_plans
+from compactory_connectors.source.planning.planner import find_plans
 from compactory_connectors.source.planning.table_plan import key_of
-from compactory_connectors.source.postgres.catalog import Table
-from compactory_connectors.source.postgres.column import Column
+from compactory_connectors.source.postgres.catalog import Column, Table
 from compactory_connectors.source.postgres.server import Server
 
 from ..column_types import INTERNAL, ColumnType, parse_type

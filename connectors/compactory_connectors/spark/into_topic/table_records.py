@@ -22,7 +22,7 @@ from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.mapping.chain import RowPlan, compile_plan
 from compactory_connectors.source.postgres.catalog import Table
-from compactory_connectors.source.postgres.server import RawRow
+from compactory_connectors.source.postgres.chunk_reader import RawRow
 
 from ..column_types import ColumnType
 from ..identifier import quoted

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.source.polling import table
-from compactory_connectors.source.postgres import oldest_transaction as floor
+from compactory_connectors.source.postgres import transactions as floor
 from compactory_connectors.source.runtime.worker import SourceWorker
 from compactory_connectors.source.status.status import SourceState, SourceStatus
 from tests.source.conftest import Bench

@@ -23,7 +23,7 @@ from ..postgres.rights import read_rights
 from ..postgres.server import Server, statement
 from .cursor_columns import CursorOf, cursor_of, reading_of
 from .plan_warnings import adoption_warnings, future_rows, plan_warnings
-from .row_order import instant_text
+from .row_order import format_timestamp
 from .table_plan import Reading, TablePlan
 
 __all__ = ["Plans", "find_plans", "plan_tables"]
@@ -155,7 +155,7 @@ def _no_topic(plan: TablePlan) -> str | None:
 
 
 def _locked(server: Server, relation: Relation) -> str:
-    by = "; ".join(server.lockers(relation.oid)) or "a transaction that has ended meanwhile"
+    by = "; ".join(server.lock_holders(relation.oid)) or "a transaction that has ended meanwhile"
     return f"table {relation}: it is locked by {by}; it is looked at again by itself"
 
 
@@ -223,14 +223,14 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
     if problems:
         raise ConfigError(problems)
     plan = _made(server, connector, table, rows, cursor, shape=server.shape(table.oid))
-    if plan.reading not in {Reading.WHOLE, Reading.PLACE}:
+    if plan.reading not in {Reading.WHOLE, Reading.CURSOR}:
         problems += [_foreign(table, part) for part in server.foreign_parts(table.oid)]
     if found is not None and found.adopted and not _swept(connector, plan):
         problems += _unprotected(table, rows, found)
     if problems:
         raise ConfigError(problems)
     warnings = (*plan.warnings, *rights.narrowed(), *adoption_warnings(found))
-    adopted = found is not None and found.adopted and plan.reading is not Reading.PLACE
+    adopted = found is not None and found.adopted and plan.reading is not Reading.CURSOR
     notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
     restamped = found is not None and found.restamped
     return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies, restamped=restamped)
@@ -340,4 +340,4 @@ def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | 
         return None
     if initial == -1:
         initial = int(server.scalar(statement("source/now_ms")))
-    return instant_text(initial, zone=None if zoned else connector.columns.zone)
+    return format_timestamp(initial, zone=None if zoned else connector.columns.zone)

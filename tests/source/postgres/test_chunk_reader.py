@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compactory_connectors.source.postgres.page_size import PageBytes, PageFill
+from compactory_connectors.source.postgres.chunk_reader import PageBytes, PageFill
 from tests.source.poller import Poller, cleared
 
 MIB = 1 << 20
@@ -27,15 +27,15 @@ def test_a_page_exceeds_its_bytes_by_one_fetch_at_the_most(rows: int, widths: li
     """Whatever the rows: a page has at most its rows, and its bytes are reached only by its last fetch."""
     room = PageBytes()
     for _ in range(growth):
-        room.took(room.limit, 0.1)
+        room.adjust(room.limit, 0.1)
     fill = PageFill(rows, room)
     in_page = size = 0
     for width in widths:
         assert size < room.limit
-        asked = fill.ask()
+        asked = fill.fetch_size()
         assert 1 <= asked <= min(1000, rows - in_page)
         in_page, size = in_page + asked, size + asked * width
-        if fill.came(asked, asked * width):
+        if fill.add_fetch(asked, asked * width):
             assert in_page == rows or size + width > room.limit
             in_page = size = 0
 
@@ -44,9 +44,9 @@ def test_what_follows_rows_of_one_size_fits() -> None:
     fill = PageFill(10_000, PageBytes())
     pages, size = 0, 0
     while pages < 5:
-        asked = fill.ask()
+        asked = fill.fetch_size()
         size += asked * 150_000
-        if fill.came(asked, asked * 150_000):
+        if fill.add_fetch(asked, asked * 150_000):
             assert pages == 0 or size <= MIB
             pages, size = pages + 1, 0
 
@@ -55,14 +55,14 @@ def test_a_slow_kafka_gets_smaller_pages_and_a_quick_one_larger_ones() -> None:
     room = PageBytes()
     assert room.limit == MIB
     for _ in range(5):
-        room.took(room.limit, 0.2)
+        room.adjust(room.limit, 0.2)
     assert room.limit == 8 * MIB
-    room.took(100, 0.01)
+    room.adjust(100, 0.01)
     assert room.limit == 8 * MIB
     for _ in range(20):
-        room.took(room.limit, 8.0)
+        room.adjust(room.limit, 8.0)
     assert room.limit == MIB // 16
-    room.took(100, 0.01)
+    room.adjust(100, 0.01)
     assert room.limit == MIB // 16  # a small page says nothing of larger ones
 
 
