@@ -32,8 +32,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Name = Annotated[str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")]
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
@@ -173,7 +171,9 @@ def import_(
     from_connect: Annotated[
         str | None, option("--from-connect", "TOPIC", "The worker's offset.storage.topic, on this Kafka.")
     ] = None,
-    connect_name: _Name = None,
+    connect_name: Annotated[
+        str | None, option("--connect-name", "NAME", "The connector's name in Kafka Connect.")
+    ] = None,
     connect_group_id: Annotated[
         str | None, option("--connect-group-id", "GROUP", "The workers' group.id; warn while workers are alive.")
     ] = None,
@@ -204,39 +204,6 @@ def import_(
         if left := admin.left(offsets):
             warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
         editing.run(flags, config, admin, decide, edit)
-
-
-@app.command("export")
-@connector_command
-def export(
-    flags: Flags,
-    chosen: _Chosen,
-    to_connect: Annotated[
-        str | None,
-        option(
-            "--to-connect", "TOPIC", "Write them into this offset.storage.topic of the workers; default: print them."
-        ),
-    ] = None,
-    connect_name: _Name = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Print the offsets; write nothing.")] = False,
-) -> None:
-    """Give offsets back to Kafka Connect: as the body of its PATCH /connectors/NAME/offsets, or into its topic.
-
-    Its tasks read the topic when they start; publish everything and stop the source first. While it runs,
-    offsets are printed with a warning, and not written.
-    """
-    from compactory_connectors.source.operations.connect_offsets import export_offsets, write_offsets
-
-    from ..views.offsets_view import show_export
-
-    config, kafka = chosen.begin(flags)
-    writes = to_connect is not None and not dry_run
-    _expect_stopped(config, writes=writes)
-    offsets = [item for _, item in _stored(config, kafka, chosen.table or ())[0] if item is not None]
-    exported = export_offsets(kafka, offsets, connect_name or config.name, to_connect)
-    if to_connect is not None and writes:
-        write_offsets(kafka, to_connect, exported)
-    show_export(exported, topic=to_connect if writes else None, as_json=flags.json)
 
 
 def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
@@ -275,23 +242,6 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
         return Place(to_id=to_id)
     micros = microseconds("--timestamp", timestamp) if timestamp is not None else None
     return Place(cursor=Cursor.at(micros, incrementing))
-
-
-def _expect_stopped(config: ConnectorConfig, *, writes: bool) -> None:
-    """Look for running sources of the connector. Raise LeaseLost if offsets are to be written, else only warn."""
-    from compactory.errors import CompactoryError, LeaseLost
-    from compactory_connectors.source.operations.overview import running_sources
-
-    try:
-        running = running_sources(config)
-    except CompactoryError as error:
-        warn(f"make sure that no source of {config.name!r} is running, because Postgres can't say: {error}")
-        return
-    if running:
-        found = f"a source of {config.name!r} is running: {'; '.join(running)}; stop it first"
-        if writes:
-            raise LeaseLost(found)
-        warn(f"{found}: its offsets go on")
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.offsets.offset import SourceOffset
     from compactory_connectors.source.offsets.stored_offsets import StoredOffset
-    from compactory_connectors.source.operations.connect_offsets import Exported
     from compactory_connectors.source.operations.offset_admin import Preview
     from compactory_connectors.source.operations.pending import Difference
 
-__all__ = ["show_changes", "show_export", "show_offsets"]
+__all__ = ["show_changes", "show_offsets"]
 
 _SHOWN = (
     "timestamp", "timestamp_nanos", "incrementing", "snapshot", "system_identifier", "timeline", "postmaster_start",
@@ -66,16 +65,6 @@ def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, writte
         print_facts(facts.items(), "    ")
     if written is not None:
         say("\nnothing was written")
-
-
-def show_export(exported: Sequence[Exported], *, topic: str | None, as_json: bool) -> None:
-    """Print offsets in Kafka Connect's form: the body of its REST call, or what was written where."""
-    body = {"offsets": [{"partition": item.partition, "offset": item.offset} for item in exported]}
-    if topic is None or as_json:
-        print_json(body)
-        return
-    for item in exported:
-        say(f"[green]✓[/] {escape(item.table)} → topic {escape(topic)}: {escape(json.dumps(item.offset))}")
 
 
 def _table_json(name: str, stored: StoredOffset | None, rows: int | None) -> dict[str, Any]:
