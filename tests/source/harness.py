@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +12,8 @@ from typing import Any
 import psycopg
 
 from compactory_connectors.postgres.snapshot import Snapshot
+from compactory_connectors.source.config.connector import SoftDelete
+from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.offsets.identity import Identity
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.phase import Phase
@@ -56,6 +59,24 @@ def widen(xid: int, xmax: int) -> int:
     """The 64-bit id that a poll with this ``xmax``, and nothing that runs, takes a row's 32-bit one for."""
     (wide,) = seen_xids(None, Snapshot(-(1 << 32), xmax), [str(xid)])
     return wide
+
+
+CONNECTOR = parse_connector(
+    json.dumps(
+        {
+            "connection.url": "postgresql://localhost/d",
+            "mode": "timestamp+incrementing",
+            "timestamp.column.name": "updated_date",
+            "topic.prefix": "t",
+            "table.whitelist": "terminal_acquirer",
+            "compactory.soft.delete.column": "is_active",
+        }
+    ),
+    default_name="c",
+    environment={},
+)
+BY_VALUE = replace(CONNECTOR, soft_delete=SoftDelete("is_active", tombstone=False))
+"""A connector that sends a deactivated row as its value."""
 
 
 class PlainRows:
@@ -117,6 +138,7 @@ class Feed:
         find = "SELECT oid::int8 FROM pg_class WHERE relname = %s"
         (oid,) = self.server.connection.execute(find, [self.table]).fetchone()
         plan = TablePlan(
+            connector=CONNECTOR,
             schema="public",
             name=self.table,
             oid=oid,
@@ -126,7 +148,6 @@ class Feed:
             incrementing="id",
             key_types=("bigint" if self._key == "id" else "text",),
             shape=self.server.shape(oid),
-            soft_delete="is_active",
             adopted=self._adopted,
         )
         offset = SourceOffset.loads(self.stored) if self.stored else None

@@ -115,7 +115,7 @@ def test_what_is_chosen(sql: psycopg.Connection, planner: Planner) -> None:
         "public.a",
         "ref.d",
     ]
-    assert planner.names(table__include__list=r"\Qpublic.A b\E", **ROUTE) == ["public.A b"]
+    assert planner.names(table__include__list=r"public\.A b", **ROUTE) == ["public.A b"]
     assert planner.names(table__include__list=r".*", table__types="VIEW") == ["public.seen"]
     assert planner.names(table__include__list=".*", schema__pattern="ref") == ["ref.d"]
     assert planner.names(table__include__list="nothing") == []

@@ -11,7 +11,7 @@ import pytest
 
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.source.postgres.poll_transaction import TableReplaced
-from tests.source.harness import Feed, add, expected
+from tests.source.harness import BY_VALUE, Feed, add, expected
 from tests.source.workload import wait_until
 
 REWRITE = "ALTER TABLE terminal_acquirer ALTER COLUMN acquirer_id TYPE text USING acquirer_id || ''"
@@ -186,7 +186,7 @@ def test_a_key_lives_when_its_bytes_do(
 def test_a_sweep_keeps_deactivated_rows_that_are_sent_as_values(
     database: str, sql: psycopg.Connection, adopted: bool
 ) -> None:
-    feed = Feed(database, adopted=adopted, tombstones=False)
+    feed = Feed(database, adopted=adopted, connector=BY_VALUE)
     add(sql, "T1")
     add(sql, "T2", active=False)
     assert sorted(feed.living()) == [b"1", b"2"]

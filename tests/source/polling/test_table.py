@@ -15,7 +15,7 @@ from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
 from compactory_connectors.source.polling.table import _too_old
 from compactory_connectors.source.postgres.poll_transaction import PollSnapshot, TableReplaced
-from tests.source.harness import STAMP, Feed, add, expected
+from tests.source.harness import BY_VALUE, STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state, wait_until
 from tests.stack.postgres_copies import new_server
 
@@ -126,7 +126,7 @@ def test_deactivation_is_a_tombstone_after_the_active_rows(sql: psycopg.Connecti
 
 
 def test_deactivation_as_a_value(database: str, sql: psycopg.Connection, adopted: bool) -> None:
-    feed = Feed(database, adopted=adopted, tombstones=False)
+    feed = Feed(database, adopted=adopted, connector=BY_VALUE)
     add(sql, "T1", active=False)
     assert feed.poll() == [(b"1", b"1|T1|A|f")]
     feed.close()

@@ -23,7 +23,7 @@ from ..offsets.phase import Phase
 from ..offsets.stored_offsets import StoredOffset, matching, read_offsets
 from ..planning.planner import plan_tables
 from ..planning.row_order import parse_timestamp, row_timestamp
-from ..planning.table_plan import Reading, TablePlan, key_of
+from ..planning.table_plan import Reading, TablePlan
 from ..polling.readers import open_reader
 from ..polling.table import TableReader
 from ..postgres.server import Server, connected, statement
@@ -89,7 +89,7 @@ class OffsetAdmin:
 
     def key(self, table: str) -> bytes:
         """The key of a table's offset."""
-        return key_of(self._connector.name, self._server.database, self.plans[table])
+        return self.plans[table].offset_key(self._server.database)
 
     def count(self, table: str, offset: SourceOffset | None) -> int:
         """Rows that a poll from this offset would take now."""
@@ -168,7 +168,7 @@ class OffsetAdmin:
 
     def _place_of(self, name: str) -> tuple[str, str, str] | None:
         plan = self.plans[name]
-        return None if plan.query is not None else (self._server.database, plan.schema, plan.name)
+        return None if plan.connector.query is not None else (self._server.database, plan.schema, plan.name)
 
     @cached_property
     def _topics(self) -> Mapping[str, tuple[str, str | None]]:

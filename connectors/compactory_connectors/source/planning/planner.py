@@ -295,10 +295,10 @@ def _made(
     server: Server, connector: ConnectorConfig, table: Table, rows: RowPlan, cursor: CursorOf, *, shape: str
 ) -> TablePlan:
     types = {column.name: key_type(column) for column in table.columns}
-    delete = connector.soft_delete
     reading = reading_of(connector, table.kind)
-    keyless = not rows.key_columns
+    has_one_topic = bool(rows.key_columns) and len(rows.topics) == 1
     plan = TablePlan(
+        connector=connector,
         schema=table.schema,
         name=table.name,
         oid=table.oid,
@@ -309,32 +309,19 @@ def _made(
         incrementing=cursor.incrementing,
         tie_breakers=table.primary_key,
         reading=reading,
-        query=connector.query,
-        suffix=connector.suffix,
-        serializable=connector.serializable,
-        since=_since(server, connector, zoned=cursor.zoned),
-        delay_ms=connector.cursor.delay_ms,
-        zone=connector.columns.zone,
+        initial=_initial(server, connector, zoned=cursor.zoned),
         zoned=cursor.zoned,
         key_types=tuple(types[name] for name in rows.key_columns),
         shape=shape,
-        soft_delete=delete.column if delete else None,
-        tombstones=delete.tombstone if delete else True,
-        tolerant=connector.errors.skip,
-        keyless=keyless,
-        sweeps=table.kind in "rp"
-        and reading in {Reading.VERSIONS, Reading.WHOLE}
-        and not keyless
-        and len(rows.topics) == 1
-        and not connector.suffix,
-        sweeps_always=connector.bulk_deletes and not keyless and len(rows.topics) == 1,
+        sweeps=table.kind in "rp" and reading.sweeps and has_one_topic and not connector.suffix,
+        sweeps_always=connector.bulk_deletes and has_one_topic,
         warnings=(*rows.warnings, *cursor.warnings, *plan_warnings(connector, table, rows)),
         load_warnings=cursor.load_warnings,
     )
     return replace(plan, load_warnings=(*plan.load_warnings, *future_rows(server, plan)))
 
 
-def _since(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | None:
+def _initial(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | None:
     initial = connector.cursor.initial
     if initial is None or not connector.mode.timestamp:
         return None

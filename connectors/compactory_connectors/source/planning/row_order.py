@@ -95,7 +95,7 @@ def before_limit(plan: TablePlan, now: str) -> sql.Composable | None:
 
 def read_limit(plan: TablePlan, now_ms: int) -> str:
     """Up to where rows may be read at this time of the server's clock, as a text to compare timestamps with."""
-    return timestamp_text(plan, now_ms - plan.delay_ms)
+    return timestamp_text(plan, now_ms - plan.connector.cursor.delay_ms)
 
 
 def timestamp_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:

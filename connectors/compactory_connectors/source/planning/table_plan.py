@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import LiteralString, cast
 
 from psycopg import sql
 
+from ..config.connector import ConnectorConfig
 from ..mapping.chain import RowPlan
 from ..offsets.offset_keys import offset_key, query_key
 
-__all__ = ["Reading", "TablePlan", "key_of"]
+__all__ = ["Reading", "TablePlan"]
 
 
 class Reading(Enum):
-    """How new rows are found; the value describes it to people."""
+    """The way in which new rows are found; the value describes it to people."""
 
     VERSIONS = "row versions: every committed change, whatever its timestamp"
     WHOLE = "the whole of it at each poll"
@@ -23,12 +24,12 @@ class Reading(Enum):
 
     @property
     def covered(self) -> bool:
-        """Whether no committed change is missed (guarantee 8), in a table."""
+        """True if no committed change of a table is missed (guarantee 8)."""
         return self is not Reading.CURSOR
 
     @property
     def sweeps(self) -> bool:
-        """Whether a first load shows everything that belongs in the topic, so that the rest may be removed."""
+        """True if a first load shows everything that belongs in the topic, so that other keys may be removed."""
         return self in {Reading.VERSIONS, Reading.WHOLE}
 
 
@@ -36,6 +37,7 @@ class Reading(Enum):
 class TablePlan:
     """The plan of a table, a view or a query for a session."""
 
+    connector: ConnectorConfig = field(repr=False)
     schema: str
     name: str
     oid: int
@@ -47,29 +49,14 @@ class TablePlan:
     key_types: tuple[str, ...]
     shape: str
     tie_breakers: tuple[str, ...] = ()
-    """Columns that make the order of emission total behind timestamp and id: the primary key."""
+    """Columns that make the order of emission total after timestamp and id: the primary key."""
     reading: Reading = Reading.VERSIONS
     kind: str = "r"
     """``pg_class.relkind``, or q for a query."""
-    query: str | None = None
-    suffix: str = ""
-    """``query.suffix``: text behind the generated query."""
-    serializable: bool = False
-    """``transaction.isolation.mode=SERIALIZABLE``."""
-    since: str | None = None
-    """``timestamp.initial``: a first load takes rows from this moment on, in the text form of Postgres."""
-    delay_ms: int = 0
-    """``timestamp.delay.interval.ms``; for the reading PLACE."""
-    zone: str = "UTC"
-    """``db.timezone``: the zone of local times of ``timestamp`` columns in an offset."""
+    initial: str | None = None
+    """``timestamp.initial`` as a timestamp of the table: a first load takes rows from it on."""
     zoned: bool = False
-    """The timestamp columns are ``timestamptz``: moments whatever the zone."""
-    soft_delete: str | None = None
-    tombstones: bool = True
-    tolerant: bool = False
-    """``errors.tolerance=all``: rows that can't be converted are skipped."""
-    keyless: bool = False
-    """Records have no key; the topic keeps them by age or size."""
+    """The timestamp columns are ``timestamptz``: points in time whatever the zone."""
     adopted: bool = False
     restamped: bool = False
     """A trigger that fires after ours may change its stamps."""
@@ -83,8 +70,13 @@ class TablePlan:
     """Warnings about a first load alone."""
 
     @property
+    def keyless(self) -> bool:
+        """True if records have no key; the topic keeps them by age or size."""
+        return not self.rows.key_columns
+
+    @property
     def stamped(self) -> bool:
-        """Whether ``updated_xid`` tells which transaction wrote a row; else ``xmin`` does."""
+        """True if ``updated_xid`` tells which transaction wrote a row; else ``xmin`` does."""
         return self.adopted and not self.restamped
 
     @property
@@ -93,18 +85,33 @@ class TablePlan:
         return self.reading is Reading.CURSOR and not self.timestamps
 
     @property
+    def sends_tombstones(self) -> bool:
+        """True unless ``compactory.soft.delete.mode`` asks for the value of a deactivated row."""
+        return self.connector.soft_delete is None or self.connector.soft_delete.tombstone
+
+    @property
+    def zone(self) -> str:
+        """``db.timezone``: the zone of local times of ``timestamp`` columns in an offset."""
+        return self.connector.columns.zone
+
+    @property
     def qualified(self) -> str:
         """``schema.table`` for people; ``query`` for a query."""
-        return "query" if self.query is not None else f"{self.schema}.{self.name}"
+        return "query" if self.kind == "q" else f"{self.schema}.{self.name}"
 
     def full_name(self, database: str) -> str:
-        """``db.schema.table``, by which offsets and operators name it; ``query`` for a query."""
-        return "query" if self.query is not None else f"{database}.{self.schema}.{self.name}"
+        """Return ``db.schema.table``, by which offsets and operators name it; ``query`` for a query."""
+        return "query" if self.kind == "q" else f"{database}.{self.schema}.{self.name}"
+
+    def offset_key(self, database: str) -> bytes:
+        """Return the key of its offset."""
+        connector = self.connector.name
+        return query_key(connector) if self.kind == "q" else offset_key(connector, database, self.schema, self.name)
 
     @property
     def label(self) -> str:
         """The beginning of a message about it."""
-        return self.qualified if self.query is not None else f"table {self.qualified}"
+        return self.qualified if self.kind == "q" else f"table {self.qualified}"
 
     @property
     def timestamp(self) -> str:
@@ -114,26 +121,29 @@ class TablePlan:
     @property
     def order(self) -> tuple[str, ...]:
         """Names of what rows are ordered by, for people: the timestamp, the id, the primary key."""
-        named = [" or ".join(self.timestamps)] if self.timestamps else []
-        named += [self.incrementing] if self.incrementing else []
-        return (*named, *(tie for tie in self.tie_breakers if tie != self.incrementing))
+        names = [" or ".join(self.timestamps)] if self.timestamps else []
+        names += [self.incrementing] if self.incrementing else []
+        return (*names, *(name for name in self.tie_breakers if name != self.incrementing))
+
+    def columns(self) -> sql.Composable:
+        """Return the columns of ``rows``, as a poll selects them."""
+        return sql.SQL(", ").join(map(self.column, self.rows.columns))
+
+    def column(self, name: str) -> sql.Composable:
+        """Return one column of ``rows``, as a poll selects it."""
+        return sql.Identifier("t", name)
 
     def relation(self) -> sql.Composable:
-        """The relation behind FROM, to be called ``t``. A query may end in a comment, hence the line break."""
-        if self.query is None:
+        """Return what follows FROM, to be called ``t``. A query may end in a comment, hence the newline."""
+        if self.connector.query is None:
             return sql.Identifier(self.schema, self.name)
-        return sql.SQL("({}\n)").format(_verbatim(self.query))
+        return sql.SQL("({}\n)").format(_verbatim(self.connector.query))
 
-    def suffix_text(self) -> sql.Composable:
-        """``query.suffix``, to stand at the end of a query."""
-        return _verbatim(self.suffix)
-
-
-def key_of(connector: str, database: str, plan: TablePlan) -> bytes:
-    """The key of the offset of a table or query."""
-    return query_key(connector) if plan.query is not None else offset_key(connector, database, plan.schema, plan.name)
+    def suffix(self) -> sql.Composable:
+        """Return ``query.suffix``, to stand at the end of a query."""
+        return _verbatim(self.connector.suffix)
 
 
 def _verbatim(text: str) -> sql.Composable:
-    """The user's own SQL."""
+    """Return the user's own SQL."""
     return sql.SQL(cast("LiteralString", text))  # type: ignore[redundant-cast]  # mypy takes it for str

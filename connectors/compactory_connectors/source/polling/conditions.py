@@ -24,9 +24,9 @@ class Conditions:
 
     def phase(self) -> sql.Composable:
         """0 for a row that lives, 1 for a deactivated one: the first part of the order of emission."""
-        if self.plan.soft_delete is None:
+        if self.plan.connector.soft_delete is None:
             return sql.SQL("0")
-        return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.soft_delete))
+        return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.connector.soft_delete.column))
 
     def by_stamp(self, base: SourceOffset) -> bool:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
@@ -105,13 +105,13 @@ class Conditions:
 
     def alive(self) -> sql.Composable:
         """Rows whose key belongs in the topic with a value that is not a deactivation."""
-        if self.plan.soft_delete is None:
+        if self.plan.connector.soft_delete is None:
             return sql.SQL("true")
-        return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.soft_delete))
+        return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.connector.soft_delete.column))
 
     def present(self) -> sql.Composable:
         """Rows whose key belongs in the topic, deactivated ones included where they are sent as values."""
-        return self.alive() if self.plan.tombstones else sql.SQL("true")
+        return self.alive() if self.plan.sends_tombstones else sql.SQL("true")
 
 
 def _before_and_at(expression: sql.Composable, value: str | None) -> tuple[sql.Composable, sql.Composable]:

@@ -47,7 +47,7 @@ class CursorReader(Reader):
     ) -> Generator[RecordBatch]:
         """Poll once; nothing is expected, for such a relation is not compared with its topic."""
         del expect
-        with read_transaction(self._server, serializable=self.plan.serializable) as now_ms:
+        with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).following(self.offset.identity)
             offset = self.offset.polled(self.offset.seen_snapshot)
@@ -69,7 +69,7 @@ class CursorReader(Reader):
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""
-        with read_transaction(self._server, serializable=self.plan.serializable) as now_ms:
+        with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             query = self._query(self.offset, read_limit(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
 
@@ -80,8 +80,8 @@ class CursorReader(Reader):
     def _check_shape(self) -> None:
         plan = self.plan
         try:
-            if plan.query is not None:
-                shape = describe_query(self._server.connection, plan.query, masked=True).digest()
+            if plan.connector.query is not None:
+                shape = describe_query(self._server.connection, plan.connector.query, masked=True).digest()
             else:
                 shape = self._server.shape(plan.oid)
         except ConfigError as error:
@@ -94,7 +94,7 @@ class CursorReader(Reader):
             "columns": self._columns,
             "phase": self._where.phase(),
             "relation": self.plan.relation(),
-            "suffix": self.plan.suffix_text(),
+            "suffix": self.plan.suffix(),
         }
         if self.plan.reading is Reading.WHOLE:
             return statement("source/whole", **parts)

@@ -31,21 +31,22 @@ def snapshot_of(
 
     Raises TableReplaced where it is another table, or unless ``changed`` its columns or triggers are others.
     """
+    serializable = plan.connector.serializable
     if plan.kind not in "rp":
-        with read_transaction(server, serializable=plan.serializable):
+        with read_transaction(server, serializable=serializable):
             yield None
         return
     table, shape = sql.Identifier(plan.schema, plan.name), None if changed else plan.shape
-    with poll_transaction(server, table, plan.oid, shape=shape, indexed=indexed, serializable=plan.serializable) as at:
+    with poll_transaction(
+        server, table, plan.oid, shape=shape, indexed=indexed, serializable=plan.connector.serializable
+    ) as at:
         yield at
 
 
 def columns_of_keys(plan: TablePlan) -> sql.Composable:
     """The plan's columns as far as keys need them, NULL in place of the others."""
     keys = {*plan.rows.key_columns, *plan.rows.case_columns}
-    return sql.SQL(", ").join(
-        sql.Identifier("t", name) if name in keys else sql.SQL("NULL") for name in plan.rows.columns
-    )
+    return sql.SQL(", ").join(plan.column(name) if name in keys else sql.SQL("NULL") for name in plan.rows.columns)
 
 
 class LivingRows:

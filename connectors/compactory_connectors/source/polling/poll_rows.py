@@ -51,7 +51,7 @@ class PollRows:
         self._render = render
         self._where = Conditions(plan)
         self._table = sql.Identifier(plan.schema, plan.name)
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._columns = plan.columns()
         self._order = order_columns(plan)
         self._written = WrittenRows(server, plan)
         self.reads_log = True
@@ -117,7 +117,7 @@ class PollRows:
             living = sql.SQL("{} AND {}").format(unseen, self._where.alive())
             with closing(self._written_chunks(living, fill, f"{purpose}formatted")) as chunks:
                 yield from chunks
-            if self._plan.soft_delete is None:
+            if self._plan.connector.soft_delete is None:
                 return
             deactivated = sql.SQL("{} AND NOT ({})").format(unseen, self._where.alive())
             queries = [("rows", self._rows(deactivated))]
@@ -167,7 +167,7 @@ class PollRows:
             living=living,
             order=sql.SQL(", ").join(self._order),
         )
-        last = self._plan.soft_delete is None
+        last = self._plan.connector.soft_delete is None
         page: list[PGresult] = []
         with closing(self._written.results(name, query, fill)) as results:
             for result, full, ended in results:

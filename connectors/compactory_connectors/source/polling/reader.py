@@ -41,7 +41,7 @@ class Reader(ABC):
         self._where = Conditions(plan)
         self._render = Renderer(server, plan)
         self._table = sql.Identifier(plan.schema, plan.name)
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._columns = plan.columns()
 
     @abstractmethod
     def batches(
@@ -72,7 +72,7 @@ class Reader(ABC):
             shape=self.plan.shape,
             indexed=indexed,
             streaming=streaming,
-            serializable=self.plan.serializable,
+            serializable=self.plan.connector.serializable,
             prefetched=prefetched,
         )
 

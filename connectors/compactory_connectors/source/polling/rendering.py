@@ -56,6 +56,7 @@ class Renderer:
         self.logged_names, self.logged_columns = logged_columns(plan)
         self._id_is_key = plan.rows.exact_key and plan.tie_breakers == plan.rows.key_columns == (plan.incrementing,)
         self._never_null = _never_null(plan)
+        self._keyless = plan.keyless
 
     def render(self, rows: Sequence[RawRow]) -> Rendered:
         """The records of these rows. Raises RowFailed for a row that can't be converted, unless such are tolerated.
@@ -63,7 +64,7 @@ class Renderer:
         Raises LogUnreadable for a deletion whose key is not known, where a sweep finds it.
         """
         found, at = Rendered(), self.phase
-        convert, keyless, plain = self._plan.rows.render, self._plan.keyless, not self._never_null
+        convert, keyless, plain = self._plan.rows.render, self._keyless, not self._never_null
         dead = [row for row in rows if row[at] != b"0"]
         living = self._living(dead) if dead else set[bytes]()
         for row in rows:
@@ -77,7 +78,7 @@ class Renderer:
                 if row[at] in _GONE and self._plan.sweeps:
                     raise LogUnreadable(str(error)) from error
                 failed = RowFailed(str(error), self.name(row))
-                if not self._plan.tolerant:
+                if not self._plan.connector.errors.skip:
                     raise failed from error
                 found.skipped.append(failed)
                 continue
@@ -105,7 +106,7 @@ class Renderer:
                 )
         if phase != b"0" and plan.rows.render_key(row) in living:
             return None
-        gone = phase == b"2" or (phase == b"1" and plan.tombstones)
+        gone = phase == b"2" or (phase == b"1" and plan.sends_tombstones)
         return plan.rows.render_deletion(row) if gone else plan.rows.render(row)
 
     def _living(self, rows: Sequence[RawRow]) -> set[bytes]:

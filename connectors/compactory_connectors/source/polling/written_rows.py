@@ -35,7 +35,7 @@ class WrittenRows:
         utf8 = server.connection.info.parameter_status("server_encoding") == "UTF8"
         self._formatted = plan.rows.formatted if utf8 else None
         self._connection = server.connection
-        self._whole = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._whole = plan.columns()
 
     @property
     def usable(self) -> bool:

@@ -136,7 +136,7 @@ class Sweeper:
 
     def _read_table(self, comparison: Comparison) -> Generator[None]:
         plan = self._plan
-        if not plan.tie_breakers or plan.suffix or plan.kind not in "rp":  # no order to go by: read at once
+        if not plan.tie_breakers or plan.connector.suffix or plan.kind not in "rp":  # no order to go by: read at once
             for keys in living_keys(self._server, self._plan):
                 comparison.take_numbers(map(hash, keys))
             return

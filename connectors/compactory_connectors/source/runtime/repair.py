@@ -28,7 +28,7 @@ from ..config.connector import ConnectorConfig
 from ..offsets.stored_offsets import read_offsets
 from ..offsets.topics import publisher_of
 from ..planning.planner import plan_tables
-from ..planning.table_plan import TablePlan, key_of
+from ..planning.table_plan import TablePlan
 from ..polling.record_batch import pages
 from ..polling.removal import Removal, misplaced, too_many
 from ..postgres.chunk_reader import PAGE_ROWS
@@ -166,7 +166,7 @@ def _send(
 ) -> ResentRows:
     plan = next(plan for plan in plan_tables(server, connector) if plan.qualified == table)
     publisher.open()
-    key = key_of(connector.name, server.database, plan)
+    key = plan.offset_key(server.database)
     stored = next((item for item in read_offsets(kafka) if item.key == key), None)
     if stored is None or stored.value is None:
         raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")

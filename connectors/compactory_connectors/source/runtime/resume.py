@@ -13,7 +13,7 @@ from ..config.connector import ConnectorConfig
 from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset
 from ..offsets.topics import OFFSETS_TOPIC, TopicEnds
-from ..planning.table_plan import TablePlan, key_of
+from ..planning.table_plan import TablePlan
 from ..postgres.server import Server
 
 __all__ = ["LeftBehind", "refuse_left_behind", "stored_offset", "usable"]
@@ -58,7 +58,7 @@ def refuse_left_behind(
 ) -> None:
     """Raise LeftBehind before the source of the promoted server, which is right, is fenced."""
     for plan in plans:
-        stored = offsets.get(key_of(connector.name, server.database, plan))
+        stored = offsets.get(plan.offset_key(server.database))
         offset = stored.offset if stored is not None else None
         here = server.identity(plan.oid)
         if offset is not None and offset.identity.ahead_of(here):

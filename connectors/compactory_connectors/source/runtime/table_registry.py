@@ -18,7 +18,7 @@ from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset, read_offsets, sharing
 from ..offsets.topics import ensure
 from ..planning.planner import Plans, find_plans
-from ..planning.table_plan import TablePlan, key_of
+from ..planning.table_plan import TablePlan
 from ..polling.readers import open_reader
 from ..postgres.server import Server
 from .resume import refuse_left_behind, stored_offset, usable
@@ -148,7 +148,7 @@ class TableRegistry:
         found = self._publishable(replace(found, plans=mine))
         if not found.plans:
             gone = "was dropped, renamed, or can't be polled any more"
-            self._remove(table.name, "; ".join(found.problems) if table.plan.query is not None else gone)
+            self._remove(table.name, "; ".join(found.problems) if table.plan.connector.query is not None else gone)
             self._note_unfit(found)
             return
         log.info("table changed", table=table.name)
@@ -205,7 +205,7 @@ class TableRegistry:
         self._check_ends(topics)
         self._topics |= topics
         for plan in plans:
-            key = key_of(self._connector.name, self._server.database, plan)
+            key = plan.offset_key(self._server.database)
             topic = self._topic_of(plan)
             try:
                 known = stored_offset(stored.get(key), plan)
@@ -215,7 +215,7 @@ class TableRegistry:
                 self._leave_out(plan.qualified, str(error))
                 continue
             name = f"{self._server.database}.{plan.qualified}"
-            others = sharing(plan.topic, name, stored.values()) if plan.query is None else []
+            others = sharing(plan.topic, name, stored.values()) if plan.connector.query is None else []
             self._open(plan, key, usable(known, topic, plan, self._context.ends), topic, others)
         self._note_neighbours()
 
@@ -270,7 +270,7 @@ class TableRegistry:
         log.error("table gone", table=name, detail=why)
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
-        if listed or table.plan.query is not None:
+        if listed or table.plan.connector.query is not None:
             self._context.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
         else:
             self._context.board.gone(name)

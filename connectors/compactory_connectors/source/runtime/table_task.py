@@ -210,7 +210,7 @@ class TableTask:
         """Adapt the offset to the partitions and keys of now. Raises RemovalHeld where an operator has to approve."""
         offset = self._with_partitions(self.reader.offset)
         if self.plan.sweeps:
-            facts = (self.plan.soft_delete, self.plan.tombstones, self.context.publisher.partitioner)
+            facts = (self.plan.connector.soft_delete, self.context.publisher.partitioner)
             self._keys = self._keys or self.plan.rows.key_digest(*facts)
             offset = offset.with_keys(self._keys)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))

@@ -40,8 +40,8 @@ class Look:
         self._where = Conditions(plan)
         self._due = _due_rows(server, plan, offset, at)
         self._deletions = _due_deletions(server, plan, offset, at)
-        self._since = row_order.after_initial(plan, (offset.initial if offset else None) or plan.since)
-        self._columns = sql.SQL(", ").join(sql.Identifier("t", name) for name in plan.rows.columns)
+        self._since = row_order.after_initial(plan, (offset.initial if offset else None) or plan.initial)
+        self._columns = plan.columns()
         self._flags_at = len(plan.rows.columns)
         self.unreadable: list[str] = []
         """Rows of which not even the key is known, each with the reason."""
@@ -85,7 +85,7 @@ class Look:
             optional=sql.SQL("false") if self._since is None else sql.SQL("({}) IS NOT TRUE").format(self._since),
             relation=self.plan.relation(),
             chosen=sql.SQL("true") if only is None else _KEYED.format(**keys_joined(self.plan, only)),
-            suffix=self.plan.suffix_text() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
+            suffix=self.plan.suffix() if self.plan.reading is Reading.WHOLE else sql.SQL(""),
         )
 
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:

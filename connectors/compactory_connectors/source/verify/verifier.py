@@ -17,7 +17,7 @@ from ..config.connector import ConnectorConfig
 from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset, read_offsets
 from ..offsets.target_state import read_target_state
-from ..planning.table_plan import TablePlan, key_of
+from ..planning.table_plan import TablePlan
 from ..postgres.server import Server
 from .checker import Finding, Rules
 from .comparison import DIGESTED, QUICK, Comparison, Fingerprint, Tally
@@ -71,7 +71,7 @@ class Verifier:
         self._kafka = kafka
         self._server = server
         self._plans = plans
-        self._keys = [key_of(connector.name, server.database, plan) for plan in plans]
+        self._keys = [plan.offset_key(server.database) for plan in plans]
         self._options = options
         self._progress = progress
         self._unreadable: list[str] = []

@@ -20,7 +20,6 @@ from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.mapping.chain import compile_plan
 from compactory_connectors.source.planning.planner import find_plans
-from compactory_connectors.source.planning.table_plan import key_of
 from compactory_connectors.source.postgres.catalog import Column, Table
 from compactory_connectors.source.postgres.server import Server
 
@@ -102,7 +101,7 @@ def _of_database(server: Server, connector: ConnectorConfig, topic: str) -> tupl
     if len(found) > 1:
         names = ", ".join(plan.qualified for plan in found)
         raise ConfigError(f"topic {topic!r} has records of {names}: a key does not tell its table; nothing is loaded")
-    return found[0].rows.table, key_of(connector.name, server.database, found[0])
+    return found[0].rows.table, found[0].offset_key(server.database)
 
 
 def _of_rules(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) -> Table:
