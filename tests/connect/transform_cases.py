@@ -11,7 +11,13 @@ from compactory_connectors.connect.converters import Converter
 from compactory_connectors.connect.record.record import Cell, Kind, Node, Record, RowError, StructNode, cells
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.connect.transforms import TransformSpec, read_transforms
-from compactory_connectors.connect.transforms.branches import Failed, grow, leaves, tested, usual
+from compactory_connectors.connect.transforms.branches import (
+    Failed,
+    case_without_nulls,
+    cases_of,
+    deciding_cells,
+    leaves,
+)
 from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.mapping.row_function import RowCompiler, RowFunctions
 from compactory_connectors.source.postgres.catalog import Column
@@ -111,12 +117,12 @@ def functions_of(
     record: Record, specs: Sequence[TransformSpec], converter: Converter, columns: Sequence[Described]
 ) -> RowFunctions:
     """What rows become under one converter for both halves; raises Refused where usual rows would fail."""
-    case = grow(record, specs)
-    found = usual(case)
+    case = cases_of(record, specs)
+    found = case_without_nulls(case)
     if isinstance(found, Failed):
         raise Refused((found.reason,))
     positions = {column["name"]: index for index, column in enumerate(columns)}
-    used = [*tested(case), *(cell for leaf in leaves(case) for cell in _used(leaf.record))]
+    used = [*deciding_cells(case), *(cell for leaf in leaves(case) for cell in _used(leaf.record))]
     assert {cell.column for cell in used} <= positions.keys()
     compiler = RowCompiler(converter, converter, positions, routed=True)
     functions = compiler.compile(case)

@@ -12,6 +12,7 @@ from typing import Any
 from compactory.nearest import nearest
 
 __all__ = [
+    "JAVA_BLANKS",
     "Setting",
     "Status",
     "at_least",
@@ -30,7 +31,7 @@ __all__ = [
     "percentage",
     "read_options",
     "refused",
-    "rejected",
+    "rejection",
     "required_text",
     "settings_of",
     "switch",
@@ -39,8 +40,8 @@ __all__ = [
 ]
 
 
-_BLANKS = "".join(map(chr, range(33)))
-"""The characters that Java's ``trim`` takes off; Kafka trims every option."""
+JAVA_BLANKS = "".join(map(chr, range(33)))
+"""The characters that Java's ``trim`` takes off. Kafka trims every option."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 
 
@@ -53,50 +54,50 @@ class Status(Enum):
 
 
 def text(value: str) -> str:
-    """Any text."""
+    """Return the text as it is."""
     return value
 
 
 def required_text(value: str) -> str:
-    """Text that is not blank."""
+    """Return a text that is not blank."""
     if not value.strip():
         raise ValueError("must not be empty")
     return value
 
 
 def names(value: str) -> tuple[str, ...]:
-    """A comma separated list; blanks around the names don't count."""
+    """Return the names of a comma separated list, without the blanks around them."""
     return tuple(filter(None, (name.strip() for name in value.split(","))))
 
 
 def non_empty_names(value: str) -> tuple[str, ...]:
-    """A comma separated list of at least one name."""
-    if not (found := names(value)):
+    """Return the names of a comma separated list, at least one."""
+    if not (listed := names(value)):
         raise ValueError("must name at least one")
-    return found
+    return listed
 
 
 def boolean(value: str) -> bool:
-    """``true`` or ``false``."""
+    """Return the value of ``true`` or ``false``."""
     if (word := value.strip().lower()) not in {"true", "false"}:
         raise ValueError("must be true or false")
     return word == "true"
 
 
 def switch(value: str) -> bool:
-    """``on`` or ``off``."""
+    """Return True for ``on``, False for ``off``."""
     if value not in {"on", "off"}:
         raise ValueError("must be on or off")
     return value == "on"
 
 
-def at_least(least: int, *, also: int | None = None) -> Callable[[str], int]:
-    """A whole number from ``least`` up, or exactly ``also``."""
-    rule = f"must be a whole number of at least {least}" + ("" if also is None else f", or {also}")
-    return _number(rule, lambda number: number >= least or number == also)
+def at_least(minimum: int, *, also: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers from ``minimum`` up, and of ``also``."""
+    rule = f"must be a whole number of at least {minimum}" + ("" if also is None else f", or {also}")
+    return _number_parser(rule, lambda number: number >= minimum or number == also)
 
 
-def _number(rule: str, fits: Callable[[int], bool]) -> Callable[[str], int]:
+def _number_parser(rule: str, fits: Callable[[int], bool]) -> Callable[[str], int]:
     def parse(value: str) -> int:
         if not _WHOLE.fullmatch(value.strip()) or not fits(int(value)):
             raise ValueError(rule)
@@ -105,27 +106,27 @@ def _number(rule: str, fits: Callable[[int], bool]) -> Callable[[str], int]:
     return parse
 
 
-percentage = _number("must be a whole number from 0 to 100", lambda number: 0 <= number <= 100)
-whole_number = _number("must be a whole number", lambda _: True)
+percentage = _number_parser("must be a whole number from 0 to 100", lambda number: 0 <= number <= 100)
+whole_number = _number_parser("must be a whole number", lambda _: True)
 """Negative ones included."""
 
 
 def member_of(kind: type[Enum]) -> Callable[[str], Any]:
-    """A member of an enum by its value, whatever the case of the letters."""
-    known = {str(member.value).lower(): member for member in kind}
+    """Return a parser of the members of an enum by their values; the case of letters does not count."""
+    members = {str(member.value).lower(): member for member in kind}
 
     def parse(value: str) -> Any:
-        if value.lower() not in known:
+        if value.lower() not in members:
             choices = ", ".join(str(member.value) for member in kind)
-            close = nearest(value, known).removeprefix("; ")
+            close = nearest(value, members).removeprefix("; ")
             raise ValueError(f"must be one of {choices}" + (f": {close}" if close else ""))
-        return known[value.lower()]
+        return members[value.lower()]
 
     return parse
 
 
 def one_of(*allowed: str, otherwise: str = "") -> Callable[[str], str]:
-    """One of ``allowed``; ``otherwise`` says why no other value is."""
+    """Return a parser of the ``allowed`` texts; ``otherwise`` says why no other is."""
 
     def parse(value: str) -> str:
         if value not in allowed:
@@ -140,7 +141,7 @@ def one_of(*allowed: str, otherwise: str = "") -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One key, or with a trailing ``.*`` all keys that begin so."""
+    """A key of a configuration, or with a trailing ``.*`` all keys that begin so."""
 
     name: str
     meaning: str
@@ -159,38 +160,40 @@ def honoured(
     *,
     secret: bool = False,
 ) -> Setting:
-    """A key with an effect."""
+    """Return the setting of a key with an effect."""
     return Setting(name=name, meaning=meaning, default=default, parse=parse, secret=secret)
 
 
 def moot(name: str, meaning: str, note: str, parse: Callable[[str], Any] = text) -> Setting:
-    """A key that is accepted and changes nothing; ``note`` says why."""
+    """Return the setting of a key that is accepted and changes nothing; ``note`` says why."""
     return Setting(name=name, meaning=meaning, parse=parse, status=Status.MOOT, note=note)
 
 
 def refused(name: str, meaning: str, note: str) -> Setting:
-    """A key that is an error; ``note`` says why, and what to do."""
+    """Return the setting of a key that is an error; ``note`` says why, and what to do."""
     return Setting(name=name, meaning=meaning, status=Status.REFUSED, note=note)
 
 
 def option(meaning: str, default: str | None = None, parse: Callable[[str], Any] = text, *, name: str = "") -> Any:
-    """A field of a dataclass that a key fills: the key is ``name``, else the field's name with dots in it."""
+    """Return a field of a dataclass that a key fills: ``name``, else the field's name with dots in it."""
     return field(metadata={"setting": Setting(name=name, meaning=meaning, default=default, parse=parse)})
 
 
 def settings_of(kind: Any) -> dict[str, Setting]:
-    """The keys that fill the fields of a dataclass, by the fields' names and in their order."""
-    made = ((item.name, item.metadata.get("setting")) for item in fields(kind))
-    return {name: replace(found, name=found.name or name.replace("_", ".")) for name, found in made if found}
+    """Return the keys that fill the fields of a dataclass, by the fields' names and in their order."""
+    settings = ((item.name, item.metadata.get("setting")) for item in fields(kind))
+    return {
+        name: replace(setting, name=setting.name or name.replace("_", ".")) for name, setting in settings if setting
+    }
 
 
 def options_of(kind: Any) -> tuple[Setting, ...]:
-    """The keys that fill the fields of a dataclass, in their order."""
+    """Return the keys that fill the fields of a dataclass, in their order."""
     return tuple(settings_of(kind).values())
 
 
 def find_setting(key: str, settings: Sequence[Setting]) -> Setting | None:
-    """The entry of ``key``, exact before prefix, the first prefix that fits; None when the key is unknown."""
+    """Return the setting of ``key``: that of its name, else the first of a prefix of it; None for an unknown key."""
     exact = next((item for item in settings if item.name == key), None)
     prefixes = ((item.name[:-1], item) for item in settings if item.name.endswith(".*"))
     return exact or next((item for prefix, item in prefixes if key.startswith(prefix) and key != prefix), None)
@@ -199,31 +202,31 @@ def find_setting(key: str, settings: Sequence[Setting]) -> Setting | None:
 def read_options(
     class_name: str, options: Iterable[Setting], written: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values of a class's options in their order, and every problem, which begins with the option's name."""
-    known = {item.name: item for item in options}
+    """Return the values of a class's options in their order, and all problems, each after the option's name."""
+    by_name = {item.name: item for item in options}
     short = class_name.rsplit(".", 1)[-1]
-    problems = [f"{key}: unknown option of {short}{nearest(key, known)}" for key in sorted(written.keys() - known)]
+    problems = [f"{key}: unknown option of {short}{nearest(key, by_name)}" for key in sorted(written.keys() - by_name)]
     values: dict[str, Any] = {}
-    for name, item in known.items():
+    for name, item in by_name.items():
         value = written.get(name, item.default)
         if value is None:
             problems.append(f"{name}: missing; {item.meaning}")
             continue
         try:
-            values[name] = item.parse(value.strip(_BLANKS))
+            values[name] = item.parse(value.strip(JAVA_BLANKS))
         except ValueError as error:
-            problems.append(f"{name}: {rejected(error, '' if item.secret else f', not {value!r}')}")
+            problems.append(f"{name}: {rejection(error, '' if item.secret else f', not {value!r}')}")
     return values, problems
 
 
-def nearest_class(name: str, known: Iterable[str]) -> str:
-    """``nearest`` for Java classes: a name without its package counts as its full name."""
-    by_short = {full.rsplit(".", 1)[-1]: full for full in known}
+def nearest_class(name: str, class_names: Iterable[str]) -> str:
+    """Return ``nearest`` for Java classes: a name without its package counts as its full name."""
+    by_short = {full.rsplit(".", 1)[-1]: full for full in class_names}
     close = difflib.get_close_matches(name.rsplit(".", 1)[-1], list(by_short), 1)
     return f"; did you mean {by_short[close[0]]}?" if close else ""
 
 
-def rejected(error: ValueError, written: str) -> str:
-    """A parser's complaint, with ``written`` (such as ``, not 'x'``) put before its reason."""
+def rejection(error: ValueError, written: str) -> str:
+    """Return the text of a parser's error with ``written`` (such as ``, not 'x'``) before its reason."""
     rule, colon, reason = str(error).partition(": ")
     return f"{rule}{written}{colon}{reason}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compactory_connectors.connect.transforms import PREDICATES, REGISTRY, read_transforms
-from compactory_connectors.connect.transforms.branches import Failed, Leaf, grow
+from compactory_connectors.connect.transforms.branches import Failed, Leaf, cases_of
 from docs.generate.transforms import EXAMPLES
 from tests.connect.transform_cases import chain_of, source_record
 
@@ -149,7 +149,7 @@ def test_a_predicate_that_is_left_out_is_refused_by_name() -> None:
 )  # fmt: skip
 def test_chains_that_do_not_fit_the_columns(transforms: list[dict[str, str]], reason: str) -> None:
     place = f"transforms.x{len(transforms) - 1}"
-    assert grow(source_record(COLUMNS), chain_of(transforms)) == Failed(f"{place}: {reason}")
+    assert cases_of(source_record(COLUMNS), chain_of(transforms)) == Failed(f"{place}: {reason}")
 
 
 def test_fields_that_are_not_there_are_warned_of() -> None:
@@ -160,7 +160,7 @@ def test_fields_that_are_not_there_are_warned_of() -> None:
             {"type": "ReplaceField$Value", "exclude": "ids"},
         ]
     )
-    case = grow(source_record(COLUMNS), chain)
+    case = cases_of(source_record(COLUMNS), chain)
     assert isinstance(case, Leaf)
     assert case.record.warnings == (
         "Cast changes nothing: the value has no field nam; did you mean name?",

@@ -13,11 +13,11 @@ from .properties import parse_properties
 
 __all__ = ["parse_text", "read_file", "read_text"]
 
-_BESIDE = {"name", "config", "tasks", "type", "initial_state"}
+_KEYS_BESIDE_CONFIG = {"name", "config", "tasks", "type", "initial_state"}
 
 
 def read_file(path: Path) -> list[dict[str, str]]:
-    """Keys and values, as text, of each connector of a file. Raises ConfigError, each problem with the file's name."""
+    """Return keys and values, as text, of each connector of a file. Raises ConfigError that names the file."""
     text = read_text(path)
     try:
         return [_properties(text)] if path.suffix == ".properties" else parse_text(text)
@@ -26,7 +26,7 @@ def read_file(path: Path) -> list[dict[str, str]]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that a user wrote, without a byte order mark. Raises ConfigError with the file's name."""
+    """Return the text of a user's file without a byte order mark. Raises ConfigError that names the file."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -36,9 +36,9 @@ def read_text(path: Path) -> str:
 
 
 def parse_text(text: str) -> list[dict[str, str]]:
-    """Keys and values of each connector as text, as Connect's REST API coerces them; null counts as left out.
+    """Return keys and values of each connector as text, as Connect's REST API coerces them; null counts as left out.
 
-    One connector: bare, or ``{"name": …, "config": {…}}``. Several: a list of those, or what
+    A connector is bare, or ``{"name": …, "config": {…}}``. Several are a list of those, or what
     ``GET /connectors?expand=info`` answers. Raises ConfigError for text that is not JSON, with line and column, and for
     a value that is not a connector.
     """
@@ -46,14 +46,13 @@ def parse_text(text: str) -> list[dict[str, str]]:
     if isinstance(document, list):
         if not document:
             raise ConfigError("the list of connectors is empty")
-        return [*map(_one, document)]
+        return [*map(_connector, document)]
     if isinstance(document, dict) and document and all(_is_info(value) for value in document.values()):
-        return [_one(value["info"]) for value in document.values()]
-    return [_one(document)]
+        return [_connector(value["info"]) for value in document.values()]
+    return [_connector(document)]
 
 
 def _properties(text: str) -> dict[str, str]:
-    """The settings of a ``.properties`` file. Raises ConfigError."""
     try:
         return parse_properties(text)
     except ValueError as error:
@@ -68,9 +67,9 @@ def _is_info(value: Any) -> bool:
     )
 
 
-def _one(document: Any) -> dict[str, str]:
+def _connector(document: Any) -> dict[str, str]:
     if isinstance(document, dict) and isinstance(document.get("config"), dict):
-        extra = set(document) - _BESIDE
+        extra = set(document) - _KEYS_BESIDE_CONFIG
         if extra:
             raise ConfigError(f"beside name and config there is {key}; move it into config" for key in sorted(extra))
         name = {"name": document["name"]} if "name" in document else {}
@@ -82,21 +81,21 @@ def _one(document: Any) -> dict[str, str]:
     nested = [key for key, value in document.items() if isinstance(value, dict | list)]
     if nested:
         raise ConfigError(f"{key}: must be text, a number, true or false" for key in nested)
-    return {key: _as_text(value) for key, value in document.items() if value is not None}
+    return {
+        key: value if isinstance(value, str) else json.dumps(value)
+        for key, value in document.items()
+        if value is not None
+    }
 
 
 def _json(text: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        twice = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
-        if twice:
-            raise ConfigError(f"{key}: given more than once" for key in twice)
+        doubled = [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]
+        if doubled:
+            raise ConfigError(f"{key}: given more than once" for key in doubled)
         return dict(pairs)
 
     try:
         return json.loads(text, object_pairs_hook=unique, parse_int=str, parse_float=str)
     except json.JSONDecodeError as error:
         raise ConfigError(f"line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}") from None
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)

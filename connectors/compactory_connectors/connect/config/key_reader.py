@@ -9,7 +9,7 @@ from compactory.kafka.errors import property_problems
 from compactory_connectors.postgres.jdbc_url import Connection, parse_url
 
 from ..converters import Converter, read_converter
-from ..setting import Setting, Status, find_setting, nearest, rejected, settings_of
+from ..setting import Setting, Status, find_setting, nearest, rejection, settings_of
 from ..transforms import TransformSpec, read_transforms
 from .placeholder import Placeholders, has_placeholder
 
@@ -17,7 +17,7 @@ __all__ = ["KeyReader"]
 
 
 class KeyReader:
-    """Reads what connectors and sinks have in common, gathering problems instead of stopping at the first."""
+    """A reader of the keys that connectors and sinks have in common. It collects all problems."""
 
     def __init__(self, settings: Sequence[Setting], written: Mapping[str, str], placeholders: Placeholders) -> None:
         self._written = written
@@ -36,7 +36,7 @@ class KeyReader:
         self._values = self._parsed(settings)
 
     def _parsed(self, settings: Sequence[Setting]) -> dict[str, Any]:
-        """Every known key's value; a default where it is not given or was refused."""
+        """Return the value of every known key: its default where it is not written, or refused."""
         exact = [item.name for item in settings if not item.name.endswith(".*")]
         for key in self._written:
             setting = find_setting(key, settings)
@@ -56,18 +56,18 @@ class KeyReader:
                     values[setting.name] = setting.parse(self._resolved[setting.name])
                 except ValueError as error:
                     shown = self._shown(setting.name, setting.secret)
-                    self._problems.append(f"{setting.name}: {rejected(error, shown)}")
+                    self._problems.append(f"{setting.name}: {rejection(error, shown)}")
         return values
 
     def _shown(self, key: str, secret: bool) -> str:
-        """The value as it was written; the value of a placeholder is never shown."""
+        """Return the value as it was written; the value of a placeholder is never shown."""
         if secret or not self._written[key]:
             return ""
         written = self._written[key]
         return f", not what {written} stands for" if has_placeholder(written) else f", not {written!r}"
 
-    def _told(self) -> set[str]:
-        """Keys of which a problem is known."""
+    def _refused_keys(self) -> set[str]:
+        """Return the keys that have a problem."""
         return {problem.partition(":")[0] for problem in self._problems}
 
     def _missing(self, key: str, meaning: str) -> None:
@@ -77,12 +77,12 @@ class KeyReader:
     def _below(self, prefix: str) -> dict[str, str]:
         return {key.removeprefix(prefix): value for key, value in self._resolved.items() if key.startswith(prefix)}
 
-    def _given(self, key: str) -> bool:
-        """Whether a key was given with something in it."""
+    def _has_text(self, key: str) -> bool:
+        """Return True if a key was written with a text that is not empty."""
         return bool(self._values[key]) or key in self._failed
 
     def _fields(self, kind: Any) -> dict[str, Any]:
-        """The values of the fields of a dataclass that keys fill."""
+        """Return the values of the fields of a dataclass that keys fill."""
         return {name: self._values[item.name] for name, item in settings_of(kind).items()}
 
     def _connection(self) -> Connection | None:
@@ -114,6 +114,6 @@ class KeyReader:
         self._problems += problems
         return transforms
 
-    def _checked(self, prefix: str, properties: Mapping[str, str]) -> None:
-        """Note the problems of a client's properties, whose keys begin with ``prefix``."""
+    def _check_client(self, prefix: str, properties: Mapping[str, str]) -> None:
+        """Note the problems of a Kafka client's properties, whose keys begin with ``prefix``."""
         self._problems += [f"{prefix}{name}: {problem}" for name, problem in property_problems(properties)]

@@ -24,59 +24,59 @@ __all__ = ["Placeholders", "environment_name", "has_placeholder"]
 # As ConfigTransformer.DEFAULT_PATTERN in org.apache.kafka.common.config: provider, optional path, key.
 _PLACEHOLDER = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 _SHORT = 5
-"""Letters up to which a value may be part of any word."""
+"""A value of at most so many letters may be part of any word."""
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9]")
 
 _KINDS = ("DirectoryConfigProvider", "EnvVarConfigProvider", "FileConfigProvider")
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether ``text`` holds at least one placeholder."""
+    """Return True if ``text`` has a placeholder."""
     return _PLACEHOLDER.search(text) is not None
 
 
 def environment_name(provider: str, key: str) -> str:
-    """The environment variable that answers ``${provider:key}``."""
+    """Return the name of the environment variable for ``${provider:key}``."""
     return _NOT_A_NAME.sub("_", f"{provider}_{key}").upper()
 
 
 class Placeholders:
-    """Resolves placeholders; collects those without a value in ``problems``, all at once."""
+    """The values of placeholders. Placeholders without a value are collected in ``problems``."""
 
     def __init__(self, files: Mapping[str, Path], environment: Mapping[str, str], settings: Mapping[str, str]) -> None:
         """``settings`` is the connector as written; only its ``config.providers*`` keys are read."""
         self.problems: list[str] = []
-        self._stand_for: dict[str, str] = {}
+        self._placeholder_of: dict[str, str] = {}
         self._environment = environment
         self._files = {name: self._read(path, f"--provider {name}={path}") for name, path in files.items()}
         self._declared = self._declared_providers(settings)
         self._opened: dict[str, dict[str, str]] = {}
 
     def resolve(self, setting: str, text: str) -> str | None:
-        """``text`` with every placeholder replaced, or None when one could not be (a problem was noted)."""
-        before = len(self.problems)
+        """Return ``text`` with the values of its placeholders; None if one has none, which is a problem."""
+        problem_count = len(self.problems)
 
         def value(match: re.Match[str]) -> str:
             provider, path, key = match[1], match[2], match[3]
-            found = self._find(provider, path, key)
-            if found is None:
+            secret = self._look_up(provider, path, key)
+            if secret is None:
                 self.problems.append(self._unresolved(setting, match[0], provider, key))
                 return ""
-            if found:
-                self._stand_for[found] = match[0]
-            return found
+            if secret:
+                self._placeholder_of[secret] = match[0]
+            return secret
 
         resolved = _PLACEHOLDER.sub(value, text)
-        return resolved if len(self.problems) == before else None
+        return resolved if len(self.problems) == problem_count else None
 
     def hidden(self, text: str) -> str:
-        """``text`` with placeholders in place of what they stand for; a short value counts as a whole word only."""
-        for value, placeholder in sorted(self._stand_for.items(), key=lambda item: -len(item[0])):
+        """Return ``text`` with placeholders in place of their values; a short value counts as a whole word only."""
+        for value, placeholder in sorted(self._placeholder_of.items(), key=lambda item: -len(item[0])):
             pattern = re.escape(value) if len(value) > _SHORT else rf"(?<!\w){re.escape(value)}(?!\w)"
             text = re.sub(pattern, placeholder.replace("\\", r"\\"), text)
         return text
 
-    def _find(self, provider: str, path: str | None, key: str) -> str | None:
+    def _look_up(self, provider: str, path: str | None, key: str) -> str | None:
         if key in self._files.get(provider, {}):
             return self._files[provider][key]
         if (variable := environment_name(provider, key)) in self._environment:
@@ -117,7 +117,7 @@ class Placeholders:
         return None
 
     def _declared_providers(self, settings: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """Kind and place of each provider that the connector declares."""
+        """Return the class of each provider that the connector declares, and the key that declares it."""
         declared: dict[str, tuple[str, str]] = {}
         for name in names(settings.get("config.providers", "")):
             key = f"config.providers.{name}.class"
@@ -132,6 +132,6 @@ class Placeholders:
         return declared
 
     def _content(self, folder: Path, key: str, source: str) -> str | None:
-        """The text of the file ``key`` in a folder; None where there is none."""
+        """Return the text of the file ``key`` in a folder; None if there is no such file."""
         file = folder / key
         return self._text(file, source) if Path(key).name == key and file.is_file() else None

@@ -8,17 +8,17 @@ __all__ = ["parse_properties"]
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""The keys and values of ``text``; the last of two equal keys wins.
+    r"""Return the keys and values of ``text``; the last of two equal keys wins.
 
     Raises ValueError for a malformed ``\u``, with the line's number and never its text, which may be a password.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     line = 1
     try:
         for item in parse(text):
             if isinstance(item, KeyValue):
-                found[item.key] = item.value
+                values[item.key] = item.value
             line += max(1, item.source.count("\n"))
     except InvalidUEscapeError:
         raise ValueError(f"line {line}: \\u must be followed by four hexadecimal digits") from None
-    return found
+    return values

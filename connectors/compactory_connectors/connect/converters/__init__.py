@@ -1,4 +1,4 @@
-"""Converters by their Java class names: how keys and values become bytes."""
+"""Converters by their Java class names: they turn keys and values into bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFUSED = {
 
 
 def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:
-    """The converter of a class and its options (prefix removed), and every problem found, without the key's name."""
+    """Return the converter of a class with its options (prefix removed), and all problems, without the key's name."""
     kind = REGISTRY.get(class_name)
     if kind is None:
         if class_name in _REFUSED:

@@ -28,7 +28,7 @@ _off = one_of("false", otherwise="not supported; leave it out")
 
 @dataclass(frozen=True, slots=True)
 class AvroConverter(RegistryConverter):
-    """Writes Avro under the schema that AvroData makes; ``at`` says for which half of which topic."""
+    """Writes Avro under the schema that AvroData makes, for the half and topic of ``at``."""
 
     options: ClassVar[tuple[Setting, ...]] = (
         *OPTIONS,
@@ -52,22 +52,26 @@ class AvroConverter(RegistryConverter):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> AvroConverter:
-        """The converter with these options. Raises ValueError when one is missing or they contradict each other."""
+        """Return the converter with these options. Raises ValueError for missing or contradictory ones."""
         names = AvroNames(scrub=options["scrub.invalid.names"], meta=options["connect.meta.data"])
         return cls(Registry.read(options), names)
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``; null is no bytes. Raises ValueError for names that Avro forbids.
+        """Return the function that writes ``node``; null is no bytes. Raises ValueError for names that Avro forbids.
 
         The function also raises Unreachable and ConfigError of the registry.
         """
         if node is None:
             return lambda _: None
         schema = avro_schema(node.schema, self.names)
-        named = record_name(node.schema, self.names)
-        frame = self.frame(schema, "AVRO", lambda other: _alike(schema, other), named)
+        frame = self.frame(
+            schema,
+            "AVRO",
+            lambda registered: _is_written_alike(schema, registered),
+            record_name(node.schema, self.names),
+        )
         read = row_reader(node, positions, self._value, self._struct, _cell)
-        # KafkaAvroSerializer writes bytes that stand alone and can't be null as they are, without their length
+        # KafkaAvroSerializer writes a required value of bytes as it is, without its length
         write = bytes if node.schema.type is Type.BYTES and not node.schema.optional else _encoder(schema)
 
         def render(raw: Row) -> bytes | None:
@@ -89,30 +93,29 @@ _AS_DECODED = {Kind.BOOLEAN, Kind.INTEGER, Kind.FLOAT32, Kind.FLOAT64, Kind.TEXT
 
 
 def _cell(cell: Cell, write: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    """Avro takes values of these kinds as they are; none is refused."""
+    """Return the reader of a cell; values of some kinds go to Avro as they are decoded."""
     return cell.decode if cell.kind in _AS_DECODED and not cell.steps else writer_of(cell, write, None)
 
 
 def _encoder(schema: str) -> Callable[[Any], bytes]:
-    """The function from a value to Avro. It raises RowError for a value that does not go with the schema."""
+    """Return the function from a value to Avro. The function raises RowError for a value of another type."""
     from fastavro import parse_schema, schemaless_writer
 
     parsed = parse_schema(without_logical_types(json.loads(schema)))
 
     def encode(value: Any) -> bytes:
-        made = BytesIO()
+        encoded = BytesIO()
         try:
-            schemaless_writer(made, parsed, value)
+            schemaless_writer(encoded, parsed, value)
         except (TypeError, ValueError, OverflowError) as error:
             raise RowError(f"Avro can't write the row under its schema ({type(error).__name__})") from None
-        return made.getvalue()
+        return encoded.getvalue()
 
     return encode
 
 
-def _alike(ours: str, other: str) -> bool:
-    """Whether both schemas are written alike: names, types, order; not properties, documentation and defaults."""
+def _is_written_alike(schema: str, registered: str) -> bool:
+    """Return True if records of both schemas have the same bytes: names, types and order are equal."""
     from fastavro.schema import to_parsing_canonical_form
 
-    forms = [to_parsing_canonical_form(json.loads(schema)) for schema in (ours, other)]
-    return forms[0] == forms[1]
+    return bool(to_parsing_canonical_form(json.loads(schema)) == to_parsing_canonical_form(json.loads(registered)))

@@ -35,13 +35,13 @@ _LOGICAL = {TIME: "time-millis", TIMESTAMP: "timestamp-millis", DATE: "date"}
 
 @dataclass(frozen=True, slots=True)
 class AvroNames:
-    """``scrub``: names that Avro forbids are changed to such as it takes; ``meta``: Connect's properties are kept."""
+    """The rules for names. ``scrub``: names that Avro forbids are changed; ``meta``: Connect's properties are kept."""
 
     scrub: bool = False
     meta: bool = True
 
     def name(self, name: str) -> str:
-        """A name that Avro takes. Raises ValueError for one that it does not."""
+        """Return a name that Avro accepts. Raises ValueError for a name that it forbids."""
         if self.scrub:
             name = _scrubbed(name)
         if not _is_name(name):
@@ -49,31 +49,31 @@ class AvroNames:
         return name
 
     def full(self, name: str) -> tuple[str | None, str]:
-        """Namespace and name of a record; Avro takes any namespace."""
+        """Return namespace and name of a record; Avro accepts any namespace."""
         *space, last = name.rstrip(".").split(".")
         return ".".join(map(_scrubbed, space) if self.scrub else space) or None, self.name(last)
 
 
 def _scrubbed(name: str) -> str:
-    """``doScrubName``: as in an address, then underscores; an x before a digit."""
+    """Return ``doScrubName``: quoted as in an address, then with underscores; an x before a digit."""
     name = re.sub("[^A-Za-z0-9_]", "_", quote_plus(name, safe="*").replace("~", "%7E"))
     return f"x{name}" if name[:1].isdecimal() else name
 
 
 def _is_name(name: str) -> bool:
-    """Letters and digits of any script that Java's 16-bit characters have, and underscores; no digit first."""
+    """Return True for letters, digits and underscores that are 16-bit characters of Java, the first no digit."""
     if not name or name[0].isdecimal():
         return False
     return all(c == "_" or (c <= "\uffff" and (c.isalpha() or c.isdecimal())) for c in name)
 
 
 def avro_schema(schema: Schema, names: AvroNames) -> str:
-    """The text of the Avro schema. Raises ValueError for names that Avro forbids, or that mean two records."""
+    """Return the text of the Avro schema. Raises ValueError for names that Avro forbids, or that two records share."""
     return json.dumps(_Writer(names).of(schema, None), separators=(",", ":"), ensure_ascii=False)
 
 
 def record_name(schema: Schema, names: AvroNames) -> str | None:
-    """The full name of the record that ``schema`` becomes; None where it becomes none."""
+    """Return the full name of the record that ``schema`` becomes; None for a schema that becomes no record."""
     if schema.type is not Type.STRUCT or schema.optional:
         return None
     space, name = (_NAMESPACE, "ConnectDefault") if schema.name is None else names.full(schema.name)
@@ -81,7 +81,7 @@ def record_name(schema: Schema, names: AvroNames) -> str | None:
 
 
 def without_logical_types(schema: Any) -> Any:
-    """The schema of the numbers and bytes alone: fastavro's own types know only the years 1 to 9999."""
+    """Return the schema without logical types, because those of fastavro have only the years 1 to 9999."""
     if isinstance(schema, dict):
         return {name: without_logical_types(item) for name, item in schema.items() if name != "logicalType"}
     return [*map(without_logical_types, schema)] if isinstance(schema, list) else schema
@@ -89,16 +89,16 @@ def without_logical_types(schema: Any) -> Any:
 
 @dataclass(slots=True)
 class _Writer:
-    """Walks a schema once, remembering the records that it has named."""
+    """A walk over a schema, which keeps the names of its records."""
 
     names: AvroNames
     named: dict[Schema, tuple[str | None, str]] = field(default_factory=dict)
     unnamed: int = 0
 
     def of(self, schema: Schema, space: str | None) -> Any:
-        """JSON of the schema inside of namespace ``space``."""
-        made = self._required(schema.as_optional(False), space)
-        return ["null", made] if schema.optional else made
+        """Return JSON of the schema within namespace ``space``."""
+        required = self._required(schema.as_optional(False), space)
+        return ["null", required] if schema.optional else required
 
     def _required(self, schema: Schema, space: str | None) -> Any:
         if schema.type is Type.STRUCT:
@@ -112,22 +112,22 @@ class _Writer:
             if schema.keys != Schema(type=Type.STRING):
                 raise ValueError("AvroConverter writes maps whose keys are texts only")
             return self._with_properties({"type": "map", "values": self.of(schema.values, space)}, schema)
-        made = self._with_properties({"type": _PRIMITIVES[schema.type]}, schema)
-        return made["type"] if len(made) == 1 else made
+        primitive = self._with_properties({"type": _PRIMITIVES[schema.type]}, schema)
+        return primitive["type"] if len(primitive) == 1 else primitive
 
     def _record(self, schema: Schema, space: str | None) -> Any:
         if schema in self.named:
-            known_space, name = self.named[schema]
-            return name if known_space == space else f"{known_space}.{name}"
+            record_space, name = self.named[schema]
+            return name if record_space == space else f"{record_space}.{name}"
         own_space, name = self._name(schema)
         if (own_space, name) in self.named.values():
             raise ValueError(f"two structs of different schemas are called {schema.name}; rename one by a transform")
         self.named[schema] = own_space, name
-        made: dict[str, Any] = {"type": "record", "name": name}
+        document: dict[str, Any] = {"type": "record", "name": name}
         if own_space != space:
-            made["namespace"] = own_space or ""
-        made["fields"] = [self._field(item.name, item.schema, own_space) for item in schema.fields]
-        return self._with_properties(made, schema)
+            document["namespace"] = own_space or ""
+        document["fields"] = [self._field(item.name, item.schema, own_space) for item in schema.fields]
+        return self._with_properties(document, schema)
 
     def _name(self, schema: Schema) -> tuple[str | None, str]:
         if schema.name is not None:
@@ -136,35 +136,35 @@ class _Writer:
         return _NAMESPACE, f"ConnectDefault{self.unnamed if self.unnamed > 1 else ''}"
 
     def _field(self, name: str, schema: Schema, space: str | None) -> dict[str, Any]:
-        made = {"name": self.names.name(name), "type": self.of(schema, space)}
-        return {**made, "default": None} if schema.optional else made
+        document = {"name": self.names.name(name), "type": self.of(schema, space)}
+        return {**document, "default": None} if schema.optional else document
 
-    def _with_properties(self, made: dict[str, Any], schema: Schema) -> dict[str, Any]:
+    def _with_properties(self, document: dict[str, Any], schema: Schema) -> dict[str, Any]:
         parameters = dict(schema.parameters)
         if schema.name == DECIMAL:
-            made["scale"] = int(parameters.get("scale", 0))
-            made["precision"] = int(parameters.get("connect.decimal.precision", _PRECISION))
+            document["scale"] = int(parameters.get("scale", 0))
+            document["precision"] = int(parameters.get("connect.decimal.precision", _PRECISION))
         if self.names.meta:
-            made |= _connect_properties(schema, parameters)
+            document |= _connect_properties(schema, parameters)
         if schema.name == DECIMAL:
-            legacy = "connect.decimal.precision" in parameters or not 0 <= made["scale"] <= made["precision"]
-            if legacy or made["precision"] > 0:
-                made["logicalType"] = "decimal"
+            legacy = "connect.decimal.precision" in parameters or not 0 <= document["scale"] <= document["precision"]
+            if legacy or document["precision"] > 0:
+                document["logicalType"] = "decimal"
         elif schema.name in _LOGICAL:
-            made["logicalType"] = _LOGICAL[schema.name]
-        return made
+            document["logicalType"] = _LOGICAL[schema.name]
+        return document
 
 
 def _connect_properties(schema: Schema, parameters: dict[str, str]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     if schema.doc is not None:
-        made["connect.doc"] = schema.doc
+        document["connect.doc"] = schema.doc
     if schema.version is not None:
-        made["connect.version"] = schema.version
+        document["connect.version"] = schema.version
     if parameters:
-        made["connect.parameters"] = parameters
+        document["connect.parameters"] = parameters
     if schema.name is not None:
-        made["connect.name"] = schema.name
+        document["connect.name"] = schema.name
     if schema.type in {Type.INT8, Type.INT16}:
-        made["connect.type"] = schema.type.value
-    return made
+        document["connect.type"] = schema.type.value
+    return document

@@ -1,4 +1,4 @@
-"""The interface of converters: each compiles one half of a record into a function of a row."""
+"""The interface of converters: a converter compiles the key or value of a record into a function of a row."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from ..setting import honoured
 __all__ = ["SCHEMAS_ENABLE", "Converter", "Half", "Render"]
 
 SCHEMAS_ENABLE = honoured("schemas.enable", "no effect: JsonConverter's option", "false")
-"""Connect's configurations give it to whatever converter there is, and Connect takes no notice."""
+"""Configurations set it for every converter; Connect ignores it where it has no effect."""
 
 Render: TypeAlias = Callable[[Row], bytes | None]
-"""A row → what goes to Kafka; None where the record has no key or value."""
+"""The function from a row to a key or value for Kafka; None for no key, or a tombstone."""
 
 
 Half: TypeAlias = Literal["key", "value"]
 
 
 class Converter(ABC):
-    """One converter with its options read. Immutable."""
+    """A converter with its options. Immutable."""
 
     __slots__ = ()
 
     def at(self, topic: str, half: Half) -> Self:
-        """The converter for keys or values of one topic: a schema registry keeps schemas by topic."""
+        """Return the converter for keys or values of one topic: a schema registry keeps schemas by topic."""
         del topic, half
         return self
 
     def dry(self) -> Self:
-        """The converter for a dry run: it writes the same, and changes nothing anywhere."""
+        """Return the converter for a dry run: it writes the same bytes, and changes nothing elsewhere."""
         return self
 
     @abstractmethod
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``; ``positions`` says where in a row each column stands.
+        """Return the function that writes ``node``; ``positions`` are the positions of columns in a row.
 
-        Raises ValueError for a record that the Java class would refuse whatever the row, the function RowError for a
-        value that it would fail on.
+        Raises ValueError for a record that the Java class refuses for every row. The function raises RowError for a
+        value on which the Java class fails.
         """

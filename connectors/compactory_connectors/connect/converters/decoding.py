@@ -1,4 +1,4 @@
-"""Bytes of a record become a value with its schema: what the converters write, read."""
+"""Readers of JSON that the converters wrote: bytes become values with their schemas."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ __all__ = ["Decoded", "Decoder", "Enveloped", "decoded", "java_value", "loads"]
 
 
 class Decoded(NamedTuple):
-    """A value; ``schema`` None: it has none, and its types are those of JSON."""
+    """A value. Without ``schema`` (None) its types are those of JSON."""
 
     schema: Schema | None
     value: Any
 
 
 Decoder = Callable[[Sequence[bytes]], Iterable[Decoded]]
-"""Bytes of many records → their values, mostly by C. Raises RowError where one of them is none."""
+"""The function from the bytes of many records to their values. Raises RowError if one of them has no value."""
 
 
 def decoded(schemas: Iterable[Schema | None], values: Iterable[Any]) -> Iterable[Decoded]:
-    """Values with their schemas; made in a third of the time of the constructor."""
+    """Return values with their schemas, in a third of the constructor's time."""
     return map(partial(tuple.__new__, Decoded), zip(schemas, values))  # noqa: B905 - one schema may be repeated
 
 
@@ -40,14 +40,16 @@ _LONG_NUMBER = re.compile(rb"[0-9.]{17}")
 
 
 def loads(texts: Sequence[bytes]) -> list[Any]:
-    """JSON; numbers of more digits than a double holds are Decimals. Raises RowError."""
+    """Return the values of JSON texts; numbers with more digits than a double has are Decimals. Raises RowError."""
     try:
-        found = list(map(orjson.loads, texts))
-        fields = chain.from_iterable(item.values() for item in found if item.__class__ is dict)
+        values = list(map(orjson.loads, texts))
+        fields = chain.from_iterable(value.values() for value in values if value.__class__ is dict)
         if _MAY_BE_ROUNDED.isdisjoint(map(type, fields)) or not _LONG_NUMBER.search(b" ".join(texts)):
-            return found
-        long = [_LONG_NUMBER.search(text) is not None for text in texts]
-        return [json.loads(text, parse_float=Decimal) if long[n] else found[n] for n, text in enumerate(texts)]
+            return values
+        return [
+            json.loads(text, parse_float=Decimal) if _LONG_NUMBER.search(text) else value
+            for text, value in zip(texts, values, strict=True)
+        ]
     except ValueError:
         raise RowError("is not JSON") from None
 
@@ -56,65 +58,63 @@ _PAYLOAD = b',"payload":'
 
 
 class Enveloped:
-    """JSON with its schema. Records of one table begin alike: the schema of the last ones is not parsed again."""
+    """The decoder of JSON with its schema. Records of one table begin alike, so their schema is parsed once."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Schema | None] = {}
+        self._schemas: dict[bytes, Schema | None] = {}
 
     def __call__(self, raws: Sequence[bytes]) -> Iterable[Decoded]:
-        """The payloads with their schemas. Raises RowError."""
+        """Return the payloads with their schemas. Raises RowError."""
         head = raws[0].partition(_PAYLOAD)[0]
         start = head + _PAYLOAD
-        if head in self._known and all(map(bytes.startswith, raws, repeat(start))):
+        if head in self._schemas and all(map(bytes.startswith, raws, repeat(start))):
             payloads = [raw[len(start) : raw.rindex(b"}")] for raw in raws]
-            return decoded(repeat(self._known[head]), loads(payloads))
+            return decoded(repeat(self._schemas[head]), loads(payloads))
         return map(self._parsed, raws)
 
     def _parsed(self, raw: bytes) -> Decoded:
         head, _, payload = raw.partition(_PAYLOAD)
-        (found,) = loads([raw])
-        if not isinstance(found, dict) or not {"schema", "payload"} <= found.keys():
+        (document,) = loads([raw])
+        if not isinstance(document, dict) or not {"schema", "payload"} <= document.keys():
             raise RowError(
                 "has no schema and payload, which schemas.enable=true expects; set converter.schemas.enable=false"
             )
-        schema = None if found["schema"] is None else _schema_of_json(orjson.dumps(found["schema"]))
-        if payload.endswith(b"}") and orjson.dumps({"schema": found["schema"]})[:-1] == head:
-            if len(self._known) > 16:
-                self._known.clear()
-            self._known[head] = schema
-        return Decoded(schema, found["payload"])
+        schema = None if document["schema"] is None else _schema_of_json(orjson.dumps(document["schema"]))
+        if payload.endswith(b"}") and orjson.dumps({"schema": document["schema"]})[:-1] == head:
+            if len(self._schemas) > 16:
+                self._schemas.clear()
+            self._schemas[head] = schema
+        return Decoded(schema, document["payload"])
 
 
 @lru_cache(maxsize=256)
 def _schema_of_json(text: bytes) -> Schema:
-    """The schema that JsonConverter wrote. Raises RowError."""
+    """Return the schema that JsonConverter wrote. Raises RowError."""
     return _schema(orjson.loads(text))
 
 
-def _schema(found: Any) -> Schema:
+def _schema(document: Any) -> Schema:
     try:
-        fields = tuple(Field(item["field"], _schema(item)) for item in found.get("fields", ()))
+        fields = tuple(Field(item["field"], _schema(item)) for item in document.get("fields", ()))
         return Schema(
-            type=Type(found["type"]),
-            optional=bool(found.get("optional", False)),
-            name=found.get("name"),
-            version=found.get("version"),
-            parameters=tuple((found.get("parameters") or {}).items()),
+            type=Type(document["type"]),
+            optional=bool(document.get("optional", False)),
+            name=document.get("name"),
+            version=document.get("version"),
+            parameters=tuple((document.get("parameters") or {}).items()),
             fields=fields,
-            keys=_schema(found["keys"]) if "keys" in found else None,
-            values=_schema(next(found[name] for name in ("items", "values") if name in found))
-            if "items" in found or "values" in found
-            else None,
+            keys=_schema(document["keys"]) if "keys" in document else None,
+            values=_schema(values) if (values := document.get("items") or document.get("values")) else None,
         )
     except (KeyError, ValueError, TypeError, AttributeError):
         raise RowError("its schema is none of Kafka Connect's") from None
 
 
 def java_value(schema: Schema) -> Callable[[Any], Any] | None:
-    """From JSON to what stands for a value of the schema; None: it is the same."""
+    """Return the function from a value of JSON to one of the schema; None if they are equal."""
     if schema.name == DECIMAL:
         scale = int(dict(schema.parameters).get("scale", "0"))
-        return lambda value: _decimal(value, scale)
+        return lambda value: _decimal_value(value, scale)
     if schema.name == DATE:
         return lambda days: days * 86_400_000
     if schema.name == TIMESTAMP:
@@ -127,16 +127,16 @@ def java_value(schema: Schema) -> Callable[[Any], Any] | None:
 
 
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
-_BARE = 127  # Connect's scale of a numeric column that declares none
+_UNDECLARED = 127  # the scale in Connect of a numeric column without one
 
 
-def _decimal(value: Any, scale: int) -> Decimal:
+def _decimal_value(value: Any, scale: int) -> Decimal:
     if isinstance(value, Decimal):
         return value
     if isinstance(value, int | float):
         return Decimal(str(value))
     number = _EXACT.scaleb(Decimal(int.from_bytes(_bytes(value), "big", signed=True)), -scale)
-    return number.normalize(_EXACT) if scale == _BARE else number
+    return number.normalize(_EXACT) if scale == _UNDECLARED else number
 
 
 def _bytes(value: Any) -> bytes:

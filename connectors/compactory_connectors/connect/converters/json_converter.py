@@ -1,7 +1,6 @@
 """``org.apache.kafka.connect.json.JsonConverter``, as Jackson writes it.
 
-Most columns go straight from Postgres' text to JSON; ``Cell.decode`` and the steps are used only where a value has to
-be looked at.
+Most columns go from Postgres' text to JSON without decoding: ``Cell.decode`` and steps are only used where they must.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .json_value import base64_of, finite, integer_bytes, json_string, scale_of,
 __all__ = ["DECIMAL_FORMAT", "JsonConverter", "json_string"]
 
 _Write: TypeAlias = Callable[[Any], bytes]
-"""The raw column, or None, to JSON."""
+"""The function from a raw column, or None, to JSON."""
 
 _call = cast("Callable[[_Write, bytes | None], bytes]", call)
 
@@ -64,46 +63,46 @@ class JsonConverter(Converter):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> JsonConverter:
-        """The converter with these options."""
+        """Return the converter with these options."""
         return cls(options["schemas.enable"], options["decimal.format"] == "NUMERIC")
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
+        """Return the function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
 
-        Raises ValueError for a schema that the values don't go with.
+        Raises ValueError for values that Connect refuses under their schema.
         """
         if node is None:
             return lambda _: None
-        before, after = self.envelope(node)
+        head, tail = self.envelope(node)
         template = _Template(positions, numeric=self.numeric)
-        template.literal(before)
+        template.literal(head)
         template.node(node)
-        template.literal(after)
+        template.literal(tail)
         return template.render()
 
     def envelope(self, node: Node) -> tuple[bytes, bytes]:
-        """The texts before and behind a value: its schema, where that is written."""
+        """Return the texts before and after a value: its schema, if that is written."""
         return (b'{"schema":' + schema_json(node.schema) + b',"payload":', b"}") if self.schemas_enable else (b"", b"")
 
 
 class _Template:
-    """Collects a text with gaps while a node is walked, then makes one function of it."""
+    """A text with gaps, collected in a walk over a node, and then the function of a row that fills them."""
 
     def __init__(self, positions: Mapping[str, int], *, numeric: bool) -> None:
         self._positions = positions
         self._numeric = numeric
         self._text = b""
         self._gaps: list[tuple[int, _Write]] = []
-        """The writer of each gap, and the column that it writes; of a struct that can be null the whole row."""
+        """The position of each gap's column and its writer; a struct that may be null takes the whole row."""
 
     def literal(self, text: bytes) -> None:
-        """Text that is the same in every row."""
+        """Add text that is the same in every row."""
         self._text += text.replace(b"%", b"%%")
 
     def node(self, node: Node) -> None:
-        """A value of the row, or a struct of them."""
+        """Add a value of the row, or a struct of values."""
         if isinstance(node, Constant):
-            self.literal(_constant(node, numeric=self._numeric))
+            self.literal(_constant_in_json(node, numeric=self._numeric))
         elif isinstance(node, Cell):
             self._gap(self._positions[node.column], _writer(node, numeric=self._numeric))
         elif node.when is not None:
@@ -125,25 +124,31 @@ class _Template:
         return lambda row: b"null" if is_null(row) else render(row)
 
     def render(self) -> Callable[[Row], bytes]:
-        """The function of a row."""
-        template, positions, writers = self._text, [place for place, _ in self._gaps], [w for _, w in self._gaps]
+        """Return the function of a row."""
+        template, positions, writers = (
+            self._text,
+            [position for position, _ in self._gaps],
+            [write for _, write in self._gaps],
+        )
         if not writers:
             constant = template % ()
             return lambda _: constant
         if _ROW in positions:
             gaps = tuple(self._gaps)
-            return lambda row: template % tuple(write(row if at == _ROW else row[at]) for at, write in gaps)
+            return lambda row: (
+                template % tuple([write(row if position == _ROW else row[position]) for position, write in gaps])
+            )
         if len(writers) == 1:
             writer, position = writers[0], positions[0]
             return lambda row: template % writer(row[position])
         if positions == [*range(len(positions))]:
-            # map() stops at the last writer, so the row may go on
+            # map() stops at the last writer, so the row may be longer
             return lambda row: template % tuple(map(_call, writers, row))
         pick = itemgetter(*positions)
         return lambda row: template % tuple(map(_call, writers, pick(row)))
 
 
-def _text(raw: bytes | None) -> bytes:
+def _text_in_json(raw: bytes | None) -> bytes:
     if raw is None:
         return b"null"
     if _NEEDS_CARE(raw) is None:
@@ -151,34 +156,30 @@ def _text(raw: bytes | None) -> bytes:
     return json_string(raw.decode())
 
 
-def _integer(raw: bytes | None) -> bytes:
-    return raw or b"null"
-
-
-def _number(text_of: Callable[[bytes], bytes]) -> _Write:
+def _float_writer(text_of: Callable[[bytes], bytes]) -> _Write:
     def write(raw: bytes | None) -> bytes:
         return b"null" if raw is None else finite(text_of(raw))
 
     return write
 
 
-def _bytea(raw: bytes | None) -> bytes:
+def _bytea_in_json(raw: bytes | None) -> bytes:
     return b"null" if raw is None else base64_of(decode_bytea(raw))
 
 
-def _time(raw: bytes | None) -> bytes:
+def _time_in_json(raw: bytes | None) -> bytes:
     return b"null" if raw is None else b"%d" % decode_time(raw)
 
 
-def _timestamp(raw: bytes | None) -> bytes:
+def _timestamp_in_json(raw: bytes | None) -> bytes:
     return b"null" if raw is None else b"%d" % (decode_timestamp(raw) // 1000)
 
 
-def _decimal(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) -> _Write:
-    """A NUMERIC column, whose text has the digits already; ``convert`` for what has others."""
+def _numeric_writer(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) -> _Write:
+    """Return the writer of a NUMERIC column by Postgres' digits; ``convert`` is for other digits than Java's."""
     read = unscaled(scale)
 
-    def number(raw: bytes | None) -> bytes:
+    def literal(raw: bytes | None) -> bytes:
         if raw is None:
             return b"null"
         return raw if is_plain(raw, scale) else convert(raw)
@@ -186,35 +187,35 @@ def _decimal(scale: int, convert: Callable[[bytes], bytes], *, numeric: bool) ->
     def base64(raw: bytes | None) -> bytes:
         if raw is None:
             return b"null"
-        found = read(raw)
-        return convert(raw) if found is None else base64_of(integer_bytes(found))
+        number = read(raw)
+        return convert(raw) if number is None else base64_of(integer_bytes(number))
 
-    return number if numeric else base64
+    return literal if numeric else base64
 
 
 _BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: b"null"}
 
 _DIRECT: Mapping[Kind, _Write] = {
     Kind.BOOLEAN: _BOOLEANS.__getitem__,
-    Kind.INTEGER: _integer,
-    Kind.FLOAT32: _number(float_text),
-    Kind.FLOAT64: _number(double_text),
-    Kind.TEXT: _text,
-    Kind.BYTEA: _bytea,
-    Kind.TIME: _time,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIMESTAMPTZ: _timestamp,
+    Kind.INTEGER: lambda raw: raw or b"null",
+    Kind.FLOAT32: _float_writer(float_text),
+    Kind.FLOAT64: _float_writer(double_text),
+    Kind.TEXT: _text_in_json,
+    Kind.BYTEA: _bytea_in_json,
+    Kind.TIME: _time_in_json,
+    Kind.TIMESTAMP: _timestamp_in_json,
+    Kind.TIMESTAMPTZ: _timestamp_in_json,
 }
 
 
 def _writer(cell: Cell, *, numeric: bool) -> _Write:
-    """Raw bytes of the cell's column → JSON."""
+    """Return the function from raw bytes of the cell's column to JSON."""
     write = value_writer(cell.schema, cell.java, numeric=numeric)
     if not cell.steps and cell.kind in _DIRECT:
         return _DIRECT[cell.kind]
     convert = writer_of(cell, write, b"null")
     if not cell.steps and cell.kind is Kind.NUMERIC and cell.schema.name == DECIMAL:
-        return _decimal(scale_of(cell.schema), convert, numeric=numeric)
+        return _numeric_writer(scale_of(cell.schema), convert, numeric=numeric)
     plain = short_cut(cell) if cell.java is Java.STRING else None
     if plain is None:
         return lambda raw: b"null" if raw is None else convert(raw)
@@ -229,7 +230,7 @@ def _writer(cell: Cell, *, numeric: bool) -> _Write:
     return quoted
 
 
-def _constant(node: Constant, *, numeric: bool) -> bytes:
+def _constant_in_json(node: Constant, *, numeric: bool) -> bytes:
     if node.value is not None:
         return value_writer(node.schema, node.java, numeric=numeric)(node.value)
     if not node.schema.optional:

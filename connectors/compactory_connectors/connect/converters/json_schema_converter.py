@@ -27,7 +27,7 @@ _NUMBERS = {Type.FLOAT32: "float32", Type.FLOAT64: "float64"}
 
 @dataclass(frozen=True, slots=True)
 class JsonSchemaConverter(RegistryConverter):
-    """Writes JSON under a JSON Schema; ``at`` says for which half of which topic."""
+    """Writes JSON under a JSON Schema, for the half and topic of ``at``."""
 
     options: ClassVar[tuple[Setting, ...]] = (
         *OPTIONS,
@@ -44,22 +44,22 @@ class JsonSchemaConverter(RegistryConverter):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> JsonSchemaConverter:
-        """The converter with these options. Raises ValueError when one is missing or they contradict each other."""
+        """Return the converter with these options. Raises ValueError for missing or contradictory ones."""
         numeric = options["decimal.format"] == "NUMERIC"
         return cls(Registry.read(options), numeric, options["object.additional.properties"])
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
+        """Return the function that writes ``node``; no key is no bytes, but a key that is null is ``null``.
 
         Raises ValueError like JsonConverter; the function also raises Unreachable and ConfigError of the registry.
         """
         if node is None:
             return lambda _: None
         write = JsonConverter(schemas_enable=False, numeric=self.numeric).compile(node, positions)
-        made = json_schema(node.schema, numeric=self.numeric, additional=self.additional)
-        text = json.dumps(made, separators=(",", ":"), ensure_ascii=False)
-        named = node.schema.name if not node.schema.optional else None
-        frame = self.frame(text, "JSON", lambda other: bool(json.loads(other) == made), named)
+        document = json_schema(node.schema, numeric=self.numeric, additional=self.additional)
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        record_name = node.schema.name if not node.schema.optional else None
+        frame = self.frame(text, "JSON", lambda registered: bool(json.loads(registered) == document), record_name)
 
         def render(raw: Sequence[bytes | None]) -> bytes | None:
             value = write(raw)
@@ -71,40 +71,40 @@ class JsonSchemaConverter(RegistryConverter):
 def json_schema(
     schema: Schema, index: int | None = None, *, numeric: bool = False, additional: bool = True
 ) -> dict[str, Any]:
-    """The JSON Schema; ``index`` is the place of the member that has it."""
-    made = _required(schema, numeric=numeric, additional=additional)
+    """Return the JSON Schema; ``index`` is that of the member whose schema it is."""
+    document = _required(schema, numeric=numeric, additional=additional)
     if schema.optional:
-        made = {"oneOf": [{"type": "null"}, made]}
-    return made if index is None else {**made, "connect.index": index}
+        document = {"oneOf": [{"type": "null"}, document]}
+    return document if index is None else {**document, "connect.index": index}
 
 
 def _required(schema: Schema, *, numeric: bool, additional: bool) -> dict[str, Any]:
     kind, connect_type = _types(schema, numeric=numeric)
-    made: dict[str, Any] = {"type": kind}
+    document: dict[str, Any] = {"type": kind}
     if schema.name is not None:
-        made["title"] = schema.name
+        document["title"] = schema.name
     if schema.doc is not None:
-        made["description"] = schema.doc
+        document["description"] = schema.doc
     if schema.type is Type.STRUCT:
-        made["properties"] = {
+        document["properties"] = {
             item.name: json_schema(item.schema, number, numeric=numeric, additional=additional)
             for number, item in enumerate(schema.fields)
         }
-        made |= {} if additional else {"additionalProperties": False}
+        document |= {} if additional else {"additionalProperties": False}
     if schema.values is not None:
         values = json_schema(schema.values, numeric=numeric, additional=additional)
-        made["additionalProperties" if schema.keys else "items"] = values
+        document["additionalProperties" if schema.keys else "items"] = values
     if schema.version is not None:
-        made["connect.version"] = schema.version
+        document["connect.version"] = schema.version
     if connect_type is not None:
-        made["connect.type"] = connect_type
+        document["connect.type"] = connect_type
     if schema.parameters:
-        made["connect.parameters"] = dict(schema.parameters)
-    return made
+        document["connect.parameters"] = dict(schema.parameters)
+    return document
 
 
 def _types(schema: Schema, *, numeric: bool) -> tuple[str, str | None]:
-    """JSON Schema's type, and Connect's where that says more."""
+    """Return the type of JSON Schema, and Connect's where that is narrower."""
     if schema.type in _INTEGERS:
         return "integer", schema.type.value
     if schema.type in _NUMBERS:

@@ -28,14 +28,14 @@ __all__ = [
 ]
 
 _Write: TypeAlias = Callable[[Any], bytes]
-"""A value that is not null → JSON; raises RowError for one that Java refuses."""
+"""The function from a value that is not null to JSON. Raises RowError for a value that Java refuses."""
 
 _ESCAPED = re.compile(r'[\x00-\x1f"\\\U00010000-\U0010ffff]')
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
 def json_string(text: str) -> bytes:
-    """``text`` in quotes, escaped as Jackson's UTF8JsonGenerator does: upper-case hex, surrogate pairs escaped."""
+    """Return ``text`` in quotes, escaped as by Jackson's UTF8JsonGenerator: upper-case hex, surrogate pairs escaped."""
     return b'"' + _ESCAPED.sub(_escape, text).encode() + b'"'
 
 
@@ -48,12 +48,12 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def finite(text: bytes) -> bytes:
-    """A number's text; NaN and the infinities are no numbers in JSON, so Jackson quotes them."""
+    """Return a number's text. Jackson quotes NaN and the infinities, which are no numbers in JSON."""
     return b'"%b"' % text if text[-1] in b"Ny" else text
 
 
 def schema_json(schema: Schema, field: str | None = None) -> bytes:
-    """The schema as ``JsonConverter.asJsonSchema`` writes it; ``field`` is the name of the member that has it."""
+    """Return the schema as ``JsonConverter.asJsonSchema`` writes it; ``field`` is the name of the member."""
     parts = [b'"type":' + json_string(schema.type.value)]
     if schema.type is Type.STRUCT:
         parts.append(b'"fields":[' + b",".join(schema_json(item.schema, item.name) for item in schema.fields) + b"]")
@@ -77,13 +77,13 @@ def schema_json(schema: Schema, field: str | None = None) -> bytes:
 
 
 def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write:
-    """The function that writes values of ``java`` under ``schema``; ``numeric``: Decimal as a number, not as Base64.
+    """Return the function that writes values of ``java``. ``numeric``: Decimal as a number, not as Base64.
 
-    Raises ValueError where Java would refuse every value: the class does not go with the schema.
+    Raises ValueError where Java refuses every value of the class under ``schema``.
     """
     refuse_misfit(schema, java)
     if schema.name == DECIMAL:
-        return _decimal_number if numeric else _decimal(schema)
+        return _decimal_number if numeric else _base64_decimal(schema)
     if (number := time_number(schema, java)) is not None:
         return lambda value: b"%d" % number(value)
     if schema.type is Type.ARRAY:
@@ -96,12 +96,12 @@ def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write
 
 
 def scale_of(schema: Schema) -> int:
-    """The scale of a Decimal."""
+    """Return the scale of a Decimal schema."""
     return int(dict(schema.parameters).get("scale", 0))
 
 
 def decimal_bytes(schema: Schema) -> Callable[[Decimal], bytes]:
-    """The unscaled value in two's complement, with as few bytes as possible (``BigInteger.toByteArray``).
+    """Return the function from a decimal to its unscaled value, as :func:`integer_bytes`.
 
     The function raises RowError for a number whose scale is not the schema's.
     """
@@ -117,17 +117,17 @@ def decimal_bytes(schema: Schema) -> Callable[[Decimal], bytes]:
 
 
 def integer_bytes(number: int) -> bytes:
-    """Two's complement with as few bytes as possible."""
+    """Return two's complement with as few bytes as possible (``BigInteger.toByteArray``)."""
     bits = number if number >= 0 else ~number
     return number.to_bytes(bits.bit_length() // 8 + 1, "big", signed=True)
 
 
 def base64_of(value: bytes) -> bytes:
-    """``value`` as a JSON text in Base64."""
+    """Return ``value`` as a JSON text in Base64."""
     return b'"%b"' % b64encode(value)
 
 
-def _decimal(schema: Schema) -> _Write:
+def _base64_decimal(schema: Schema) -> _Write:
     encode = decimal_bytes(schema)
     return lambda value: base64_of(encode(value))
 
@@ -148,7 +148,7 @@ def _array(schema: Schema, *, numeric: bool) -> _Write:
 
 
 def _map(schema: Schema, *, numeric: bool) -> _Write:
-    """An object where the keys are texts, else a list of pairs."""
+    """Return the writer of an object if the keys are texts, else of a list of pairs."""
     assert schema.keys is not None
     assert schema.values is not None
     key, value = _nullable(schema.keys, numeric=numeric), _nullable(schema.values, numeric=numeric)

@@ -1,7 +1,7 @@
 """``ByteArrayConverter`` and the converters of one primitive each (org.apache.kafka.connect.converters).
 
-They write a value of exactly one Java class as Kafka's serializers do, big-endian and of fixed length, and refuse all
-others; null is no bytes.
+Each writes values of its Java class as Kafka's serializers do, big-endian and of fixed length, and refuses all other
+classes; null is no bytes.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ _REMEDY = "choose another converter, or a transform that makes one value of it (
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveConverter(Converter):
-    """Writes values of ``java``; ``type`` is the type that the schema must have, None where Connect asks for none."""
+    """Writes values of ``java``; ``type`` is the type that Connect requires of the schema, None for any."""
 
     options: ClassVar[tuple[Setting, ...]] = (SCHEMAS_ENABLE,)
 
     name: str
     java: Java
     bytes_of: Callable[[Any], bytes]
-    """The bytes that the serializer makes of a value."""
+    """Kafka's serializer."""
     type: Type | None = None
 
     def read(self, options: Mapping[str, Any]) -> Self:
-        """Itself; no option has an effect."""
+        """Return the converter itself; no option has an effect."""
         del options
         return self
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``. Raises ValueError for a record that is of another class."""
+        """Return the function that writes ``node``. Raises ValueError for a record of another class."""
         if node is None:
             return lambda _: None
         if isinstance(node, StructNode):
             raise ValueError(f"{self.name} writes {self.java.value}, not a struct; {_REMEDY}")
         if node.java is not self.java or self.type not in {None, node.schema.type}:
-            given = f"{node.java.value} under a schema of type {node.schema.type.name}"
-            raise ValueError(f"{self.name} writes {self.java.value}, not {given}; {_REMEDY}")
+            actual = f"{node.java.value} under a schema of type {node.schema.type.name}"
+            raise ValueError(f"{self.name} writes {self.java.value}, not {actual}; {_REMEDY}")
         return row_reader(node, positions, lambda *_: self.bytes_of, lambda _: b"".join)
 
 
 PRIMITIVES: Mapping[str, PrimitiveConverter] = {
-    f"org.apache.kafka.connect.converters.{each.name}": each
-    for each in (
+    f"org.apache.kafka.connect.converters.{converter.name}": converter
+    for converter in (
         PrimitiveConverter("ByteArrayConverter", Java.BYTES, bytes, Type.BYTES),
         PrimitiveConverter("BooleanConverter", Java.BOOLEAN, struct.Struct(">?").pack, Type.BOOLEAN),
         PrimitiveConverter("ShortConverter", Java.SHORT, struct.Struct(">h").pack),

@@ -1,7 +1,7 @@
-"""A Confluent Schema Registry, as the converters with ``schema.registry.url`` use it: a schema in, its id out.
+"""A Confluent Schema Registry for the converters with ``schema.registry.url``: it gives the id of a schema.
 
-The only module that imports confluent-kafka's registry client, and only when a converter needs one (the extra
-``schema-registry``). Options and subject names are those of ``AbstractKafkaSchemaSerDeConfig``.
+No other module imports confluent-kafka's registry client, and it is imported only for a converter that needs it (the
+extra ``schema-registry``). Options and subject names are those of ``AbstractKafkaSchemaSerDeConfig``.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["OPTIONS", "Registry", "RegistryConverter", "Subjects"]
 
 _STRATEGIES = "io.confluent.kafka.serializers.subject."
 _SECONDS = 3
-"""For connection, sending and answer each: a Postgres snapshot and the other tables wait meanwhile."""
+"""The timeout of connection, request and answer; a Postgres snapshot and other tables wait meanwhile."""
 _PAUSE = 5.0
-"""Seconds for which a registry that did not answer is not asked again, by whatever table."""
+"""Seconds for which a registry that did not answer is not asked again by any table."""
 _SILENT_UNTIL: dict[str | tuple[str, str], float] = {}
-"""Until when registries that did not answer, and these of their subjects, are left alone, by the monotonic clock."""
-_NOT_FOUND = 404  # times 100 and some is the registry's own code; another one is that of a wrong address
-_NO_ANSWER = (ValueError, TypeError, AttributeError)  # of the client, for what a registry does not answer
+"""The times of the monotonic clock until which a registry that did not answer, or its subject, is not asked."""
+_NOT_FOUND = 404  # the registry's own codes have two more digits; 404 alone is that of a wrong address
+_NO_ANSWER = (ValueError, TypeError, AttributeError)  # the client's errors for an answer that is no registry's
 _SCHEMES = ("http://", "https://", "mock://")
 
 
 class Subjects(Enum):
-    """How the subject of a schema is named."""
+    """The strategy that names the subject of a schema."""
 
     TOPIC = "TopicNameStrategy"
     RECORD = "RecordNameStrategy"
@@ -99,7 +99,7 @@ OPTIONS: tuple[Setting, ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
-    """One registry, and a converter's rights in it. Immutable; the client behind it is shared and thread-safe."""
+    """A registry, and what a converter may do there. Immutable; its client is shared and thread-safe."""
 
     url: str
     client: tuple[tuple[str, str], ...] = ()
@@ -109,14 +109,14 @@ class Registry:
     normalize: bool = False
     strategies: Mapping[str, Subjects]
     dry: bool = False
-    """Nothing is registered; a schema that is not there yet has the id 0."""
+    """True: nothing is registered, and a schema that is not there yet has the id 0."""
 
     def __repr__(self) -> str:
         return "Registry(…)"  # address and properties may hold a password
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
-        """The registry of these options. Raises ValueError when one is missing or they contradict each other."""
+        """Return the registry of these options. Raises ValueError for missing or contradictory ones."""
         if not options["schema.registry.url"]:
             raise ValueError("schema.registry.url: missing; give the address of the Schema Registry")
         login = options["basic.auth.user.info"] or options["schema.registry.basic.auth.user.info"]
@@ -140,46 +140,46 @@ class Registry:
         )
 
     def schema_id(self, name: str, schema: str, kind: str, alike: Callable[[str], bool]) -> int:
-        """The id of a schema of ``kind`` (AVRO, JSON) under the subject ``name``; asks the registry.
+        """Return the registry's id of a schema of ``kind`` (AVRO, JSON) under the subject ``name``.
 
-        ``alike`` says whether records under another schema have the same bytes, for ``use.latest.version``.
-        Raises ConfigError where the registry refuses or doesn't know it, Unreachable where it doesn't answer.
+        ``alike`` is True for a schema under which records have the same bytes, for ``use.latest.version``.
+        Raises ConfigError if the registry refuses or lacks the schema, Unreachable if it does not answer.
         """
         client = _client(self._properties())
         from confluent_kafka.schema_registry import Schema
 
         if self.latest:
-            newest = self._asked(lambda: client.get_latest_version(name), name)
+            newest = self._ask(lambda: client.get_latest_version(name), name)
             if not alike(newest.schema.schema_str):
                 raise ConfigError(
                     f"Schema Registry: subject {name}: version {newest.version} is not how this table's records are"
                     " written; register its schema, or set use.latest.version=false"
                 )
             return int(newest.schema_id)
-        made = Schema(schema, kind)
+        document = Schema(schema, kind)
         if self.register and not self.dry:
-            number: int = self._asked(lambda: int(client.register_schema(name, made, self.normalize)), name)
+            number: int = self._ask(lambda: int(client.register_schema(name, document, self.normalize)), name)
             return number
-        found = self._asked(lambda: client.lookup_schema(name, made, self.normalize), name, missing=self.dry)
-        return int(found.schema_id) if found else 0
+        registered = self._ask(lambda: client.lookup_schema(name, document, self.normalize), name, missing=self.dry)
+        return int(registered.schema_id) if registered else 0
 
     def schema_text(self, number: int) -> str | None:
-        """The schema of an id; None where the registry has none. Raises as :meth:`schema_id`."""
+        """Return the schema of an id; None if the registry has none. Raises as :meth:`schema_id`."""
         client = _client(self._properties())
-        found = self._asked(lambda: client.get_schema(number), f"of schema {number}", missing=True)
-        return found and str(found.schema_str)
+        registered = self._ask(lambda: client.get_schema(number), f"of schema {number}", missing=True)
+        return registered and str(registered.schema_str)
 
-    def _asked(self, ask: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
-        """The answer; None for a schema that the registry lacks, where ``missing`` says that this is no error."""
+    def _ask(self, request: Callable[[], Any], subject: str, *, missing: bool = False) -> Any:
+        """Return the registry's answer; with ``missing`` a schema that the registry lacks is None, and no error."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         began = time.monotonic()
-        if began < max(_SILENT_UNTIL.get(place, 0.0) for place in (self.url, (self.url, subject))):
+        if began < max(_SILENT_UNTIL.get(target, 0.0) for target in (self.url, (self.url, subject))):
             raise Unreachable(
                 "Schema Registry", f"Schema Registry did not answer within {_SECONDS} s; asked again soon"
             )
         try:
-            return ask()
+            return request()
         except SchemaRegistryError as error:
             if missing and error.error_code // 100 == _NOT_FOUND:
                 return None
@@ -189,9 +189,9 @@ class Registry:
         except Exception as error:  # the HTTP library's own errors: no connection, no TLS, no answer in time
             if time.monotonic() - began > _SECONDS / 2:
                 _SILENT_UNTIL[self.url] = time.monotonic() + _PAUSE
-                _SILENT_UNTIL[self.url, subject] = time.monotonic() + 4 * _PAUSE  # others come first
-            what = "another program answers there" if isinstance(error, _NO_ANSWER) else type(error).__name__
-            raise Unreachable("Schema Registry", f"Schema Registry was not reached: {what}") from error
+                _SILENT_UNTIL[self.url, subject] = time.monotonic() + 4 * _PAUSE  # other subjects are asked earlier
+            reason = "another program answers there" if isinstance(error, _NO_ANSWER) else type(error).__name__
+            raise Unreachable("Schema Registry", f"Schema Registry was not reached: {reason}") from error
 
     def _properties(self) -> tuple[tuple[str, Any], ...]:
         return ("url", self.url), ("timeout", _SECONDS), ("max.retries", 0), *self.client
@@ -206,17 +206,17 @@ class RegistryConverter(Converter):
     half: Half = field(default="value", kw_only=True)
 
     def at(self, topic: str, half: Half) -> Self:
-        """The converter for keys or values of one topic."""
+        """Return the converter for keys or values of one topic."""
         return replace(self, topic=topic, half=half)
 
     def dry(self) -> Self:
-        """The converter for a dry run: it registers nothing; an id not yet given shows as 0."""
+        """Return the converter for a dry run: it registers nothing, and the id of a new schema is 0."""
         return replace(self, registry=replace(self.registry, dry=True))
 
     def frame(self, schema: str, kind: str, alike: Callable[[str], bool], record: str | None) -> Callable[[], bytes]:
-        """The zero byte and the schema's id that stand before each value; the function asks for the id once.
+        """Return the function of the bytes before each value, zero and the schema's id. It asks for the id once.
 
-        ``record`` is the record's name, if the value is one. Raises ValueError where a strategy needs it.
+        ``record`` is the name of the record, if the schema is one. Raises ValueError if a strategy needs it.
         """
         subject = self._subject(record)
         frames: list[bytes] = []

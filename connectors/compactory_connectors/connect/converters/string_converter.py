@@ -31,19 +31,19 @@ class StringConverter(Converter):
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> StringConverter:
-        """The converter; no option changes it."""
+        """Return the converter; no option changes it."""
         del options
         return cls()
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
-        """The function that writes ``node``. Raises ValueError for bytes: their text is an address."""
+        """Return the function that writes ``node``. Raises ValueError for bytes, whose text is an address."""
         if node is None:
             return lambda _: None
-        return row_reader(node, positions, _to_string, _struct, _cell_text)
+        return row_reader(node, positions, _to_string, _struct_text, _cell_text)
 
 
-def _struct(node: StructNode) -> Callable[[Sequence[bytes | None]], bytes]:
-    """``Struct{a=1,b=x}``; fields that are null are left out."""
+def _struct_text(node: StructNode) -> Callable[[Sequence[bytes | None]], bytes]:
+    """Return the function that joins members as ``Struct{a=1,b=x}``; fields that are null are left out."""
     names = [item.name.encode() + b"=" for item in node.schema.fields]
     return lambda texts: (
         b"Struct{" + b",".join(n + t for n, t in zip(names, texts, strict=True) if t is not None) + b"}"
@@ -72,26 +72,29 @@ _DIRECT: Mapping[Kind, Callable[[bytes], bytes]] = {
 }
 
 
-def _sql_date(millis: int) -> bytes:
-    """``java.sql.Date.toString``, which prints four digits of a year."""
-    return _date(millis, 10_000)
-
-
-def _date(millis: int, years: int) -> bytes:
+def _year_and_date(millis: int) -> tuple[int, str]:
+    """Return the year within its era, and the text of month and day."""
     year, month, day = civil_date(millis // MILLIS_PER_DAY)
-    return f"{(year if year > 0 else 1 - year) % years:04d}-{month:02d}-{day:02d}".encode()
+    return year if year > 0 else 1 - year, f"-{month:02d}-{day:02d}"
+
+
+def _sql_date(millis: int) -> bytes:
+    """Return ``java.sql.Date.toString``, which prints four digits of a year."""
+    year, date = _year_and_date(millis)
+    return f"{year % 10_000:04d}{date}".encode()
 
 
 def _sql_time(millis: int) -> bytes:
-    """``java.sql.Time.toString``: no fraction."""
+    """Return ``java.sql.Time.toString``: no fraction."""
     seconds = millis // 1000 % 86_400
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}".encode()
 
 
 def _sql_timestamp(micros: int) -> bytes:
-    """``java.sql.Timestamp.toString``: a fraction without trailing zeros, one digit at least."""
+    """Return ``java.sql.Timestamp.toString``: a fraction without trailing zeros, at least one digit."""
     millis, fraction = micros // 1000, f"{micros % 1_000_000:06d}".rstrip("0") or "0"
-    return _date(millis, 1 << 63) + b" " + _sql_time(millis) + b"." + fraction.encode()
+    year, date = _year_and_date(millis)
+    return f"{year:04d}{date} ".encode() + _sql_time(millis) + b"." + fraction.encode()
 
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -122,7 +125,7 @@ _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
 
 
 def _to_string(schema: Schema, java: Java) -> Callable[[Any], bytes]:
-    """``toString`` of a value that is not null. Raises ValueError for a class whose text says nothing."""
+    """Return ``toString`` for values that are not null. Raises ValueError for bytes, whose text is an address."""
     if java is Java.BYTES:
         raise ValueError("StringConverter can't write bytes: Java would write the address of an array")
     if java is Java.LIST:

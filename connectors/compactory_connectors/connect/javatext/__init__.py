@@ -1,1 +1,1 @@
-"""How Java spells numbers, dates and patterns."""
+"""Java's text of numbers, dates and patterns, and its calendar and time zones."""

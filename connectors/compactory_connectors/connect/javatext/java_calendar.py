@@ -1,13 +1,13 @@
 """The calendar of ``java.util.GregorianCalendar`` in UTC: Julian before 1582-10-15, Gregorian from then on.
 
-``proleptic_*`` are the calendar of ``java.time``, which is Gregorian throughout.
+``proleptic_date`` is that of ``java.time``, which is always Gregorian.
 
 Days are counted from 1970-01-01, years astronomically (0 is 1 BC).
 """
 
 from __future__ import annotations
 
-__all__ = ["CUTOVER", "MILLIS_PER_DAY", "civil_date", "day_number", "proleptic_date", "proleptic_day_number"]
+__all__ = ["CUTOVER", "MILLIS_PER_DAY", "civil_date", "day_number", "proleptic_date"]
 
 MILLIS_PER_DAY = 86_400_000
 CUTOVER = -141_427
@@ -18,27 +18,25 @@ _MARCH_0_JULIAN = 719_470
 
 
 def day_number(year: int, month: int, day: int) -> int:
-    """The day of a date; one that the change of 1582 left out is read as Julian, as Java's lenient calendar does."""
-    gregorian = proleptic_day_number(year, month, day)
+    """Return the day of a date. A date that the change of 1582 left out is read as Julian, as by Java."""
+    gregorian = _gregorian_days(year, month, day)
     return gregorian if gregorian >= CUTOVER else _julian_days(year, month, day)
 
 
 def civil_date(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day."""
-    if days >= CUTOVER:
-        return proleptic_date(days)
-    return _julian_date(days)
+    """Return year, month and day of a day."""
+    return proleptic_date(days) if days >= CUTOVER else _julian_date(days)
 
 
 def _year_and_day(year: int, month: int, day: int) -> tuple[int, int]:
-    """The year that begins in March, and the day in it; months out of 1–12 carry over into other years."""
+    """Return the year that begins in March, and the day in it; months out of 1–12 carry over into other years."""
     years, month = divmod(month - 1, 12)
     year, month = year + years - (month < 2), (month - 2) % 12
     return year, (153 * month + 2) // 5 + day - 1
 
 
-def proleptic_day_number(year: int, month: int, day: int) -> int:
-    """The day of a date by the Gregorian rules, also before there was a Gregorian calendar (``java.time``)."""
+def _gregorian_days(year: int, month: int, day: int) -> int:
+    """Return the day of a date by the Gregorian rules, also before 1582-10-15."""
     year, day_of_year = _year_and_day(year, month, day)
     return 365 * year + year // 4 - year // 100 + year // 400 + day_of_year - _MARCH_0_GREGORIAN
 
@@ -49,7 +47,7 @@ def _julian_days(year: int, month: int, day: int) -> int:
 
 
 def proleptic_date(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day by the Gregorian rules, also before 1582-10-15."""
+    """Return year, month and day of a day by the Gregorian rules, also before 1582-10-15."""
     era, day = divmod(days + _MARCH_0_GREGORIAN, 146_097)
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     return _date(era * 400 + year, day - (365 * year + year // 4 - year // 100))

@@ -28,42 +28,41 @@ _NUMBER = re.compile(r"(-?)(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?")
 
 
 def wrapped(value: int, bits: int) -> int:
-    """``value`` in so many bits, as Java narrows an integer."""
+    """Return ``value`` in ``bits`` bits, as Java narrows an integer."""
     half = 1 << (bits - 1)
     return (value + half) % (2 * half) - half
 
 
 def clamped(value: int) -> int:
-    """The nearest number of 64 bits."""
+    """Return the nearest number of 64 bits."""
     return max(-(1 << 63), min((1 << 63) - 1, value))
 
 
 def divided(value: int, unit: int) -> int:
-    """``value / unit``, cut off toward zero."""
+    """Return ``value / unit``, cut off toward zero."""
     return value // unit if value >= 0 else -(-value // unit)
 
 
 def double_text(raw: bytes) -> bytes:
-    """Java's text of a float8 that Postgres wrote with its shortest digits.
+    """Return Java's text of a float8 that Postgres wrote with its shortest digits.
 
-    Of some large numbers Postgres writes more: it passes over a decimal just halfway to the next number, and Java
-    does not.
+    Of some large numbers Postgres writes more digits than Java: it takes no decimal halfway to the next number.
     """
-    return _quick(raw) or _respelt(repr(float(raw)), float)
+    return _quick(raw) or _rewritten(repr(float(raw)), float)
 
 
 def float_text(raw: bytes) -> bytes:
-    """Java's text of a float4 that Postgres wrote with its shortest digits."""
-    return _quick(raw) or _respelt(_shortest32(float32_of(raw.decode())), float32_of)
+    """Return Java's text of a float4 that Postgres wrote with its shortest digits."""
+    return _quick(raw) or _rewritten(_shortest32(float32_of(raw.decode())), float32_of)
 
 
 def double_text_of(value: float) -> bytes:
-    """Java's text of a double."""
+    """Return Java's text of a double."""
     return double_text(_postgres(repr(value)))
 
 
 def float_text_of(value: float) -> bytes:
-    """Java's text of a float; ``value`` must be one that a float32 holds."""
+    """Return Java's text of a float; ``value`` must be that of a float32."""
     return float_text(_postgres(_shortest32(value)))
 
 
@@ -77,7 +76,7 @@ def _postgres(text: str) -> bytes:
 
 
 def _quick(raw: bytes) -> bytes | None:
-    """The answer where both write a number alike, or nearly."""
+    """Return Java's text if Postgres wrote the same, or only left out ``.0``; else None."""
     if _AS_IT_IS.fullmatch(raw):
         return raw
     if _WHOLE.fullmatch(raw):
@@ -86,11 +85,11 @@ def _quick(raw: bytes) -> bytes | None:
 
 
 def float32_of(text: str) -> float:
-    """The float32 nearest to the double that the text means, as a Python float."""
+    """Return the float32 nearest to the double of the text, as a Python float."""
     return float(struct.unpack("f", struct.pack("f", float(text)))[0])
 
 
-def _respelt(text: str, read: Callable[[str], float]) -> bytes:
+def _rewritten(text: str, read: Callable[[str], float]) -> bytes:
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise ValueError("not a number as Postgres writes it")
@@ -102,19 +101,19 @@ def _respelt(text: str, read: Callable[[str], float]) -> bytes:
     digits = digits.rstrip("0")
     if len(digits) == 1:
         digits = _second_digit(digits, point, read)
-    return (sign + _spelt(digits, point)).encode()
+    return (sign + _with_point(digits, point)).encode()
 
 
 def _second_digit(digit: str, point: int, read: Callable[[str], float]) -> str:
-    """Java writes two digits at least, and of these the closest: 4.9E-324 where 5E-324 would do."""
+    """Return the digits of a number with one digit: Java writes the closest two, 4.9E-324 for 5E-324."""
     value = read(f"0.{digit}e{point}")
     mantissa, _, exponent = f"{value:.1e}".partition("e")
     closest = mantissa.replace(".", "")
     return closest if int(exponent) + 1 == point and read(f"{mantissa}e{exponent}") == value else digit
 
 
-def _spelt(digits: str, point: int) -> str:
-    """``digits`` with the point after ``point`` of them: plain from 10^-3 to 10^7, else with an exponent."""
+def _with_point(digits: str, point: int) -> str:
+    """Return ``digits`` with the point after ``point`` of them: plain from 10^-3 to 10^7, else with an exponent."""
     if 0 < point <= 7:
         digits = digits.ljust(point, "0")
         return f"{digits[:point]}.{digits[point:] or '0'}"

@@ -66,37 +66,37 @@ _EXACT = Context(prec=200_000, traps=[Inexact])
 
 
 def decode_byte_of_bits(raw: bytes) -> int:
-    """``bit(2)`` to ``bit(8)``: pgjdbc's ``getByte`` reads the bits as a decimal number."""
+    """Return the number of ``bit(2)`` to ``bit(8)``: pgjdbc's ``getByte`` reads the bits as a decimal number."""
     if (number := int(raw)) > 127:
         raise RowError("these bits, read as a decimal number, don't fit into a byte")
     return number
 
 
 def decode_bytea(raw: bytes) -> bytes:
-    """Hexadecimal format: a backslash, ``x``, then two digits a byte."""
+    """Return the bytes of the hexadecimal format: a backslash, ``x``, then two digits a byte."""
     return bytes.fromhex(raw[2:].decode())
 
 
 def decode_float32(raw: bytes) -> float:
-    """The float32 nearest to the text."""
+    """Return the float32 nearest to the text."""
     return float32_of(raw.decode())
 
 
 def decode_money(raw: bytes) -> float:
-    """``$1,234.50``; pgjdbc fails on the comma, and nothing is gained by failing too."""
+    """Return the number of ``$1,234.50``. pgjdbc fails on the comma; this function does not."""
     return float(raw.replace(b"$", b"").replace(b",", b""))
 
 
 def integer_decoder(bits: int) -> Callable[[bytes], int]:
-    """A NUMERIC that ``numeric.mapping`` made an integer: cut off at the point, as ``ResultSet.getByte`` does."""
-    least, most = -(1 << bits - 1), (1 << bits - 1) - 1
+    """Return the decoder of a NUMERIC as an integer: cut off at the point, as ``ResultSet.getByte`` does."""
+    limit = 1 << bits - 1
 
     def decode(raw: bytes) -> int:
         try:
             number = int(raw) if raw.isdigit() else int(Decimal(raw.decode()))
         except (ValueError, OverflowError):
             raise RowError("NaN and Infinity are not integers") from None
-        if not least <= number <= most:
+        if not -limit <= number < limit:
             raise RowError(f"the number does not fit into {bits} bits")
         return number
 
@@ -104,7 +104,7 @@ def integer_decoder(bits: int) -> Callable[[bytes], int]:
 
 
 def numeric_decoder(scale: int) -> Callable[[bytes], Decimal]:
-    """A decimal of exactly ``scale`` digits after the point, as ``ResultSet.getBigDecimal``; nothing is rounded."""
+    """Return the decoder of decimals with exactly ``scale`` digits after the point, as ``ResultSet.getBigDecimal``."""
     exponent, zero = Decimal((0, (1,), -scale)), Decimal((0, (0,), -scale))  # BigDecimal has no negative zero
 
     def decode(raw: bytes) -> Decimal:
@@ -120,7 +120,7 @@ def numeric_decoder(scale: int) -> Callable[[bytes], Decimal]:
 
 
 def unscaled(scale: int) -> Callable[[bytes], int | None]:
-    """The unscaled value of a decimal that has just ``scale`` digits after the point; None for others, and for NaN."""
+    """Return the reader of unscaled values. It gives None for a text without just ``scale`` digits after the point."""
 
     def read(raw: bytes) -> int | None:
         whole, _, fraction = raw.partition(b".")
@@ -135,7 +135,7 @@ def unscaled(scale: int) -> Callable[[bytes], int | None]:
 
 
 def is_plain(raw: bytes, scale: int) -> bool:
-    """Whether ``BigDecimal.toString`` of a value of ``scale`` digits after the point is Postgres' text."""
+    """Return True if Postgres' text is ``BigDecimal.toString`` of the value with ``scale`` digits after the point."""
     if scale > _PLAIN_DIGITS or raw[-1:] not in _ENDS:  # a longer fraction may come with an exponent
         return False
     point = raw.find(b".")
@@ -143,18 +143,18 @@ def is_plain(raw: bytes, scale: int) -> bool:
 
 
 def decode_timestamp(raw: bytes) -> int:
-    """Microseconds since the epoch; timestamptz comes in UTC, with ``+00``."""
+    """Return microseconds since the epoch; timestamptz comes in UTC, with ``+00``."""
     if raw > _GREGORIAN and raw[-1] in _DIGITS:  # no BC, no infinity
         try:
-            passed = datetime.fromisoformat(raw.decode().removesuffix("+00")) - _EPOCH
+            since_epoch = datetime.fromisoformat(raw.decode().removesuffix("+00")) - _EPOCH
         except ValueError:
             return _any_timestamp(raw)
-        return (passed.days * 86_400 + passed.seconds) * 1_000_000 + passed.microseconds
+        return (since_epoch.days * 86_400 + since_epoch.seconds) * 1_000_000 + since_epoch.microseconds
     return _any_timestamp(raw)
 
 
 def _any_timestamp(raw: bytes) -> int:
-    """Years before 1583 and after 9999, BC, infinities; ``TimestampUtils.toTimestamp`` with a UTC calendar."""
+    """Return the same for any year, BC and infinities: ``TimestampUtils.toTimestamp`` with a UTC calendar."""
     if raw in INFINITIES:
         return INFINITIES[raw] * 1000
     match = _TIMESTAMP.fullmatch(raw)
@@ -170,7 +170,7 @@ def _micros(fraction: bytes | None) -> int:
 
 
 def decode_date(raw: bytes) -> int:
-    """Milliseconds since the epoch, a whole number of days but for infinities."""
+    """Return milliseconds since the epoch: a whole number of days, except for infinities."""
     match = _PLAIN_DATE.fullmatch(raw)
     if match is None:
         if raw in INFINITIES:
@@ -181,54 +181,54 @@ def decode_date(raw: bytes) -> int:
 
 
 def decode_time(raw: bytes) -> int:
-    """Milliseconds since midnight; ``24:00:00`` is 86,400,000. Microseconds are cut off."""
+    """Return milliseconds since midnight; ``24:00:00`` is 86,400,000. Microseconds are cut off."""
     match = _TIME.fullmatch(raw)
     if match is None:
         raise RowError("not a time in ISO format")
-    return _time(match)
+    return _millis_of_day(match)
 
 
 def decode_timetz(raw: bytes) -> int:
-    """Milliseconds since midnight in UTC, which may fall on another day: below 0, or above 86,400,000."""
+    """Return milliseconds since midnight in UTC: below 0 or above 86,400,000 where that is another day."""
     match = _TIMETZ.fullmatch(raw)
     if match is None:
         raise RowError("not a time with a time zone in ISO format")
     hours, minutes, seconds = (int(part or 0) for part in match.group(6, 7, 8))
     offset = (hours * 3600 + minutes * 60 + seconds) * (-1000 if match[5] == b"-" else 1000)
-    return _time(match) - offset
+    return _millis_of_day(match) - offset
 
 
-def _time(match: re.Match[bytes]) -> int:
+def _millis_of_day(match: re.Match[bytes]) -> int:
     hour, minute, second = map(int, match.group(1, 2, 3))
     return (hour * 60 + minute) * 60_000 + second * 1000 + _micros(match[4]) // 1000
 
 
 def array_parts(raw: bytes, dimensions: int, *, semicolons: bool = False) -> Parts:
-    """``{1,NULL,"a b"}`` → its elements, lists of them where ``dimensions`` is above 1; an empty array is empty.
+    """Return the elements of ``{1,NULL,"a b"}``, as nested lists if ``dimensions`` is above 1.
 
-    ``semicolons``: the delimiter of ``box[]``. Raises RowError for another number of dimensions than that.
+    ``semicolons``: the delimiter of ``box[]``. Raises RowError for an array of another number of dimensions.
     """
     if match := _BOUNDS.match(raw):
         raw = raw[match.end() :]
     if raw == b"{}":
         return []
     stack: list[Parts] = []
-    done: Parts = []
+    closed: Parts = []
     for match in (_BOX_TOKEN if semicolons else _ARRAY_TOKEN).finditer(raw):
         quoted, mark, plain = match.groups()
         if mark == b"{":
             stack.append([])
         elif mark == b"}":
-            done = stack.pop()
+            closed = stack.pop()
             if stack:
-                stack[-1].append(done)
+                stack[-1].append(closed)
         elif mark is None:
             if len(stack) != dimensions:
                 raise RowError(f"the array has {len(stack)} dimensions, and its column was declared with {dimensions}")
             stack[-1].append(_element(quoted, plain))
-    if _depth(done) != dimensions:
-        raise RowError(f"the array has {_depth(done)} dimensions, and its column was declared with {dimensions}")
-    return done
+    if _depth(closed) != dimensions:
+        raise RowError(f"the array has {_depth(closed)} dimensions, and its column was declared with {dimensions}")
+    return closed
 
 
 def _element(quoted: bytes | None, plain: bytes | None) -> bytes | None:
@@ -244,7 +244,7 @@ def _depth(parts: Parts) -> int:
 
 
 def composite_parts(raw: bytes) -> list[bytes | None]:
-    """``(1,,"a b")`` → its attributes; nothing between two commas is NULL, two quotes are an empty text."""
+    """Return the attributes of ``(1,,"a b")``; nothing between two commas is NULL, two quotes are an empty text."""
     if raw == b"()":
         return [None]
     return [_attribute(match[1]) for match in _ATTRIBUTE.finditer(raw, 1)]
@@ -263,7 +263,7 @@ def _unquoted(text: bytes) -> bytes:
 
 
 def hstore_items(raw: bytes) -> dict[bytes, bytes | None]:
-    """``"a"=>"1", "b"=>NULL`` → a dictionary in the order of the text, which is Postgres' own."""
+    """Return the dictionary of ``"a"=>"1", "b"=>NULL``, in the order of the text."""
     return {
         _ESCAPE.sub(rb"\1", match[1]): None if match[3] else _ESCAPE.sub(rb"\1", match[2])
         for match in _PAIR.finditer(raw)

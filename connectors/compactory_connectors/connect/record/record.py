@@ -1,8 +1,8 @@
-"""A record as the compiler of the transform chain sees it: not values but where values come from.
+"""The record of a table as transforms see it: nodes that say from which column a value comes, and how it is converted.
 
-A chain is applied once per table to such a record, not once per row. The result is a tree of ``Cell`` (a column and
-the conversions on its way), ``Constant`` and ``StructNode``; a converter turns it into one function of a row, so that
-renaming fields costs a row nothing.
+A chain of transforms is applied to such a record once per table, not once per row. The result is a tree of ``Cell``
+(a column and its conversions), ``Constant`` and ``StructNode``. A converter compiles the tree into a function of a row,
+so that renaming a field costs nothing per row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
     "Step",
     "StructNode",
     "cells",
-    "converted",
+    "with_step",
 ]
 
 KeyParts: TypeAlias = tuple[bytes | None, ...]
@@ -37,7 +37,7 @@ KeyParts: TypeAlias = tuple[bytes | None, ...]
 
 
 class Kind(Enum):
-    """How Postgres writes a column in text format; decides which direct conversions of raw bytes exist."""
+    """The text format in which Postgres writes a column; it decides which conversions of raw bytes have a short cut."""
 
     BOOLEAN = auto()
     INTEGER = auto()
@@ -51,11 +51,11 @@ class Kind(Enum):
     TIMESTAMP = auto()
     TIMESTAMPTZ = auto()
     CONVERTED = auto()
-    """No short cuts: a value that hangs on the connector's options, a part of one, or one that is no column's text."""
+    """No short cuts: the value depends on the connector's options, or is a part of a column's text."""
 
 
 class Java(Enum):
-    """The Java class of a value, and in brackets what stands for it here."""
+    """The Java class of a value; the comments name the Python class of the value here."""
 
     BOOLEAN = "java.lang.Boolean"  # bool
     BYTE = "java.lang.Byte"  # int
@@ -68,7 +68,7 @@ class Java(Enum):
     BYTES = "byte[]"  # bytes
     LIST = "java.util.ArrayList"  # list of what its values are
     MAP = "java.util.HashMap"  # dict, keys and values likewise
-    STRUCT = "org.apache.kafka.connect.data.Struct"  # dict of the fields' values, inside of a list only
+    STRUCT = "org.apache.kafka.connect.data.Struct"  # dict of the fields' values; within a list only
     DECIMAL = "java.math.BigDecimal"  # decimal.Decimal, its scale included
     SQL_DATE = "java.sql.Date"  # int, milliseconds since 1970-01-01T00:00Z
     SQL_TIME = "java.sql.Time"  # int, milliseconds since midnight
@@ -88,35 +88,35 @@ class RowError(ValueError):
 
 
 class RowFailed(RowError):
-    """A row that can't become a record: the ``reason`` names the column, never a value; ``row`` is its id, or empty."""
+    """A row that can't become a record. ``reason`` names the column, never a value; ``row`` is the id, or empty."""
 
     def __init__(self, reason: str, row: str | None = None) -> None:
         super().__init__(reason if row is None else f"row {row}: {reason}" if row else f"a row: {reason}")
         self.reason = reason
 
-    def told(self, *, name_rows: bool) -> str:
-        """The text for logs, with the row's id only where that is asked for."""
+    def log_text(self, *, name_rows: bool) -> str:
+        """Return the text for logs, with the row's id if ``name_rows``."""
         return str(self) if name_rows else self.reason
 
 
 class LogUnreadable(Exception):
-    """The key of a logged deletion can't be made of the log any more; says why, never a value."""
+    """The key of a logged deletion can no longer be made from the log. The text says why, without values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One conversion of a value that is not null; null stays null.
+    """A conversion of a value that is not null; null stays null.
 
-    ``plain`` has short cuts by the column's kind: raw bytes → the UTF-8 text of the converted value, or None where the
-    short cut can't tell and ``apply`` must. The text has no character that JSON would escape.
+    ``plain`` has short cuts by the column's kind, from raw bytes to the UTF-8 text of the converted value. A short cut
+    returns None for a value that needs ``apply``. Its text has no character that JSON would escape.
     """
 
     apply: Callable[[Any], Any]
     plain: Mapping[Kind, Callable[[bytes], bytes | None]] = field(default_factory=dict)
     lossless: bool = False
-    """Two different values never become one."""
+    """True if two different values never become equal."""
     to_char: str | None = None
-    """The pattern with which ``to_char`` writes the same of a time in the years 1583 to 9999, where there is one."""
+    """The pattern with which Postgres' ``to_char`` writes the same text for the years 1583 to 9999, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +130,12 @@ class Cell:
     decode: Callable[[bytes], Any]
     steps: tuple[Step, ...] = ()
     present: bool = False
-    """Known not to be null here, although its schema is optional."""
+    """True if the value is not null in these rows, although its schema is optional."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """A value that no column decides."""
+    """A value that is the same in every row."""
 
     schema: Schema
     java: Java
@@ -146,7 +146,7 @@ class Constant:
 class StructNode:
     """A struct; ``members`` are in the order of ``schema.fields``.
 
-    It is null in the rows in which ``when`` is; without ``when`` it never is.
+    The struct is null in the rows in which the cell ``when`` is null; without ``when`` it is never null.
     """
 
     schema: Schema
@@ -154,11 +154,11 @@ class StructNode:
     when: Cell | None = None
 
     def items(self) -> Iterator[tuple[str, Node]]:
-        """The members with their names."""
+        """Return the members with their names."""
         return zip((item.name for item in self.schema.fields), self.members, strict=True)
 
     def member(self, name: str) -> Node | None:
-        """The member called ``name``, or None."""
+        """Return the member called ``name``, or None."""
         return next((node for field_name, node in self.items() if field_name == name), None)
 
 
@@ -167,25 +167,25 @@ Node: TypeAlias = Cell | Constant | StructNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """The record of a row. ``key`` None: it has no key. ``warnings``: the transforms' doubts."""
+    """The record of a row. ``key`` is None where records have no key; ``warnings`` are those of transforms."""
 
     topic: str
     key: Node | None
     value: Node
     function: Any = None
-    """The ``FunctionTransform`` behind the others, where there is one."""
+    """The ``FunctionTransform`` that follows the other transforms, if there is one."""
     warnings: tuple[str, ...] = ()
 
 
-def converted(node: Cell | Constant, schema: Schema, java: Java, step: Step) -> Cell | Constant:
-    """``node`` behind one more conversion; null stays null. Raises what the step raises of a constant."""
+def with_step(node: Cell | Constant, schema: Schema, java: Java, step: Step) -> Cell | Constant:
+    """Return ``node`` with a further conversion; null stays null. Raises what the step raises for a constant."""
     if isinstance(node, Constant):
         return Constant(schema=schema, java=java, value=None if node.value is None else step.apply(node.value))
     return replace(node, schema=schema, java=java, steps=(*node.steps, step))
 
 
 def cells(node: Node | None) -> Iterator[Cell]:
-    """Every cell under ``node``, in order."""
+    """Yield every cell under ``node``, in order."""
     if isinstance(node, Cell):
         yield node
     elif isinstance(node, StructNode):

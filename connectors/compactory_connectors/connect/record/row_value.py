@@ -1,4 +1,4 @@
-"""From the raw columns of a row to the values of a record's nodes, each as its schema has it."""
+"""Functions from the raw columns of a row to the values of a record's nodes, each of its schema's type."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ def row_reader(
     struct: Callable[[StructNode], Callable[[list[Any]], T]],
     cell: Callable[[Cell, Callable[[Any], T]], Callable[[bytes], T | None]] | None = None,
 ) -> Callable[[Row], T | None]:
-    """The function from a row to what ``value`` makes of plain values and ``struct`` of its members; None for null.
+    """Return the function from a row to the value of ``node``; None for null.
 
-    ``positions`` says where in a row each column stands. ``cell`` replaces :func:`writer_of`, for short cuts.
+    ``value`` makes the function for plain values, ``struct`` that for the members of a struct. ``positions`` are the
+    positions of columns in a row. ``cell`` replaces :func:`writer_of`, for short cuts.
     """
     if isinstance(node, StructNode):
 
@@ -49,9 +50,9 @@ def row_reader(
             return row_reader(member, positions, value, struct, cell)
 
         members = [*map(inner, node.members)]
-        make = struct(node)
+        join = struct(node)
         is_null = null_test(node.when, positions) if node.when else (lambda _: False)
-        return lambda row: None if is_null(row) else make([member(row) for member in members])
+        return lambda row: None if is_null(row) else join([member(row) for member in members])
     if isinstance(node, Constant):
         constant = None if node.value is None else value(node.schema, node.java)(node.value)
         return lambda _: constant
@@ -61,7 +62,7 @@ def row_reader(
 
 
 def value_reader(node: Node, positions: Mapping[str, int]) -> Callable[[Row], Any]:
-    """The function from a row to the value that a user's function sees, or a sink."""
+    """Return the function from a row to the value that a user's function or a sink gets."""
     return row_reader(node, positions, plain_value, _dictionary)
 
 
@@ -71,15 +72,15 @@ def _dictionary(node: StructNode) -> Callable[[Sequence[Any]], Any]:
 
 
 def picker(columns: Sequence[str], chosen: Sequence[str]) -> Callable[[Row], tuple[bytes | None, ...]]:
-    """The function from a row with these columns to the values of the chosen ones."""
+    """Return the function from a row with these columns to the values of the chosen ones."""
     positions = [columns.index(name) for name in chosen]
     return lambda row: tuple(row[position] for position in positions)
 
 
 def writer_of(cell: Cell, write: Callable[[Any], T], null: N) -> Callable[[bytes], T | N]:
-    """Raw bytes that are not null → decoded, converted by the steps, written; ``null`` where either gives None.
+    """Return the function that decodes raw bytes, applies the steps and writes the value; ``null`` stands for None.
 
-    A RowError names the column.
+    The function raises RowError that names the column.
     """
     decode, steps, column = cell.decode, tuple(step.apply for step in cell.steps), cell.column
 
@@ -98,7 +99,7 @@ def writer_of(cell: Cell, write: Callable[[Any], T], null: N) -> Callable[[bytes
 
 
 def null_test(cell: Cell, positions: Mapping[str, int]) -> Callable[[Row], bool]:
-    """Whether the cell's value is null in a row."""
+    """Return the function that is True for a row in which the cell's value is null."""
     position, decode = positions[cell.column], cell.decode
 
     def is_null(row: Row) -> bool:
@@ -109,7 +110,7 @@ def null_test(cell: Cell, positions: Mapping[str, int]) -> Callable[[Row], bool]
 
 
 def short_cut(cell: Cell) -> Callable[[bytes], bytes | None] | None:
-    """The text of the converted value straight from raw bytes, where its only step knows how; see ``Step.plain``."""
+    """Return the short cut of the cell's only step for its kind of column, or None; see ``Step.plain``."""
     return cell.steps[0].plain.get(cell.kind) if len(cell.steps) == 1 else None
 
 
@@ -119,9 +120,9 @@ def plain_value(
     decimal: Callable[[Schema], Callable[[Decimal], Any]] | None = None,
     name: Callable[[str], str] = str,
 ) -> Callable[[Any], Any]:
-    """From what stands for a value here to what its schema means: days, milliseconds, structs as dictionaries.
+    """Return the function from a value to what its schema means: days, milliseconds, structs as dictionaries.
 
-    The function gives new lists and dictionaries, and raises RowError for a value that the type does not take.
+    The function makes new lists and dictionaries, and raises RowError for a value that the type does not take.
     """
     if decimal is not None and schema.name == DECIMAL:
         return decimal(schema)
@@ -142,22 +143,18 @@ def plain_value(
     if java is Java.STRUCT:
         parts = [(field.name, name(field.name), part(field.schema)) for field in schema.fields]
         return lambda values: {new: convert(values[old]) for old, new, convert in parts}
-    return _same
-
-
-def _same(value: Any) -> Any:
-    return value
+    return lambda value: value
 
 
 def refuse_misfit(schema: Schema, java: Java) -> None:
-    """Raises ValueError where values of ``java`` don't go with the schema, which Connect refuses too."""
+    """Raise ValueError if the schema is not one for values of ``java``, which Connect refuses too."""
     if java_of(schema) is not java and time_number(schema, java) is None:
         under = f"as {schema.name}" if schema.name in _TIME_NUMBERS or schema.name == DECIMAL else "under a schema"
         raise ValueError(f"can't write {java.value} {under} of type {schema.type.name}; Connect refuses it too")
 
 
 def time_number(schema: Schema, java: Java) -> Callable[[int], int] | None:
-    """The function from a date or time to the number that its logical type holds; None where there is no such type.
+    """Return the function from a date or time to the number of its logical type; None if the schema has no such type.
 
     The function raises RowError for a value that the type does not take.
     """
@@ -168,15 +165,14 @@ def time_number(schema: Schema, java: Java) -> Callable[[int], int] | None:
 
 
 def _days(millis: int) -> int:
-    """Days since the epoch as ``Date.fromLogical`` counts them, in 32 bits."""
-    days, rest = divmod(millis, MILLIS_PER_DAY)
-    if rest:
+    """Return days since the epoch as ``Date.fromLogical`` counts them, in 32 bits."""
+    days, remainder = divmod(millis, MILLIS_PER_DAY)
+    if remainder:
         raise RowError("Connect's Date takes whole days only")
     return wrapped(days, 32)
 
 
 def _clock(millis: int) -> int:
-    """Milliseconds since midnight."""
     if not 0 <= millis <= MILLIS_PER_DAY:
         raise RowError("Connect's Time takes times of one day only; in UTC this one falls on another")
     return millis
@@ -205,5 +201,5 @@ _CLASSES = {
 
 
 def java_of(schema: Schema) -> Java:
-    """The class of a value inside an array, a map or a struct: the same that a column of this schema has."""
+    """Return the Java class of a value within an array, a map or a struct; a column of this schema has the same."""
     return _CLASSES.get(schema.name or "") or _CLASSES[schema.type]

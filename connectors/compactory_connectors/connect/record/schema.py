@@ -40,7 +40,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """One schema. ``name`` makes it a logical type or names a struct; ``parameters`` keep their order.
+    """The schema of a value. ``name`` makes it a logical type or names a struct; ``parameters`` keep their order.
 
     ``values`` is the schema of an array's or a map's values, ``keys`` that of a map's keys.
     """
@@ -56,12 +56,12 @@ class Schema:
     values: Schema | None = None
 
     def as_optional(self, optional: bool) -> Schema:
-        """The same schema, optional or not."""
+        """Return the same schema, optional or not."""
         return replace(self, optional=optional)
 
     @classmethod
     def decimal(cls, scale: int, precision: int | None = None) -> Schema:
-        """``Decimal`` with its scale and, as the JDBC source connector adds it, the column's precision."""
+        """Return ``Decimal`` with its scale and, as the JDBC source connector adds it, the column's precision."""
         parameters: tuple[tuple[str, str], ...] = (("scale", str(scale)),)
         if precision is not None:
             parameters += (("connect.decimal.precision", str(precision)),)
@@ -69,25 +69,25 @@ class Schema:
 
     @classmethod
     def date(cls) -> Schema:
-        """``Date``: days since 1970-01-01."""
+        """Return ``Date``: days since 1970-01-01."""
         return cls(type=Type.INT32, name=DATE, version=1)
 
     @classmethod
     def time(cls) -> Schema:
-        """``Time``: milliseconds since midnight."""
+        """Return ``Time``: milliseconds since midnight."""
         return cls(type=Type.INT32, name=TIME, version=1)
 
     @classmethod
     def timestamp(cls) -> Schema:
-        """``Timestamp``: milliseconds since 1970-01-01T00:00Z."""
+        """Return ``Timestamp``: milliseconds since 1970-01-01T00:00Z."""
         return cls(type=Type.INT64, name=TIMESTAMP, version=1)
 
     @classmethod
     def array(cls, values: Schema, *, optional: bool = False) -> Schema:
-        """An array of values of one schema."""
+        """Return the schema of an array."""
         return cls(type=Type.ARRAY, optional=optional, values=values)
 
     @classmethod
     def map(cls, keys: Schema, values: Schema, *, optional: bool = False) -> Schema:
-        """A map from keys to values, each of one schema."""
+        """Return the schema of a map."""
         return cls(type=Type.MAP, optional=optional, keys=keys, values=values)

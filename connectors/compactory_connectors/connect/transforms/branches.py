@@ -1,7 +1,6 @@
-"""The cases of a table's rows that its chain of transforms tells apart: whether a value is null, as things stand.
+"""The cases of a table's rows that its chain of transforms treats differently: a value is null, or is not.
 
-A chain without such a case is one leaf, and its rows are written without asking anything. Pure; nothing here knows
-bytes.
+A chain that treats all rows alike has one case, a leaf: its rows are written without a test. Pure; no bytes here.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TypeAlias
 from ..record.record import Cell, Constant, Java, Node, Record, StructNode
 from . import TransformError, TransformSpec
 
-__all__ = ["Case", "Dropped", "Failed", "Fork", "Leaf", "grow", "leaves", "tested", "usual"]
+__all__ = ["Case", "Dropped", "Failed", "Fork", "Leaf", "case_without_nulls", "cases_of", "deciding_cells", "leaves"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,73 +32,73 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Rows that a transform can't take; ``reason`` names it."""
+    """Rows for which a transform fails; ``reason`` names it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Rows in which ``cell`` is null, and the others."""
+    """Rows in which ``cell`` is null, and rows in which it is not."""
 
     cell: Cell
     null: Case
-    other: Case
+    not_null: Case
 
 
 Case: TypeAlias = Leaf | Dropped | Failed | Fork
 
 
-def grow(record: Record, specs: Sequence[TransformSpec]) -> Case:
-    """The cases of rows that are ``record`` before these transforms."""
+def cases_of(record: Record, specs: Sequence[TransformSpec]) -> Case:
+    """Return the cases of rows that are ``record`` before these transforms."""
     for number, spec in enumerate(specs):
         try:
             node = _undecided(record, spec)
             if node is not None:
                 cell = node if isinstance(node, Cell) else _when(node)
-                left = specs[number:]
+                remaining = specs[number:]
                 return Fork(
                     cell,
-                    null=grow(_settled(record, node, null=True), left),
-                    other=grow(_settled(record, node, null=False), left),
+                    null=cases_of(_settled(record, node, null=True), remaining),
+                    not_null=cases_of(_settled(record, node, null=False), remaining),
                 )
             if not _applies(record, spec):
                 continue
-            after = spec.transform.apply(record)
+            changed = spec.transform.apply(record)
         except TransformError as error:
             return Failed(f"{spec.place}: {error}")
-        if after is None:
+        if changed is None:
             return Dropped(spec.alias)
-        record = after
+        record = changed
     return Leaf(record)
 
 
 def leaves(case: Case) -> Iterator[Leaf]:
-    """Every leaf, the usual one first."""
+    """Yield every leaf, the usual one first."""
     if isinstance(case, Fork):
-        yield from leaves(case.other)
+        yield from leaves(case.not_null)
         yield from leaves(case.null)
     elif isinstance(case, Leaf):
         yield case
 
 
-def tested(case: Case) -> Iterator[Cell]:
-    """The cells that are looked at to tell the cases apart."""
+def deciding_cells(case: Case) -> Iterator[Cell]:
+    """Yield the cells that decide the case of a row."""
     if isinstance(case, Fork):
         yield case.cell
-        yield from tested(case.other)
-        yield from tested(case.null)
+        yield from deciding_cells(case.not_null)
+        yield from deciding_cells(case.null)
 
 
-def usual(case: Case) -> Leaf | Dropped | Failed:
-    """The case of a row in which nothing is null."""
+def case_without_nulls(case: Case) -> Leaf | Dropped | Failed:
+    """Return the case of a row in which nothing is null."""
     while isinstance(case, Fork):
-        case = case.other
+        case = case.not_null
     return case
 
 
 def _undecided(record: Record, spec: TransformSpec) -> Node | None:
-    """The node whose being null decides what ``spec`` does: of its predicate first, then of its transform."""
+    """Return the node that decides, by being null, what ``spec`` does: first its predicate, then its transform."""
     if spec.predicate is not None:
         node = spec.predicate.undecided(record)
         if node is not None or not _applies(record, spec):
@@ -118,13 +117,13 @@ def _when(node: Node) -> Cell:
 
 
 def _settled(record: Record, node: Node, *, null: bool) -> Record:
-    """``record`` where ``node`` is known to be null or not to be, wherever it stands."""
-    known = _known(node, null=null)
-    key = None if record.key is None else _exchanged(record.key, node, known)
-    return replace(record, key=key, value=_exchanged(record.value, node, known))
+    """Return ``record`` for rows in which ``node`` is null, or is not, in key and value."""
+    settled = _settled_node(node, null=null)
+    key = None if record.key is None else _exchanged(record.key, node, settled)
+    return replace(record, key=key, value=_exchanged(record.value, node, settled))
 
 
-def _known(node: Node, *, null: bool) -> Node:
+def _settled_node(node: Node, *, null: bool) -> Node:
     if null:
         return Constant(schema=node.schema, java=Java.STRING if isinstance(node, StructNode) else node.java, value=None)
     if isinstance(node, StructNode):

@@ -1,4 +1,4 @@
-"""``Cast$Key/$Value`` (org.apache.kafka.connect.transforms): values from one primitive type to another.
+"""``Cast$Key/$Value`` (org.apache.kafka.connect.transforms): from one primitive type to another.
 
 The conversions are those of ``Cast.castValueToType``.
 """
@@ -16,11 +16,11 @@ from typing import Any
 from ..javatext.date_format import DateFormat
 from ..javatext.java_calendar import MILLIS_PER_DAY
 from ..javatext.java_number import double_text_of, float_text_of, wrapped
-from ..record.record import TIMES, WHOLES, Java, Node, Record, RowError, Step, StructNode, converted
+from ..record.record import TIMES, WHOLES, Java, Node, Record, RowError, Step, StructNode, with_step
 from ..record.row_value import java_of, time_number
 from ..record.schema import Schema, Type
-from ..setting import nearest, non_empty_names, option
-from .transform import Sided, TransformError, absent, no_defaults, null_of, struct_of, warned
+from ..setting import JAVA_BLANKS, nearest, non_empty_names, option
+from .transform import Sided, TransformError, absent, no_defaults, null_of, struct_of, warn_of_missing
 
 __all__ = ["Cast", "caster", "float32"]
 
@@ -37,11 +37,9 @@ _FLOATS = {Java.FLOAT, Java.DOUBLE}
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _SOURCES = {Java.BOOLEAN, Java.STRING, Java.DECIMAL, Java.BYTES, *WHOLES, *_FLOATS, *TIMES}
 
-_WHOLE = re.compile(r"[+-]?\d+")
+_INTEGER = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?|NaN|Infinity)", re.ASCII)
 _HEXADECIMAL = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII)
-_BLANKS = "".join(map(chr, range(33)))
-"""The characters that ``String.trim`` takes off."""
 
 _OF_TIME = DateFormat("HH:mm:ss.SSS'Z'")
 _OF_DATE = DateFormat("yyyy-MM-dd")
@@ -49,7 +47,7 @@ _OF_TIMESTAMP = DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
 def _spec(text: str) -> Mapping[str, str]:
-    """Names of fields → names of types; the whole half stands under the empty name."""
+    """Return names of types by names of fields; the type of the whole half has the empty name."""
     casts: dict[str, str] = {}
     parts = non_empty_names(text)
     for part in parts:
@@ -74,7 +72,7 @@ class Cast(Sided):
     replace_null_with_default: bool = no_defaults()
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the casts done; fields that are not there are passed over, as the class does."""
+        """Return ``record`` with the values cast; missing fields are left out, as by the Java class."""
         half = self.side.of(record)
         if half is None or absent(half):
             return record
@@ -88,7 +86,7 @@ class Cast(Sided):
             (name, _cast(node, self.spec[name], name) if name in self.spec else node) for name, node in half.items()
         )
         cast = struct_of(half.schema, members, half.when)
-        return self.side.put(warned(record, "Cast", half, self.spec, self.side), cast)
+        return self.side.put(warn_of_missing(record, "Cast", half, self.spec, self.side), cast)
 
 
 def _cast(node: Node, name: str, field: str) -> Node:
@@ -100,7 +98,7 @@ def _cast(node: Node, name: str, field: str) -> Node:
         return replace(null_of(schema), java=java)
     try:
         step = Step(caster(node.java, node.schema, schema.type), lossless=(node.java, java) in _LOSSLESS)
-        return converted(node, schema, java, step)
+        return with_step(node, schema, java, step)
     except RowError as error:
         raise TransformError(f"{field}: {error}") from None
     except ValueError as error:
@@ -108,15 +106,15 @@ def _cast(node: Node, name: str, field: str) -> Node:
 
 
 def caster(java: Java, schema: Schema, target: Type) -> Callable[[Any], Any]:
-    """The function from a value of ``java``, which is not null, to one of ``target``.
+    """Return the function from a value of ``java``, which is not null, to one of ``target``.
 
-    The function raises RowError for a value that Kafka Connect fails on. Raises ValueError, with a text that follows a
-    field's name, where it fails on every value.
+    The function raises RowError for a value on which Kafka Connect fails. Where Connect fails on every value, this
+    function raises ValueError, whose text follows a field's name.
     """
     if java not in _SOURCES:
         raise ValueError(f"is of class {java.value}, which can't be cast")
     if target is Type.STRING:
-        return _texts(java)
+        return _text_writer(java)
     if java is Java.BYTES:
         raise ValueError("holds bytes, which can be cast to string only")
     if java is Java.STRING:
@@ -145,17 +143,17 @@ def _narrow(kind: type, target: Type) -> Callable[[Any], Any]:
 
 
 def _saturated(value: float, bits: int) -> int:
-    """``value`` cut off toward zero; the nearest end of the range where it lies outside, and 0 for NaN."""
+    """Return ``value`` cut off toward zero; the nearest end of the range for one out of it, 0 for NaN."""
     if value != value:
         return 0
-    most = (1 << (bits - 1)) - 1
-    if value >= most:
-        return most
-    return -most - 1 if value <= -most - 1 else int(value)
+    maximum = (1 << (bits - 1)) - 1
+    if value >= maximum:
+        return maximum
+    return -maximum - 1 if value <= -maximum - 1 else int(value)
 
 
 def float32(value: float | Decimal) -> float:
-    """The float nearest to an exact number, ties to even: rounding to a double first may miss it."""
+    """Return the float nearest to an exact number, ties to even. Rounding to a double first may miss it."""
     if isinstance(value, float) and (value != value or value in {float("inf"), float("-inf")}):
         return value
     rough = float(value)
@@ -171,24 +169,24 @@ def float32(value: float | Decimal) -> float:
     return -result if rough < 0 else result
 
 
-def _out_of_range(what: str) -> RowError:
-    return RowError(f"Cast: the text is not {what}, or out of its range")
+def _not_a_number(kind: str) -> RowError:
+    return RowError(f"Cast: the text is not {kind}, or out of its range")
 
 
-def _whole(bits: int) -> Callable[[str], int]:
+def _integer_parser(bits: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         # Java takes the digits of any script, but of 16 bits only
-        number = int(text) if _WHOLE.fullmatch(text) and max(text) <= "\uffff" else None
+        number = int(text) if _INTEGER.fullmatch(text) and max(text) <= "\uffff" else None
         if number is None or wrapped(number, bits) != number:
-            raise _out_of_range(f"a whole number of {bits} bits")
+            raise _not_a_number(f"a whole number of {bits} bits")
         return number
 
     return parse
 
 
 def parse_double(text: str) -> float:
-    """``Double.parseDouble``. Raises RowError."""
-    text = text.strip(_BLANKS)
+    """Return ``Double.parseDouble``. Raises RowError."""
+    text = text.strip(JAVA_BLANKS)
     if _DECIMAL.fullmatch(text):
         return float(text.rstrip("fFdD") if text[-1:] in "fFdD" else text)
     if _HEXADECIMAL.fullmatch(text):
@@ -196,27 +194,27 @@ def parse_double(text: str) -> float:
             return float.fromhex(text.rstrip("fFdD") if text[-1] in "fFdD" else text)
         except OverflowError:
             return float("-inf" if text.startswith("-") else "inf")
-    raise _out_of_range("a number")
+    raise _not_a_number("a number")
 
 
 def parse_float(text: str) -> float:
-    """``Float.parseFloat``. Raises RowError."""
+    """Return ``Float.parseFloat``. Raises RowError."""
     rough = parse_double(text)
     if rough in {0.0, float("inf"), float("-inf")} or rough != rough:
         return rough
-    text = text.strip(_BLANKS).rstrip("fFdD") if "x" not in text.lower() else ""
+    text = text.strip(JAVA_BLANKS).rstrip("fFdD") if "x" not in text.lower() else ""
     return float32(Decimal(text)) if text else float32(rough)
 
 
 _PARSERS: Mapping[Type, Callable[[str], Any]] = {
-    **{target: _whole(bits) for target, bits in _BITS.items()},
+    **{target: _integer_parser(bits) for target, bits in _BITS.items()},
     Type.FLOAT32: parse_float,
     Type.FLOAT64: parse_double,
     Type.BOOLEAN: lambda text: text.lower() == "true" if text.isascii() else False,
 }
 
 
-def _texts(java: Java) -> Callable[[Any], str]:
+def _text_writer(java: Java) -> Callable[[Any], str]:
     if java is Java.BOOLEAN:
         return lambda value: "true" if value else "false"
     if java is Java.FLOAT:
@@ -231,7 +229,7 @@ def _texts(java: Java) -> Callable[[Any], str]:
 
 
 def _date_text(millis: int) -> str:
-    """``Values.dateFormatFor``: a value before the second day of 1970 counts as a time."""
+    """Return the text by ``Values.dateFormatFor``: a value before the second day of 1970 counts as a time."""
     if millis < MILLIS_PER_DAY:
         return _OF_TIME.format(millis)
     return (_OF_TIMESTAMP if millis % MILLIS_PER_DAY else _OF_DATE).format(millis)

@@ -21,7 +21,7 @@ __all__ = ["CaseFormat", "ChangeCase", "change_case"]
 
 
 def _upper(word: str) -> str:
-    """ASCII only, as Guava's ``Ascii.toUpperCase``."""
+    """Return ``Ascii.toUpperCase`` of Guava: ASCII letters only."""
     return word.translate(_UPPER)
 
 
@@ -38,7 +38,7 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 
 class CaseFormat(Enum):
-    """Guava's formats: separator between words, how a word and how the first word is written."""
+    """Guava's formats: the separator of words, and the functions that write a word and the first word."""
 
     LOWER_HYPHEN = ("-", _lower, _lower)
     LOWER_UNDERSCORE = ("_", _lower, _lower)
@@ -48,24 +48,24 @@ class CaseFormat(Enum):
 
     @property
     def separator(self) -> str:
-        """The text between two words."""
+        """Return the text between two words."""
         return self.value[0]
 
     def words(self, name: str) -> list[str]:
-        """``name`` cut where this format begins a word: at the separator, or before an upper-case ASCII letter."""
+        """Return the words of ``name``: parted by the separator, or begun by upper-case ASCII letters."""
         if self.separator:
             return name.split(self.separator)
-        cuts = [0, *(i for i, c in enumerate(name) if i and "A" <= c <= "Z"), len(name)]
-        return [name[start:end] for start, end in pairwise(cuts)]
+        starts = [0, *(i for i, c in enumerate(name) if i and "A" <= c <= "Z"), len(name)]
+        return [name[start:end] for start, end in pairwise(starts)]
 
     def join(self, words: list[str]) -> str:
-        """``words`` written in this format."""
+        """Return ``words`` in this format."""
         separator, word, first = self.value
         return str(separator).join([first(words[0]), *map(word, words[1:])])
 
 
 def change_case(name: str, source: CaseFormat, target: CaseFormat) -> str:
-    """``name`` converted as ``source.to(target, name)`` does in Guava; equal formats leave it as it is."""
+    """Return ``name`` as Guava's ``source.to(target, name)`` does; equal formats leave it as it is."""
     if source is target:
         return name
     if {source, target} == {CaseFormat.LOWER_HYPHEN, CaseFormat.LOWER_UNDERSCORE}:  # Guava leaves the words alone
@@ -82,16 +82,16 @@ _NAMES = one_of(*CaseFormat.__members__)
 
 @dataclass(frozen=True, slots=True)
 class ChangeCase(Sided):
-    """Renames every field, nested ones too. It drops version, doc and parameters of structs, as the class does.
+    """Renames every field, nested ones too.
 
-    A struct that is null becomes one of nulls, also as the class does it.
+    As by the Java class, structs lose version, doc and parameters, and a struct that is null becomes one of nulls.
     """
 
     source: CaseFormat = option("the format that the names have", parse=_format, name="from")
-    target: CaseFormat = option("the format that they get", parse=_format, name="to")
+    target: CaseFormat = option("the format that the names get", parse=_format, name="to")
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the names changed in its half; a missing key stays missing."""
+        """Return ``record`` with the names changed in its half; a missing key stays missing."""
         half = self.side.of(record)
         if half is None:
             return record
@@ -100,7 +100,7 @@ class ChangeCase(Sided):
         return self.side.put(record, self._renamed(half, None))
 
     def _renamed(self, node: Node, outer: Cell | None) -> Node:
-        """``node`` renamed; as a struct it is null only where the one around it was, which ``outer`` says."""
+        """Return ``node`` with other names; a struct is null where the struct around it was, by the cell ``outer``."""
         if is_null_struct(node):
             schema = self._schema(node.schema)
             return StructNode(schema, tuple(null_of(item.schema) for item in schema.fields))
@@ -111,10 +111,10 @@ class ChangeCase(Sided):
 
     def _schema(self, schema: Schema) -> Schema:
         names = [change_case(item.name, self.source, self.target) for item in schema.fields]
-        twice = [name for name, count in Counter(names).items() if count > 1]
-        if twice:
-            olds = [item.name for item, name in zip(schema.fields, names, strict=True) if name == twice[0]]
-            raise TransformError(f"{' and '.join(olds)} both become {twice[0]}")
+        doubled = [name for name, count in Counter(names).items() if count > 1]
+        if doubled:
+            old_names = [item.name for item, name in zip(schema.fields, names, strict=True) if name == doubled[0]]
+            raise TransformError(f"{' and '.join(old_names)} both become {doubled[0]}")
         inner = (
             self._schema(item.schema) if item.schema.type is Type.STRUCT else item.schema for item in schema.fields
         )

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from ..record.record import WHOLES, Cell, Constant, Java, Node, Record, Step, StructNode, converted
+from ..record.record import WHOLES, Cell, Constant, Java, Node, Record, Step, StructNode, with_step
 from ..record.schema import Schema, Type
 from ..setting import names, non_empty_names, option, required_text
 from .cast import caster
-from .transform import Sided, TransformError, absent, no_defaults, struct_of, warned
+from .transform import Sided, TransformError, absent, no_defaults, struct_of, warn_of_missing
 
 __all__ = ["InsertField", "MaskField", "ReplaceField"]
 
@@ -24,9 +24,9 @@ def _renames(written: str) -> Mapping[str, str]:
         if len(pieces) != 2 or not all(pieces):
             raise ValueError(f"must be pairs old:new: {part} is none")
         renames[pieces[0]] = pieces[1]
-    twice = [name for name, count in Counter(renames.values()).items() if count > 1]
-    if twice:
-        raise ValueError(f"must give every field a name of its own: {twice[0]} is there more than once")
+    doubled = [name for name, count in Counter(renames.values()).items() if count > 1]
+    if doubled:
+        raise ValueError(f"must give every field a name of its own: {doubled[0]} is there more than once")
     return renames
 
 
@@ -47,7 +47,7 @@ class ReplaceField(Sided):
                 raise ValueError(f"{old} is the older name of {new}; leave it out")
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the fields that stay, under their new names; a missing or null half stays as it is."""
+        """Return ``record`` with the remaining fields under their new names; a missing or null half stays as it is."""
         if absent(self.side.of(record)):
             return record
         half = self.side.struct(record, "ReplaceField")
@@ -63,19 +63,19 @@ class ReplaceField(Sided):
                     f"renames: {old_names[name]}:{name} names a field that is not there, while {name} is"
                 )
             members.append((name, node))
-        wanted = dict.fromkeys((*excluded, *included, *self.renames))
-        record = warned(record, "ReplaceField", half, wanted, self.side)
+        named = dict.fromkeys((*excluded, *included, *self.renames))
+        record = warn_of_missing(record, "ReplaceField", half, named, self.side)
         return self.side.put(record, struct_of(replace(half.schema, optional=False), members))
 
 
 class _Inserted(NamedTuple):
-    """A field to insert."""
+    """A field to insert, as a configuration writes it."""
 
     name: str
     optional: bool
 
 
-def _inserted(written: str) -> _Inserted | None:
+def _field_to_insert(written: str) -> _Inserted | None:
     if not written:
         return None
     name = required_text(written[:-1] if written[-1] in "?!" else written)
@@ -83,7 +83,7 @@ def _inserted(written: str) -> _Inserted | None:
 
 
 def _field(meaning: str) -> Any:
-    return option(f"{meaning}; a suffix ! makes it required, ? optional (the default)", "", _inserted)
+    return option(f"{meaning}; a suffix ! makes it required, ? optional (the default)", "", _field_to_insert)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,37 +107,36 @@ class InsertField(Sided):
             raise ValueError("static.field needs static.value")
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the fields behind those that it has; a missing or null half stays as it is."""
+        """Return ``record`` with the fields after its own; a missing or null half stays as it is."""
         if absent(self.side.of(record)):
             return record
         half = self.side.struct(record, "InsertField")
-        new = struct_of(replace(half.schema, optional=False), [*half.items(), *self._new(record)])
-        return self.side.put(record, new)
+        members = [*half.items(), *self._inserted(record)]
+        return self.side.put(record, struct_of(replace(half.schema, optional=False), members))
 
-    def _new(self, record: Record) -> Iterator[tuple[str, Node]]:
+    def _inserted(self, record: Record) -> Iterator[tuple[str, Node]]:
         if self.topic_field:
-            yield _constant(self.topic_field, Schema(type=Type.STRING), Java.STRING, record.topic)
+            yield _inserted_constant(self.topic_field, Schema(type=Type.STRING), Java.STRING, record.topic)
         if self.partition_field:
-            yield _constant(self.partition_field, Schema(type=Type.INT32), Java.INTEGER, None)
+            yield _inserted_constant(self.partition_field, Schema(type=Type.INT32), Java.INTEGER, None)
         if self.timestamp_field:
-            yield _constant(self.timestamp_field, Schema.timestamp(), Java.DATE, None)
+            yield _inserted_constant(self.timestamp_field, Schema.timestamp(), Java.DATE, None)
         if self.static_field:
-            yield _constant(self.static_field, Schema(type=Type.STRING), Java.STRING, self.static_value)
+            yield _inserted_constant(self.static_field, Schema(type=Type.STRING), Java.STRING, self.static_value)
 
 
-def _constant(field: _Inserted, schema: Schema, java: Java, value: str | None) -> tuple[str, Node]:
+def _inserted_constant(field: _Inserted, schema: Schema, java: Java, value: str | None) -> tuple[str, Node]:
     return field.name, Constant(schema=schema.as_optional(field.optional), java=java, value=value)
 
 
-_NOTHING: Mapping[Java, Any] = {
+_MASKS: Mapping[Java, Any] = {
     Java.BOOLEAN: False,
     **dict.fromkeys((*WHOLES, Java.DATE), 0),
     **dict.fromkeys((Java.FLOAT, Java.DOUBLE), 0.0),
     Java.DECIMAL: Decimal(0),
     Java.STRING: "",
 }
-"""The value that means "no value", by class; java.sql's dates are not among them, as in the class."""
-
+"""The values of masked fields by class. The dates of java.sql are missing, as in the Java class."""
 
 _NUMBERS = {*WHOLES, Java.FLOAT, Java.DOUBLE, Java.DECIMAL}
 
@@ -151,11 +150,11 @@ class MaskField(Sided):
     replace_null_with_default: bool = no_defaults()
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the fields masked; fields that are not there are passed over, as the class does."""
+        """Return ``record`` with the fields masked; missing fields are left out, as by the Java class."""
         half = self.side.struct(record, "MaskField")
         members = ((name, self._masked(node, name) if name in self.fields else node) for name, node in half.items())
         masked = struct_of(half.schema, members, half.when)
-        return self.side.put(warned(record, "MaskField", half, self.fields, self.side), masked)
+        return self.side.put(warn_of_missing(record, "MaskField", half, self.fields, self.side), masked)
 
     def _masked(self, node: Node, name: str) -> Node:
         if absent(node):
@@ -163,15 +162,15 @@ class MaskField(Sided):
         if isinstance(node, StructNode):
             raise TransformError(f"{name} is a struct, which can't be masked")
         mask = self._mask(node.java, node.schema, name)
-        plain = isinstance(mask, str) and _plain(mask) and isinstance(node, Cell) and not node.steps
+        plain = isinstance(mask, str) and _needs_no_escape(mask) and isinstance(node, Cell) and not node.steps
         quick = {node.kind: lambda _: mask.encode()} if plain and isinstance(node, Cell) else {}
-        return converted(node, node.schema, node.java, Step(lambda _: mask, quick))
+        return with_step(node, node.schema, node.java, Step(lambda _: mask, quick))
 
     def _mask(self, java: Java, schema: Schema, name: str) -> Any:
         if not self.replacement:
-            if java not in _NOTHING:
+            if java not in _MASKS:
                 raise TransformError(f"{name} is of class {java.value}, which MaskField can't mask")
-            return _NOTHING[java]
+            return _MASKS[java]
         if java is Java.STRING:
             return self.replacement
         if java not in _NUMBERS:
@@ -184,6 +183,5 @@ class MaskField(Sided):
             raise TransformError(f"{name}: replacement {self.replacement!r} is not a number") from None
 
 
-def _plain(mask: str) -> bool:
-    """Whether JSON writes the text as it is."""
+def _needs_no_escape(mask: str) -> bool:
     return mask.isascii() and mask.isprintable() and not set(mask) & {'"', "\\"}

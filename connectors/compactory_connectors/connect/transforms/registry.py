@@ -1,6 +1,6 @@
-"""Transforms and predicates by their Java class names, and the reading of ``transforms.*`` and ``predicates.*``.
+"""Transforms and predicates by their Java class names, and the reader of ``transforms.*`` and ``predicates.*``.
 
-A class's options are the fields of the dataclass that stands for it; documentation is generated from them too.
+The options of a Java class are the fields of its dataclass here. Documentation is generated from them too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from inspect import getdoc
 from typing import Any
 
-from ..setting import Setting, boolean, nearest, nearest_class, options_of, read_options, rejected
+from ..setting import Setting, boolean, nearest, nearest_class, options_of, read_options, rejection
 from .cast import Cast
 from .change_case import ChangeCase
 from .fields import InsertField, MaskField, ReplaceField
@@ -24,7 +24,7 @@ from .transform import Side, Transform
 __all__ = ["PREDICATES", "REGISTRY", "Entry", "TransformSpec", "read_transforms"]
 
 FUNCTION = "compactory.transform"
-"""The key of a function behind the transforms."""
+"""The key of a function after the transforms."""
 
 _KAFKA = "org.apache.kafka.connect.transforms."
 _JCUSTENBORDER = "com.github.jcustenborder.kafka.connect.transform.common."
@@ -32,7 +32,7 @@ _JCUSTENBORDER = "com.github.jcustenborder.kafka.connect.transform.common."
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A Java class: the options it takes, how it is built of them, and what it does in a word."""
+    """A Java class: its options, the constructor that takes them in order, and a summary."""
 
     options: tuple[Setting, ...]
     build: Callable[..., Any]
@@ -40,7 +40,7 @@ class Entry:
 
 
 def _sided(prefix: str, *kinds: Any) -> dict[str, Entry]:
-    """The ``$Key`` and ``$Value`` forms of transforms."""
+    """Return the ``$Key`` and ``$Value`` forms of transforms."""
     return {
         f"{prefix}{kind.__name__}${side}": Entry(options_of(kind), partial(kind, Side(side)), getdoc(kind) or "")
         for kind in kinds
@@ -48,7 +48,7 @@ def _sided(prefix: str, *kinds: Any) -> dict[str, Entry]:
     }
 
 
-def _whole(prefix: str, *kinds: Any) -> dict[str, Entry]:
+def _plain(prefix: str, *kinds: Any) -> dict[str, Entry]:
     return {f"{prefix}{kind.__name__}": Entry(options_of(kind), kind, getdoc(kind) or "") for kind in kinds}
 
 
@@ -58,11 +58,11 @@ REGISTRY: Mapping[str, Entry] = dict(
             **_sided(_JCUSTENBORDER, ChangeCase),
             **_sided(_KAFKA, Cast, ExtractField, Flatten, HoistField, InsertField, MaskField, ReplaceField),
             **_sided(_KAFKA, SetSchemaMetadata, TimestampConverter),
-            **_whole(_KAFKA, Filter, RegexRouter, ValueToKey),
+            **_plain(_KAFKA, Filter, RegexRouter, ValueToKey),
         }.items()
     )
 )
-PREDICATES: Mapping[str, Entry] = _whole(f"{_KAFKA}predicates.", RecordIsTombstone, TopicNameMatches)
+PREDICATES: Mapping[str, Entry] = _plain(f"{_KAFKA}predicates.", RecordIsTombstone, TopicNameMatches)
 
 
 _NO_HEADERS = "records have no headers here; keep the field in the value, or add one with InsertField"
@@ -78,7 +78,7 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class TransformSpec:
-    """One transform of a chain: its alias in the configuration, its Java class, what it does, and when."""
+    """A transform of a chain: its alias in the configuration, its Java class, and its condition."""
 
     alias: str
     class_name: str
@@ -88,7 +88,7 @@ class TransformSpec:
 
     @property
     def place(self) -> str:
-        """Where it stands in the configuration."""
+        """Return the key prefix of the transform in the configuration."""
         return self.alias if isinstance(self.transform, FunctionTransform) else f"transforms.{self.alias}"
 
 
@@ -100,21 +100,21 @@ def read_transforms(
     predicate_options: Mapping[str, str] | None = None,
     function: str | None = None,
 ) -> tuple[tuple[TransformSpec, ...], list[str]]:
-    """The chain of ``aliases``, or every problem found, each with its place.
+    """Return the chain of ``aliases``, and all problems, each after its key; with problems the chain is empty.
 
-    ``settings`` are ``transforms.*`` and ``predicate_options`` are ``predicates.*``, prefixes removed; ``function`` is
-    ``compactory.transform``, which becomes the last of the chain.
+    ``settings`` are ``transforms.*`` and ``predicate_options`` are ``predicates.*``, without the prefixes. ``function``
+    is ``compactory.transform``, the last of the chain.
     """
     problems: list[str] = []
     conditions: dict[str, Predicate | None] = {
-        alias: _built(f"predicates.{alias}", below, PREDICATES, "predicate", problems)
+        alias: _build(f"predicates.{alias}", below, PREDICATES, "predicate", problems)
         for alias, below in _sections("predicates", predicates, predicate_options or {}, problems)
     }
     specs: list[TransformSpec] = []
     for alias, below in _sections("transforms", aliases, settings, problems):
         place, class_name = f"transforms.{alias}", below.get("type", "")
         predicate, negate = _condition(place, below, conditions, problems)
-        transform = _built(place, below, REGISTRY, "transform", problems)
+        transform = _build(place, below, REGISTRY, "transform", problems)
         if transform is not None:
             specs.append(TransformSpec(alias, class_name, transform, predicate, negate))
     if function:
@@ -126,17 +126,17 @@ def read_transforms(
 
 
 def _sections(
-    what: str, aliases: Iterable[str], settings: Mapping[str, str], problems: list[str]
+    prefix: str, aliases: Iterable[str], settings: Mapping[str, str], problems: list[str]
 ) -> list[tuple[str, dict[str, str]]]:
-    """Each alias with its options; notes aliases that are listed twice, and options of none."""
+    """Return the options of each alias. Adds problems for aliases listed twice, and for options without an alias."""
     listed = tuple(aliases)
     problems += [
-        f"{what}: {alias} is listed more than once" for alias in dict.fromkeys(listed) if listed.count(alias) > 1
+        f"{prefix}: {alias} is listed more than once" for alias in dict.fromkeys(listed) if listed.count(alias) > 1
     ]
     for key in settings:
         if not any(key.startswith(f"{alias}.") for alias in listed):
             alias = key.split(".")[0]
-            problems.append(f"{what}.{key}: {alias} is not in {what}{nearest(alias, listed)}")
+            problems.append(f"{prefix}.{key}: {alias} is not in {prefix}{nearest(alias, listed)}")
     return [
         (alias, {key.removeprefix(f"{alias}."): text for key, text in settings.items() if key.startswith(f"{alias}.")})
         for alias in dict.fromkeys(listed)
@@ -146,51 +146,51 @@ def _sections(
 def _condition(
     place: str, below: dict[str, str], predicates: Mapping[str, Predicate | None], problems: list[str]
 ) -> tuple[Predicate | None, bool]:
-    """The predicate of a transform, and whether it is turned round; takes both options out of ``below``."""
-    name, inverted = below.pop("predicate", ""), below.pop("negate", None)
+    """Return the predicate of a transform, and True if it is negated. Removes both options from ``below``."""
+    name, negated = below.pop("predicate", ""), below.pop("negate", None)
     if name and name not in predicates:
         problems.append(f"{place}.predicate: {name} is not in predicates{nearest(name, predicates)}")
     negate = False
     try:
-        negate = boolean(inverted or "false")
+        negate = boolean(negated or "false")
     except ValueError as error:
-        problems.append(f"{place}.negate: {rejected(error, f', not {inverted!r}')}")
-    if inverted is not None and not name:
+        problems.append(f"{place}.negate: {rejection(error, f', not {negated!r}')}")
+    if negated is not None and not name:
         problems.append(f"{place}.negate: there is no predicate to negate; set predicate, or leave negate out")
     return predicates.get(name), negate
 
 
-def _built(place: str, below: dict[str, str], registry: Mapping[str, Entry], what: str, problems: list[str]) -> Any:
-    """The object that the class ``type`` makes of its options; None where something is wrong with them."""
+def _build(place: str, below: dict[str, str], registry: Mapping[str, Entry], noun: str, problems: list[str]) -> Any:
+    """Return the object of the class ``type`` and its options; None after a problem."""
     class_name = below.pop("type", "")
-    entry = _find(class_name, registry)
+    entry = _entry_of(class_name, registry)
     if entry is None:
-        problems.append(f"{place}.type: {_unknown_class(class_name, registry, what)}")
+        problems.append(f"{place}.type: {_unknown_class(class_name, registry, noun)}")
         return None
-    values, found = read_options(class_name, entry.options, below)
-    problems += [f"{place}.{problem}" for problem in found]
+    values, option_problems = read_options(class_name, entry.options, below)
+    problems += [f"{place}.{problem}" for problem in option_problems]
     try:
-        return None if found else entry.build(*values.values())
+        return None if option_problems else entry.build(*values.values())
     except ValueError as error:
         problems.append(f"{place}: {error}")
         return None
 
 
-def _find(class_name: str, registry: Mapping[str, Entry]) -> Entry | None:
-    """The entry of a class, by its full name or, as Kafka Connect takes it too, without its package."""
+def _entry_of(class_name: str, registry: Mapping[str, Entry]) -> Entry | None:
+    """Return the entry of a class by its name, with or without the package, as Kafka Connect does."""
     by_short = {_short(name): entry for name, entry in registry.items()}
     return registry.get(class_name) or by_short.get(class_name)
 
 
-def _unknown_class(class_name: str, registry: Mapping[str, Entry], what: str) -> str:
-    """Why a class that is not in the registry is refused."""
+def _unknown_class(class_name: str, registry: Mapping[str, Entry], noun: str) -> str:
+    """Return why a class that is not in the registry is refused."""
     if not class_name:
-        return f"missing; name the Java class of the {what}"
+        return f"missing; name the Java class of the {noun}"
     if (short := _short(class_name).split("$")[0]) in _REFUSED:
         return f"{short} is not supported: {_REFUSED[short]}"
     if sides := [name for name in registry if name.startswith((f"{class_name}$", f".{class_name}$"))]:
         return f"{class_name} has two forms; write {' or '.join(sides)}"
-    refused = f"{class_name} is not a {what} that Compactory knows"
+    refused = f"{class_name} is not a {noun} that Compactory knows"
     if near := nearest_class(class_name, registry):
         return refused + near
     return f"{refused}; it knows {', '.join(_listed(registry))}"

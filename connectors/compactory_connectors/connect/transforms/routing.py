@@ -1,4 +1,4 @@
-"""Routers of records, ``Filter`` and predicates (org.apache.kafka.connect.transforms)."""
+"""``RegexRouter``, ``Filter`` and predicates (org.apache.kafka.connect.transforms)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Filter", "Predicate", "RecordIsTombstone", "RegexRouter", "TopicName
 
 @dataclass(frozen=True, slots=True)
 class Filter(Transform):
-    """Drops every record that it gets."""
+    """Drops every record."""
 
     def apply(self, record: Record) -> None:
-        """No record."""
+        """Return None: the record is dropped."""
         del record
 
 
@@ -37,7 +37,7 @@ class RegexRouter(Transform):
             raise ValueError(f"replacement: {error}") from None
 
     def apply(self, record: Record) -> Record:
-        """``record`` with its new topic."""
+        """Return ``record`` with its new topic."""
         return replace(record, topic=self._routed(record.topic))
 
     def _routed(self, topic: str) -> str:
@@ -45,30 +45,30 @@ class RegexRouter(Transform):
 
 
 class Predicate(ABC):
-    """The condition of a transform, a dataclass whose fields are its options, read. Immutable."""
+    """The condition of a transform: a frozen dataclass whose fields are its options."""
 
     __slots__ = ()
 
     def undecided(self, record: Record) -> Node | None:
-        """A node whose being null decides the answer, where it can be null."""
+        """Return a node that is null in some rows only and decides the answer, or None."""
         del record
         return None
 
     @abstractmethod
     def test(self, record: Record) -> bool:
-        """Whether it is true of ``record``. Raises TransformError where that can't be said."""
+        """Return True if the condition is true for ``record``."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicNameMatches(Predicate):
-    """The topic, as the transforms before have left it, matches ``pattern`` as a whole."""
+    """The whole topic, as earlier transforms have left it, matches ``pattern``."""
 
     pattern: re.Pattern[str] = option(
         "Java's regular expression for the whole topic", parse=lambda written: java_pattern(required_text(written))
     )
 
     def test(self, record: Record) -> bool:
-        """Whether the topic matches."""
+        """Return True if the topic matches."""
         return self.pattern.fullmatch(record.topic) is not None
 
 
@@ -77,9 +77,9 @@ class RecordIsTombstone(Predicate):
     """The value is null. Deletions, which Kafka Connect's source does not send, never come through the transforms."""
 
     def undecided(self, record: Record) -> Node | None:
-        """The value, where it can be null."""
+        """Return the value if it is null in some rows only."""
         return nullable(record.value)
 
     def test(self, record: Record) -> bool:
-        """Whether the value is null."""
+        """Return True if the value is null."""
         return absent(record.value)

@@ -1,4 +1,4 @@
-"""Transforms that give a half of the record another shape (org.apache.kafka.connect.transforms)."""
+"""Transforms that change the shape of a key or value (org.apache.kafka.connect.transforms)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from .transform import (
     TransformError,
     absent,
     is_null_struct,
-    member_of,
     missing,
     no_defaults,
     null_of,
@@ -51,18 +50,18 @@ class ExtractField(Sided):
         return _field_path(self.field) if self.field_syntax_version == "V2" else (self.field,)
 
     def undecided(self, record: Record) -> Node | None:
-        """The first struct on the path that can be null."""
+        """Return the first struct on the path that is null in some rows only."""
         node = self.side.of(record)
         for step in self._path():
             if not isinstance(node, StructNode):
                 return None
-            if (found := nullable(node)) is not None:
-                return found
+            if (nullable_struct := nullable(node)) is not None:
+                return nullable_struct
             node = node.member(step)
         return None
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the field in place of its half."""
+        """Return ``record`` with the field in place of its half."""
         node = self.side.of(record)
         if node is None:
             return record
@@ -71,33 +70,34 @@ class ExtractField(Sided):
         return self.side.put(record, node)
 
     def _member(self, node: Node, step: str) -> Node:
-        found = node.member(step) if isinstance(node, StructNode) else None
-        if node.schema.fields and absent(node):
-            found = next((null_of(item.schema) for item in node.schema.fields if item.name == step), None)
-        elif not isinstance(node, StructNode):
+        if isinstance(node, StructNode):
+            member = node.member(step)
+        elif node.schema.fields and absent(node):
+            member = next((null_of(item.schema) for item in node.schema.fields if item.name == step), None)
+        else:
             raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
-        if found is None:
+        if member is None:
             raise missing(self.side, node.schema, self.field)
-        return found
+        return member
 
 
 _STEP = re.compile(r"`(?P<quoted>.*?)(?<!\\)`(?:\.|\Z)|(?!`)(?P<plain>[^.]*)(?:\.|\Z)", re.DOTALL)
-"""A name and the dot behind it. A backtick closes a name in backticks where a dot or the end follows it."""
+"""A name and the dot after it. A backtick closes a name in backticks if a dot or the end follows it."""
 
 
 def _field_path(text: str) -> tuple[str, ...]:
-    """The names in a path of syntax V2: dots part them, backticks around a name let it have dots (KIP-821).
+    """Return the names in a path of syntax V2: dots part them, a name in backticks may have dots (KIP-821).
 
     Raises ValueError for a backtick that is not closed.
     """
     steps: list[str] = []
-    at = 0
-    while at < len(text):
-        step = _STEP.match(text, at)
+    position = 0
+    while position < len(text):
+        step = _STEP.match(text, position)
         if step is None:
-            raise ValueError(f"the backtick at position {at} of {text!r} is not closed; a backslash escapes one")
+            raise ValueError(f"the backtick at position {position} of {text!r} is not closed; a backslash escapes one")
         steps.append(step["quoted"].replace("\\`.", "`.") if step["plain"] is None else step["plain"])
-        at = step.end()
+        position = step.end()
     return (*steps, "") if text.endswith(".") else tuple(steps)
 
 
@@ -108,14 +108,14 @@ class Flatten(Sided):
     delimiter: str = option("text between the names", ".")
 
     def undecided(self, record: Record) -> Node | None:
-        """The half, or a nested struct that can be null and holds what is not a column's."""
+        """Return the half, or a nested struct with constants, if it is null in some rows only."""
         half = self.side.of(record)
-        if (found := nullable(half)) is not None or not isinstance(half, StructNode):
-            return found
-        return next((node for node in _nested(half) if node.when is not None and not _of_columns(node)), None)
+        if (nullable_half := nullable(half)) is not None or not isinstance(half, StructNode):
+            return nullable_half
+        return next((node for node in _nested(half) if node.when is not None and not _has_columns_only(node)), None)
 
     def apply(self, record: Record) -> Record:
-        """``record`` with its half flattened."""
+        """Return ``record`` with its half flattened."""
         if absent(self.side.of(record)):
             return record
         half = self.side.struct(record, "Flatten")
@@ -142,10 +142,10 @@ def _nested(struct: StructNode) -> Iterator[StructNode]:
             yield from _nested(node)
 
 
-def _of_columns(struct: StructNode) -> bool:
-    """Whether all that it holds is null wherever it is null itself."""
+def _has_columns_only(struct: StructNode) -> bool:
+    """Return True if all members are null wherever the struct is null."""
     return all(
-        isinstance(node, Cell) or (isinstance(node, StructNode) and _of_columns(node)) for node in struct.members
+        isinstance(node, Cell) or (isinstance(node, StructNode) and _has_columns_only(node)) for node in struct.members
     )
 
 
@@ -157,7 +157,7 @@ class HoistField(Transform):
     field: str = option("name of the only field", parse=required_text)
 
     def apply(self, record: Record) -> Record:
-        """``record`` with a struct around its half."""
+        """Return ``record`` with a struct around its half."""
         half = self.side.of(record)
         if half is None:
             raise TransformError(
@@ -174,14 +174,16 @@ class ValueToKey(Transform):
     replace_null_with_default: bool = no_defaults()
 
     def undecided(self, record: Record) -> Node | None:
-        """The value, where it can be null: there are no fields to copy then."""
+        """Return the value if it is null in some rows only: these have no fields to copy."""
         return nullable(record.value)
 
     def apply(self, record: Record) -> Record:
-        """``record`` with a struct of the fields as its key."""
+        """Return ``record`` with a struct of the fields as its key."""
         side = Side("Value")
         value = side.struct(record, "ValueToKey")
-        members = [(name, member_of(side, value, name)) for name in self.fields]
+        members = [(name, node) for name in self.fields if (node := value.member(name)) is not None]
+        if len(members) < len(self.fields):
+            raise missing(side, value.schema, next(name for name in self.fields if value.member(name) is None))
         return replace(record, key=struct_of(Schema(type=Type.STRUCT), members))
 
 
@@ -199,7 +201,7 @@ def _version(written: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class SetSchemaMetadata(Transform):
-    """Only converters that write schemas show the difference. The key or value must be a struct, or missing."""
+    """Sets name and version of the schema of a struct, which converters with schemas write."""
 
     side: Side
     schema_name: str = option("the schema's name; empty: as it is", "")
@@ -211,7 +213,7 @@ class SetSchemaMetadata(Transform):
             raise ValueError("nothing to set; give schema.name or schema.version")
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the schema of its half changed; a missing key stays missing."""
+        """Return ``record`` with the schema of its half changed; a missing key stays missing."""
         half = self.side.of(record)
         if half is None:
             return record

@@ -1,4 +1,4 @@
-"""``TimestampConverter$Key/$Value``: one way of writing a time into another.
+"""``TimestampConverter$Key/$Value``: from one form of a time to another.
 
 The class is org.apache.kafka.connect.transforms.TimestampConverter; everything is in UTC.
 """
@@ -13,10 +13,10 @@ from typing import Any
 from ..javatext.date_format import DateFormat
 from ..javatext.java_calendar import MILLIS_PER_DAY
 from ..javatext.java_number import clamped, divided
-from ..record.record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, converted
+from ..record.record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, with_step
 from ..record.schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
 from ..setting import one_of, option
-from .transform import Side, Transform, TransformError, is_null_struct, no_defaults, struct_of, warned
+from .transform import Side, Transform, TransformError, is_null_struct, no_defaults, struct_of, warn_of_missing
 
 __all__ = ["TimestampConverter"]
 
@@ -59,7 +59,7 @@ class TimestampConverter(Transform):
             raise ValueError("target.type string needs format, a SimpleDateFormat pattern")
 
     def apply(self, record: Record) -> Record:
-        """``record`` with the time converted; a field that is not there is left alone, as the class does."""
+        """Return ``record`` with the time converted; a missing field is left out, as by the Java class."""
         half = self.side.of(record)
         if half is None:
             return record
@@ -70,7 +70,7 @@ class TimestampConverter(Transform):
         if not isinstance(half, StructNode):
             raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
         if half.member(self.field) is None:
-            return warned(record, "TimestampConverter", half, [self.field], self.side)
+            return warn_of_missing(record, "TimestampConverter", half, [self.field], self.side)
         members = ((name, self._converted(node, name) if name == self.field else node) for name, node in half.items())
         return self.side.put(record, struct_of(half.schema, members, half.when))
 
@@ -87,13 +87,13 @@ class TimestampConverter(Transform):
         read = self._to_millis(node, name)
         schema = self._schema(node.schema.optional)
         if self.target_type == "Timestamp" and node.java in TIMES:
-            return replace(node, schema=schema)  # the class hands the very object on
+            return replace(node, schema=schema)  # the Java class returns the same object
         write = self._from_millis()
         java = {"string": Java.STRING, "unix": Java.LONG}.get(self.target_type, Java.DATE)
         quick = self.target_type == "string" and isinstance(node, Cell) and not node.steps
         plain = _text_cuts(self.format) if quick else {}
         step = Step(lambda value: write(read(value)), plain, to_char=_to_char(self.format) if plain else None)
-        return converted(node, schema, java, step)
+        return with_step(node, schema, java, step)
 
     def _schema(self, optional: bool) -> Schema:
         return _SCHEMAS[self.target_type].as_optional(optional)
@@ -101,7 +101,7 @@ class TimestampConverter(Transform):
     def _to_millis(self, node: Cell | Constant, name: str) -> Callable[[Any], int]:
         schema = node.schema
         if schema.name in {DATE, TIME, TIMESTAMP}:
-            return _micros_to_millis if node.java is Java.SQL_TIMESTAMP else int
+            return (lambda micros: micros // 1000) if node.java is Java.SQL_TIMESTAMP else int
         if schema.type is Type.INT64:
             return self._unix_to_millis
         if schema.type is not Type.STRING:
@@ -148,13 +148,9 @@ def _midnight(millis: int) -> int:
     return day
 
 
-def _micros_to_millis(micros: int) -> int:
-    return micros // 1000
-
-
-_PLACES = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
-_PLACES |= {("s", 2): (17, 19), ("S", 3): (20, 23)}
-"""Positions of a pattern's fields in Postgres' text ``2024-01-01 11:11:11.123``."""
+_POSITIONS = {("y", 4): (0, 4), ("M", 2): (5, 7), ("d", 2): (8, 10), ("H", 2): (11, 13), ("m", 2): (14, 16)}
+_POSITIONS |= {("s", 2): (17, 19), ("S", 3): (20, 23)}
+"""Slices of a pattern's fields in Postgres' text ``2024-01-01 11:11:11.123``."""
 
 _HYPHEN = ord("-")  # after a year of four digits
 _C = ord("C")  # of BC
@@ -163,13 +159,13 @@ _PLAIN_LITERAL = set(" -_:.,;/+TZ()[]")
 
 
 def _text_cuts(pattern: DateFormat | None) -> Mapping[Kind, Callable[[bytes], bytes | None]]:
-    """Short cuts that cut the text out of Postgres' own, for years from 1583 to 9999."""
+    """Return the short cuts that slice Postgres' text, for the years 1583 to 9999; none for other patterns."""
     template = b""
     cuts: list[slice] = []
     for part, count in pattern.parts if pattern else ():
-        if count and (part, count) in _PLACES:
+        if count and (part, count) in _POSITIONS:
             template += b"%b"
-            cuts.append(slice(*_PLACES[part, count]))
+            cuts.append(slice(*_POSITIONS[part, count]))
         elif not count and set(part) <= _PLAIN_LITERAL:
             template += part.encode()
         else:
@@ -196,13 +192,13 @@ _TO_CHAR = {"y": "YYYY", "M": "MM", "d": "DD", "H": "HH24", "m": "MI", "s": "SS"
 
 
 def _to_char(pattern: DateFormat | None) -> str:
-    """The pattern of Postgres for one that has short cuts: just these fields, and literals without a quote."""
+    """Return the pattern of Postgres' ``to_char`` for a pattern that has short cuts."""
     parts = pattern.parts if pattern else ()
     return "".join(_TO_CHAR[part] if count else f'"{part}"' if {*part} & {*"TZ"} else part for part, count in parts)
 
 
 def _merged(template: bytes, cuts: list[slice]) -> Callable[[bytes], bytes]:
-    """One slice where the pattern is a stretch of Postgres' own text, else a slice a field."""
+    """Return one slice if the pattern is a part of Postgres' text, else the template of a slice per field."""
     sample = b"2024-05-06 07:08:09.123"
     whole = sample.find(template % tuple(sample[cut] for cut in cuts))
     if whole >= 0 and cuts == sorted(cuts, key=lambda cut: cut.start):

@@ -15,7 +15,7 @@ from compactory_connectors.connect.record.record import Cell, Constant, Java, Ki
 from compactory_connectors.connect.record.row_value import java_of, null_test, value_reader
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.connect.transforms import TransformSpec
-from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, grow
+from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, cases_of
 
 from ..record import RecordRefused
 
@@ -90,7 +90,7 @@ def _compiled(topic: str, key: Schema | None, value: Schema | None, specs: Seque
     record = Record(
         topic=topic, key=None if key is None else node(key, 0), value=_NULL if value is None else node(value, 1)
     )
-    apply = _of_case(grow(record, specs), {column: number for number, column in enumerate(places)})
+    apply = _of_case(cases_of(record, specs), {column: number for number, column in enumerate(places)})
     return lambda halves: apply([_at(halves[half], names) for half, names in places.values()])
 
 
@@ -103,8 +103,8 @@ def _at(value: Any, names: Sequence[str]) -> Any:
 def _of_case(case: Case, positions: dict[str, int]) -> _Apply:
     if isinstance(case, Fork):
         is_null = null_test(case.cell, positions)
-        null, other = _of_case(case.null, positions), _of_case(case.other, positions)
-        return lambda row: null(row) if is_null(row) else other(row)
+        null, not_null = _of_case(case.null, positions), _of_case(case.not_null, positions)
+        return lambda row: null(row) if is_null(row) else not_null(row)
     if isinstance(case, Dropped):
         return lambda _: None
     if isinstance(case, Failed):

@@ -142,7 +142,7 @@ class _SinkReader(KeyReader):
         self._check_modes()
         key, value = self._decoder("key.converter"), self._decoder("value.converter")
         transforms, consumer = self._transforms(), self._below("consumer.override.")
-        self._checked("consumer.override.", consumer)
+        self._check_client("consumer.override.", consumer)
         if self._problems:
             raise ConfigError(map(self._placeholders.hidden, self._problems))
         assert connection is not None

@@ -79,7 +79,7 @@ class ConnectorReader(KeyReader):
     def _prefix(self, query: str | None) -> None:
         if "topic.prefix" not in self._written:
             self._missing("topic.prefix", "the topic of a table is this and the table's name")
-        elif query is not None and not self._values["topic.prefix"] and "topic.prefix" not in self._told():
+        elif query is not None and not self._values["topic.prefix"] and "topic.prefix" not in self._refused_keys():
             self._missing("topic.prefix", "with a query it is the whole name of the topic")
 
     def _masked(self) -> bool:
@@ -88,22 +88,22 @@ class ConnectorReader(KeyReader):
         return bool(self._values["query.masked"]) or any(map(has_placeholder, written))
 
     def _query(self) -> str | None:
-        if self._given("query") and self._given("query.masked"):
+        if self._has_text("query") and self._has_text("query.masked"):
             self._problems.append("query.masked: is given beside query; drop one of them")
-        key = "query.masked" if self._given("query.masked") else "query"
+        key = "query.masked" if self._has_text("query.masked") else "query"
         text = (self._values[key] or "").strip().rstrip(";").rstrip()
         if not text:
             return None
         if not _SELECT.match(text):
             self._problems.append(f"{key}: must begin with SELECT or WITH")
         for other in _LISTS:
-            if self._given(other):
+            if self._has_text(other):
                 self._problems.append(f"{other}: is given beside {key}; drop one of them")
         return text
 
     def _selection(self, query: str | None, connection: Connection | None) -> TableSelection:
         values = self._values
-        old, new = [[key for key in keys if self._given(key)] for keys in (_OLD, _NEW)]
+        old, new = [[key for key in keys if self._has_text(key)] for keys in (_OLD, _NEW)]
         if query is None:
             self._check_lists(old, new)
         database = connection.conninfo.get("dbname") if connection is not None else None
@@ -122,11 +122,11 @@ class ConnectorReader(KeyReader):
                 f"{new[0]}: is given beside {', '.join(old)}; Kafka Connect takes either {', '.join(_OLD)},"
                 f" or {', '.join(_NEW)}"
             )
-        if self._given("table.whitelist") and self._given("table.blacklist"):
+        if self._has_text("table.whitelist") and self._has_text("table.blacklist"):
             self._problems.append("table.blacklist: is given beside table.whitelist; drop one of them")
-        if self._given("table.exclude.list") and not self._given("table.include.list"):
+        if self._has_text("table.exclude.list") and not self._has_text("table.include.list"):
             self._problems.append("table.exclude.list: needs table.include.list, of which it takes tables away")
-        elif new and not self._given("table.include.list"):
+        elif new and not self._has_text("table.include.list"):
             self._missing("table.include.list", f"{new[0]} needs it")
         if not old and not new and not self._failed.intersection(_OLD + _NEW):
             self._missing("table.whitelist", "name the tables to poll, separated by commas")
@@ -153,7 +153,7 @@ class ConnectorReader(KeyReader):
     def _mode(self) -> Mode | None:
         mode: Mode | None = self._values["mode"]
         if mode is None:
-            if "mode" not in self._told():
+            if "mode" not in self._refused_keys():
                 self._missing("mode", "set it to bulk, incrementing, timestamp or timestamp+incrementing")
             return None
         return mode
@@ -181,20 +181,20 @@ class ConnectorReader(KeyReader):
         for (name, mapping), needed in needs.items():
             if not needed:
                 self._unneeded(mode, name, mapping)
-            elif name == "timestamp.column.name" and not self._given(name) and not self._given(mapping):
-                key = mapping if self._given("table.include.list") else name
-                if key not in self._told():
+            elif name == "timestamp.column.name" and not self._has_text(name) and not self._has_text(mapping):
+                key = mapping if self._has_text("table.include.list") else name
+                if key not in self._refused_keys():
                     self._missing(key, f"mode {mode.value} needs the column of the last change")
-            elif query is not None and not self._given(name):
+            elif query is not None and not self._has_text(name):
                 self._missing(name, f"with a query, mode {mode.value} can't find the column by itself")
         if not mode.timestamp:
             unused = [key for key in ("timestamp.initial", "timestamp.delay.interval.ms") if key in self._written]
             self._notes += [f"{key}: has no effect: mode {mode.value} has no timestamp" for key in unused]
 
     def _unneeded(self, mode: Mode, name: str, mapping: str) -> None:
-        if self._given(mapping):
+        if self._has_text(mapping):
             self._problems.append(f"{mapping}: mode {mode.value} has no use for it; leave it out")
-        elif self._given(name):
+        elif self._has_text(name):
             self._notes.append(f"{name}: has no effect: mode {mode.value} has no use for it")
 
     def _columns(self) -> ColumnOptions:
@@ -241,7 +241,7 @@ class ConnectorReader(KeyReader):
     def _producer(self, transactions: bool) -> dict[str, str]:
         producer = read_producer(self._below("producer.override."), transactions=transactions)
         self._problems += producer.problems
-        self._checked("producer.override.", producer.properties)
+        self._check_client("producer.override.", producer.properties)
         self._notes += producer.notes
         return producer.properties
 
@@ -251,7 +251,7 @@ class ConnectorReader(KeyReader):
             self._below("topic.creation."),
             create=self._values["topic.creation.enable"],
         )
-        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._told()]
+        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._refused_keys()]
         return topics
 
     def _transactions(self) -> bool:

@@ -15,7 +15,15 @@ from compactory_connectors.connect.converters import Render
 from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
 from compactory_connectors.connect.record.row_value import picker
 from compactory_connectors.connect.record.schema import Field, Schema, Type
-from compactory_connectors.connect.transforms.branches import Case, Failed, Leaf, grow, leaves, tested, usual
+from compactory_connectors.connect.transforms.branches import (
+    Case,
+    Failed,
+    Leaf,
+    case_without_nulls,
+    cases_of,
+    deciding_cells,
+    leaves,
+)
 from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
@@ -86,11 +94,11 @@ class RowPlan:
 def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     """The plan for ``table``; raises ConfigError when a transform or converter does not fit its columns."""
     source = _source_record(config, table)
-    case = grow(source, config.transforms)
-    if isinstance(usual_case := usual(case), Failed):
+    case = cases_of(source, config.transforms)
+    if isinstance(usual_case := case_without_nulls(case), Failed):
         raise ConfigError(f"table {table}: {usual_case.reason}")
     records = [leaf.record for leaf in leaves(case)]
-    asked = list(tested(case))
+    asked = list(deciding_cells(case))
     columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
     topics = list(dict.fromkeys(record.topic for record in records)) or [source.topic]
     routed = len(topics) > 1
@@ -129,7 +137,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
 
 def value_schema(config: ConnectorConfig, table: Table) -> Schema | None:
     """The schema of the values of rows in which nothing is null; None where a transform drops or refuses these."""
-    case = usual(grow(_source_record(config, table), config.transforms))
+    case = case_without_nulls(cases_of(_source_record(config, table), config.transforms))
     return case.record.value.schema if isinstance(case, Leaf) else None
 
 

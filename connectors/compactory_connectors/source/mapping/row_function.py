@@ -81,12 +81,12 @@ class RowCompiler:
             return _nothing
 
     def _fork(self, fork: Fork, *, usual: bool) -> RowFunctions:
-        null, other = self.compile(fork.null, usual=False), self.compile(fork.other, usual=usual)
+        null, not_null = self.compile(fork.null, usual=False), self.compile(fork.not_null, usual=usual)
         is_null = null_test(fork.cell, self._positions)
         return RowFunctions(
-            record=_contained(lambda raw: null.record(raw) if is_null(raw) else other.record(raw)),
-            key=_contained(lambda raw: null.key(raw) if is_null(raw) else other.key(raw)),
-            deletion=_contained(lambda raw: null.deletion(raw) if is_null(raw) else other.deletion(raw)),
+            record=_contained(lambda raw: null.record(raw) if is_null(raw) else not_null.record(raw)),
+            key=_contained(lambda raw: null.key(raw) if is_null(raw) else not_null.key(raw)),
+            deletion=_contained(lambda raw: null.deletion(raw) if is_null(raw) else not_null.deletion(raw)),
         )
 
 

@@ -188,7 +188,7 @@ class Session:
         except RemovalHeld as held:
             log.debug("table held", table=table.name, removal=held.removal.id)
         except RowFailed as error:
-            logged = error.told(name_rows=self._connector.errors.name_rows)
+            logged = error.log_text(name_rows=self._connector.errors.name_rows)
             table.failed(f"{table.plan.label}: {error}", f"{table.plan.label}: {logged}")
         except TableReplaced:
             self._registry.plan_again(table)

@@ -278,7 +278,7 @@ class TableTask:
         first = not self.context.board.skipped(self.name, len(skipped))
         shown = skipped[: _LOGGED if errors.log_each else int(first)]
         for row in shown:
-            log.warning("row skipped", table=self.name, reason=row.told(name_rows=errors.name_rows))
+            log.warning("row skipped", table=self.name, reason=row.log_text(name_rows=errors.name_rows))
         if len(skipped) > len(shown):
             log.warning("rows skipped", table=self.name, count=len(skipped))
 
