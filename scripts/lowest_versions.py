@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "lowest"
 UV = str(ROOT / ".venv" / "bin" / "uv")
 PYTHON = str(FOLDER / "venv" / "bin" / "python")
-EXTRAS = ("rocksdb", "connectors", "api", "spark", "schema-registry", "object-store", "prometheus")
+EXTRAS = ("rocksdb", "connectors", "api", "spark", "schema-registry", "prometheus")
 SOURCES = ("store", "connectors", "api", "cli", "sql")
 IMPORT_ALL = """
 import importlib, pkgutil, sys

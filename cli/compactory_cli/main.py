@@ -17,7 +17,6 @@ from .commands import (
     put,
     serve,
     sink,
-    snapshot,
     source,
     sql,
     verify,
@@ -66,7 +65,6 @@ app.command("watch")(watch.watch)
 app.command("directories")(directories.directories)
 app.command("errors")(errors.errors)
 app.command("serve")(serve.serve)
-app.command("snapshot")(snapshot.snapshot)
 app.command("verify")(verify.verify)
 app.add_typer(source.app)
 app.add_typer(jobs.app)

@@ -49,7 +49,6 @@ _SECTION_MEANINGS = {
         "path": "folder of `rocksdb` (for it alone), of `shared`, or of saved `memory`; relative to this file",
         "map_bytes": "what a topic of `shared` may take at most; 64 GiB",
         "save_every": "seconds between two files of a topic that `memory` saves; 300",
-        "bootstrap": "file or URL (fsspec) of `compactory snapshot` for a first start of `memory`; folders end with /",
     },
     "http": {
         "listen": "HOST:PORT that `compactory serve` listens on",

@@ -141,7 +141,6 @@ class AsyncGlobalStore(BaseStore):
     end_offsets = _in_a_thread(GlobalStore.end_offsets)
     retry = _in_a_thread(GlobalStore.retry)
     skip = _in_a_thread(GlobalStore.skip)
-    save = _in_a_thread(GlobalStore.save)
 
     @overload
     async def snapshot(self) -> StoreSnapshot: ...

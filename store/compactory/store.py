@@ -175,19 +175,6 @@ class GlobalStore(BaseStore):
         self._refuse_idle()
         return self._engine.snapshot(view.directory, timeout)
 
-    def save(self, directory: str, address: str | os.PathLike[str], timeout: float = 5.0) -> str:
-        """Write a directory's topic to a file or URL (fsspec), for ``Memory(bootstrap=…)``; return which it was.
-
-        An ``address`` that ends with / is a folder. The file has all directories of the topic and fits stores that
-        define them alike. The store goes on meanwhile. Raises ConfigError (entries on disk, or a local file that no
-        store saved), BackendFailed, UnknownDirectory, NotReady, WaitTimeout, StoreFailed, StoreClosed.
-        """
-        topic = self[directory].directory.topic
-        self._refuse_idle()
-        if not isinstance(self._engine.backend, Memory):
-            raise ConfigError("only a store in memory is saved: start one beside this, or copy the folder")
-        return self._engine.save(topic, os.fspath(address), timeout)
-
     def on_change(
         self,
         directory: str | Directory[T],

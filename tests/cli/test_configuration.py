@@ -275,8 +275,8 @@ def test_a_misspelt_address_of_kafka_is_told_beside_the_other_problems(folder: P
         ("[store]\nsave_every = 9", 'compactory.toml: [store] path: the backend "memory" needs a folder for that'),
         ('[store]\ncompression = "lz4"', 'compactory.toml: [store] compression: is not for the backend "memory"'),
         (
-            '[store]\nbackend="rocksdb"\npath="x"\nbootstrap="y"',
-            'compactory.toml: [store] bootstrap: is not for the backend "rocksdb"',
+            '[store]\nbackend="rocksdb"\npath="x"\nsave_every=9',
+            'compactory.toml: [store] save_every: is not for the backend "rocksdb"',
         ),
         ('[store]\nbackend="rocksdb"\npath=1', "compactory.toml: [store] path: must be text"),
         (
@@ -317,7 +317,7 @@ def test_what_a_store_is_told(folder: Path) -> None:
     assert loaded(toml + disk).store_options["start_stale"] is True
     backend = loaded(toml + disk).backend()
     assert isinstance(backend, RocksDB)
-    saved = '[store]\npath = "data"\nsave_every = 60\nbootstrap = "s3://bucket/folder/"\nstart_stale = true\n'
+    saved = '[store]\npath = "data"\nsave_every = 60\nstart_stale = true\n'
     assert isinstance(loaded(saved).backend(), Memory)
     with pytest.raises(ConfigError, match="save_every must be a number of seconds above 0"):
         loaded(saved.replace("60", "0")).backend()
@@ -370,18 +370,15 @@ def test_a_store_on_disk(folder: Path) -> None:
         path = "data"
         block_cache_bytes = 1048576
         compression = "zstd"
-        [store.options]
-        max_open_files = 100
-        bloom_filter = [12, false]
     """
     backend = loaded(toml).backend()
     assert isinstance(backend, RocksDB)
     assert backend.path == Path("data")
     assert not backend.path.exists()
     with pytest.raises(ConfigError) as refused:
-        loaded(toml.replace("max_open_files", "max_open_fils")).backend()
+        loaded(toml.replace("zstd", "zip")).backend()
     assert refused.value.problems == [
-        "compactory.toml: [store] RocksDB has no option 'max_open_fils'; did you mean 'max_open_files'?"
+        "compactory.toml: [store] compression must be one of none, lz4, zstd, snappy, not 'zip'"
     ]
 
 

@@ -60,10 +60,9 @@ _ROCKSDB: dict[str, Any] = {
     "row_cache_bytes": int,
     "memtable_bytes": int,
     "compression": str,
-    "options": dict,
 }
 _BACKENDS: dict[str, dict[str, Any]] = {
-    "memory": {"save_every": _NUMBER, "bootstrap": str},
+    "memory": {"save_every": _NUMBER},
     "rocksdb": _ROCKSDB,
 }
 _STORE: dict[str, Any] = {"backend": str, "path": str}

@@ -24,9 +24,7 @@ from compactory.read.snapshot import DirectorySnapshot
 from compactory.read.store_snapshot import StoreSnapshot, frozen_view
 from compactory.read.view import View
 from compactory.records import QuarantinedRecord, StoreState
-from compactory.storage.backend import Backend, SaveSnapshot
-from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.file_saver import write_saved_file
+from compactory.storage.backend import Backend
 from compactory.table.table import Table
 from compactory.table.unusable import unusable_reason
 
@@ -177,17 +175,6 @@ class Engine:
             )
 
         return self.reader.run(take, timeout)
-
-    def save(self, topic: str, address: str, timeout: float) -> str:
-        """Write the tables of a topic to a path or URL; return which."""
-
-        def take_snapshots() -> tuple[Checkpoint, list[SaveSnapshot]]:
-            topic_tables = self._current_tables(topic)
-            self.reader.commit(topic)
-            assert topic_tables.committed is not None
-            return topic_tables.committed, topic_tables.save_snapshots()
-
-        return write_saved_file(address, topic, *self.reader.run(take_snapshots, timeout))
 
     def _current_tables(self, topic: str) -> TopicTables:
         """Return the served tables of a topic if their positions are known. In the reader's thread. Raises NotReady."""

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any
 from zlib import crc32
 
 from compactory.cleanup import start_thread
 from compactory.codec.packed_record import ORIGIN_SIZE
-from compactory.errors import BackendFailed, CompactoryError, ConfigError, StoreClosed
+from compactory.errors import BackendFailed, StoreClosed
 from compactory.storage.backend import SaveSnapshot
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.saved_file import HashIndex, Layout, SavedFile, SavedFileWriter, replace_file, replaceable
+from compactory.storage.saved_file import HashIndex, Layout, SavedFile, SavedFileWriter, replace_file
 
 __all__ = [
     "SMALL_PARTS",
     "FileSaver",
-    "fetch_saved_file",
     "file_name",
     "read_saved_file",
-    "target_path",
-    "write_saved_file",
 ]
 
 log = logging.getLogger("compactory.store")
@@ -116,77 +111,7 @@ def read_saved_file(folder: Path, topic: str) -> SavedFile | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as failure:
         raise BackendFailed(f"{folder}: {failure.strerror}", str(folder)) from failure
-    return _read(folder / file_name(topic), topic)
-
-
-def fetch_saved_file(address: str, topic: str) -> SavedFile | None:
-    """Return a topic's file at a path or URL (see `_path_or_url`); None where it can't be used."""
-    target = _path_or_url(address, topic)
-    if "://" not in target:
-        return _read(Path(target), topic)
-    system, path = _file_system(target)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "copy"
-            system.get_file(path, str(copy))
-            return _read(copy, topic)  # the mapping outlives the name
-    except Exception as failure:  # noqa: BLE001 (any of a dozen libraries')
-        log.warning("nothing came from %s, the topic is read from its beginning: %s", target, type(failure).__name__)
-        return None
-
-
-def write_saved_file(address: str, topic: str, checkpoint: Checkpoint, snapshots: Sequence[SaveSnapshot]) -> str:
-    """Write a topic's file to a path or URL; return which. Raises BackendFailed, ConfigError."""
-    target = target_path(address, topic)
-    try:
-        if "://" not in target:
-            Path(target).parent.mkdir(parents=True, exist_ok=True)
-            if not save(Path(target), topic, checkpoint, snapshots):
-                raise BackendFailed(
-                    f"{target} is being written just now, by another store or process; try again", target
-                )
-            return target
-        system, path = _file_system(target)
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder) / "copy"
-            save(copy, topic, checkpoint, snapshots)
-            system.put_file(str(copy), path)
-    except CompactoryError:
-        raise
-    except Exception as failure:
-        raise BackendFailed(f"{target} can't be written: {type(failure).__name__}: {failure}", target) from failure
-    return target
-
-
-def target_path(address: str, topic: str) -> str:
-    """Return where a topic's file may be written (see `_path_or_url`). Raises ConfigError."""
-    if not address:
-        raise ConfigError("the file's address is empty; name a file or URL")
-    target = _path_or_url(address, topic)
-    if "://" not in target and not replaceable(Path(target)):
-        raise ConfigError(f"{target} is no file that a store saved, and is not replaced; name another, or remove it")
-    return target
-
-
-def _path_or_url(address: str, topic: str) -> str:
-    """Return where a topic's file is: ``address`` itself, or in it where it ends with / or is a folder."""
-    address = address.removeprefix("file://")
-    if address.endswith("/") or Path(address).is_dir():
-        return f"{address.rstrip('/')}/{file_name(topic)}"
-    return address
-
-
-def _file_system(target: str) -> tuple[Any, str]:
-    try:
-        from fsspec.core import url_to_fs
-
-        system, path = url_to_fs(target)
-    except (ImportError, ValueError) as failure:
-        raise ConfigError(f"{target} needs fsspec and its package for that protocol: {failure}") from failure
-    return system, path
-
-
-def _read(path: Path, topic: str) -> SavedFile | None:
+    path = folder / file_name(topic)
     try:
         return SavedFile(path, topic)
     except FileNotFoundError:

@@ -10,7 +10,7 @@ from typing import Any
 from compactory.errors import ConfigError
 from compactory.storage.backend import Backend, SaveSnapshot, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.file_saver import FileSaver, fetch_saved_file, file_name, read_saved_file
+from compactory.storage.file_saver import FileSaver, file_name, read_saved_file
 from compactory.storage.memory_directory import MemoryDirectoryStorage
 from compactory.storage.saved_file import SavedFile
 
@@ -23,23 +23,14 @@ class Memory(Backend):
     ``path``        a folder in which the entries of each topic are saved; None: a restart reads the topics from the
                     beginning. Several processes may share it; any of them writes
     ``save_every``  seconds between two files of a topic. The first is written when the topic is ready
-    ``bootstrap``   a file or URL (fsspec) that `compactory snapshot` wrote, for the first start; a folder ends with /
 
     A restart maps the file, answers from it and reads only newer records. Meanwhile a thread loads the dicts: half a
     second per million entries. A file that is damaged or does not fit the topic is ignored. A thread writes the file,
     with 8 bytes of memory per entry and the former values of entries that change meanwhile.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        save_every: float = 300.0,
-        bootstrap: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, save_every: float = 300.0) -> None:
         problems = ["path is empty; name a folder"] if path is not None and not str(path) else []
-        if bootstrap is not None and not str(bootstrap):
-            problems.append("bootstrap is empty; name a file or URL")
         seconds: Any = save_every
         if not (isinstance(seconds, int | float) and seconds > 0):
             problems.append(f"save_every must be a number of seconds above 0, not {save_every!r}")
@@ -47,7 +38,6 @@ class Memory(Backend):
             raise ConfigError(problems)
         self._folder = None if path is None else Path(path)
         self._save_every = save_every
-        self._bootstrap = None if bootstrap is None else os.fspath(bootstrap)
         self._opened: set[str] = set()
 
     def open(self, topic: str) -> MemoryTopicStorage:
@@ -56,8 +46,6 @@ class Memory(Backend):
             return self.fresh(topic)
         self._opened.add(topic)
         saved = None if self._folder is None else read_saved_file(self._folder, topic)
-        if saved is None and self._bootstrap is not None:
-            saved = fetch_saved_file(self._bootstrap, topic)
         return MemoryTopicStorage(self._saver(topic, saved), saved)
 
     def fresh(self, topic: str) -> MemoryTopicStorage:

@@ -41,11 +41,9 @@ __all__ = [
     "SavedFile",
     "SavedFileWriter",
     "replace_file",
-    "replaceable",
 ]
 
-_FORMAT = b"compactory saved tables "
-_MAGIC = _FORMAT + b"1\n"
+_MAGIC = b"compactory saved tables 1\n"
 _END = Struct("<QQ32s")
 _PRIVATE = 0o600  # entries are for the owner of the file alone
 _LENGTH = Struct("<I")
@@ -270,17 +268,6 @@ class SavedFileWriter:
         self._digest.update(data)
         self._file.write(data)
         return at
-
-
-def replaceable(path: Path) -> bool:
-    """Return True if a new file may replace ``path``: nothing is there, or an empty or a saved file."""
-    try:
-        if not path.is_file():
-            return not path.exists()
-        with path.open("rb") as file:
-            return file.read(len(_FORMAT)) in (b"", _FORMAT)
-    except OSError:  # not ours to read, so not ours to replace
-        return False
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,11 @@ def directories(name: str) -> list[Directory[Any]]:
 
 def serve(address: str, name: str, path: str) -> None:
     """Run a store that prints a line when it is ready, until it is killed."""
-    store = GlobalStore(address, directories(name), backend=RocksDB(path, options={"write_buffer_size": 1 << 16}))
+    store = GlobalStore(
+        address,
+        directories(name),
+        backend=RocksDB(path, configure=methodcaller("set_write_buffer_size", 1 << 16)),
+    )
     store.start()
     print("ready", dict(store.rebuilds()), flush=True)
     threading.Event().wait()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import stat
 import subprocess
@@ -18,7 +17,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from compactory import BackendFailed, ConfigError, Directory, GlobalStore, Index, StoreState, testing
+from compactory import Directory, GlobalStore, Index, StoreState, testing
 from compactory.storage import file_saver
 from compactory.storage.memory_backend import Memory
 from compactory.storage.saved_file import _END, Layout, SavedFile, pack_fields, replace_file
@@ -157,7 +156,7 @@ def test_a_layout_that_makes_no_sense_is_not_used(tmp_path: Path) -> None:
     directory = Directory("d", key="k", indexes=[Index("g")])
     rows = {f"r{number}": {"k": f"K{number}", "g": number % 3} for number in range(300)}
     with testing.store({directory: rows}, backend=Memory(tmp_path)) as store:
-        store.save("d", str(tmp_path / file_saver.file_name("d")))
+        store._reader.run(store._reader._flush, 5)
     path = file_of(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     saved, whole = SavedFile(path, "d"), path.read_bytes()
@@ -182,7 +181,7 @@ def test_a_file_that_cannot_be_filled_in_is_read_anew(tmp_path: Path) -> None:
     directory = Directory("d", indexes=[Index("g")])
     rows = {f"r{number}": {"g": number % 3} for number in range(300)}
     with testing.store({directory: rows}, backend=Memory(tmp_path)) as store:
-        store.save("d", str(tmp_path / file_saver.file_name("d")))
+        store._reader.run(store._reader._flush, 5)
     whole = file_of(tmp_path).read_bytes()
     with replace_file(file_of(tmp_path)) as file:
         assert file is not None
@@ -207,31 +206,6 @@ def test_two_writers_of_one_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), replace_file(path) as one:
         1 // 0  # noqa: B018
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
-def test_only_what_a_store_saved_is_replaced(tmp_path: Path) -> None:
-    """A mistyped path costs nobody a file; an empty one, as mktemp makes it, and one of another format may go."""
-    log = Log(Directory("d"))
-    log.put("a", b"{}")
-    for name, content in ("notes", b"mine"), ("short", b"c"), (file_saver.file_name("t"), b"compactory.toml"):
-        path = tmp_path / name
-        path.write_bytes(content)
-        address = f"{tmp_path}/" if name.endswith(".saved") else str(path)
-        with pytest.raises(ConfigError, match=f"{name} is no file that a store saved"):
-            file_saver.write_saved_file(address, "t", read_to(1), [log.table.save_snapshot()])
-        assert path.read_bytes() == content
-    os.mkfifo(tmp_path / "pipe")
-    for address, problem in (str(tmp_path / "pipe"), "is no file that a store saved"), ("", "address is empty"):
-        with pytest.raises(ConfigError, match=problem):
-            file_saver.write_saved_file(address, "t", read_to(1), [log.table.save_snapshot()])
-    path = tmp_path / "saved"
-    for former in b"", b"compactory saved tables 2\n", None:
-        if former is not None:
-            path.write_bytes(former)
-        file_saver.write_saved_file(str(path), "t", read_to(1), [log.table.save_snapshot()])
-        assert SavedFile(path, "t").checkpoint == read_to(1)
-    with replace_file(path), pytest.raises(BackendFailed, match="is being written just now"):
-        file_saver.write_saved_file(str(path), "t", read_to(1), [log.table.save_snapshot()])
 
 
 def saving_child(folder: str, shape: str, seed: int) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def apply(table: Table, rows: Rows, start: int, stop: int) -> None:
 def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
     """Write from the position of the folder on, and print the position after each flush, until it is killed."""
     chance, rows = random.Random(os.getpid()), history(seed)
-    storage = RocksDB(path, options={"write_buffer_size": 1 << 16}).open("d")  # so that much is flushed by itself
+    storage = RocksDB(path, configure=methodcaller("set_write_buffer_size", 1 << 16)).open("d")  # flushed often
     table = Table(Directory("d", **SHAPES[shape]), storage.directory_storage("d"))
     table.multi_partition = shape == "everything"
     at = 0 if storage.checkpoint is None else storage.checkpoint.positions[0]

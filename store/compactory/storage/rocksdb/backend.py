@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -33,7 +33,7 @@ class RocksDB(Backend):
     ``row_cache_bytes``    additional memory for single entries: helps if few keys get most of the lookups
     ``memtable_bytes``     memory for entries that are not on disk yet, all topics together
     ``compression``        ``lz4``, ``none``, ``zstd`` or ``snappy``
-    ``options``            further options of RocksDB, by the names of rocksdict's setters: ``{"max_open_files": 500}``
+    ``configure``          a function that changes the ``rocksdict.Options`` of each database before it is opened
 
     A restart reads only new records of the topics. After a crash the disk holds a consistent earlier state. A damaged
     folder is set aside (the last one of each topic is kept) and its topic read anew.
@@ -51,14 +51,14 @@ class RocksDB(Backend):
         row_cache_bytes: int = 0,
         memtable_bytes: int = 64 << 20,
         compression: str = "lz4",
-        options: Mapping[str, Any] | None = None,
+        configure: Callable[[Any], object] | None = None,
     ) -> None:
         self._tuning = Tuning(
             block_cache_bytes=block_cache_bytes,
             row_cache_bytes=row_cache_bytes,
             memtable_bytes=memtable_bytes,
             compression=compression,
-            options=dict(options or {}),
+            configure=configure,
         )
         problems = [] if str(path) else ["path is empty; name a folder"]
         problems.extend(self._tuning.problems())

@@ -72,16 +72,18 @@ class Contents:
             self._postings[key] = RocksPostings(part_prefix(self._number(key)))
         return self._postings[key]
 
-    def stage(self, batch: Any) -> bool:
-        """Put uncommitted changes into a batch; return True if there were any."""
-        staged = [part.stage(batch) for part in self._parts.values()]
-        staged += [postings.stage(batch) for postings in self._postings.values()]
-        return any(staged)
+    def unwritten(self) -> tuple[int, int]:
+        """Return the number of changes since the last write, and about how many bytes they have."""
+        changes = [part.unwritten() for part in self._parts.values()]
+        postings = sum(postings.unwritten() for postings in self._postings.values())
+        return sum(count for count, _ in changes) + postings, sum(size for _, size in changes)
 
-    def settle(self) -> None:
-        """Add the changes of the batch to the sizes."""
+    def stage(self, batch: Any) -> None:
+        """Put all changes into a batch that is about to be written, and bring the sizes up to date."""
+        for postings in self._postings.values():
+            postings.stage(batch)
         for key, part in self._parts.items():
-            part.settle()
+            part.stage(batch)
             self.state.sizes[key] = part.sizes
 
     def size(self) -> int:

@@ -22,16 +22,16 @@ __all__ = ["RocksTopicStorage"]
 log = logging.getLogger("compactory.store")
 
 _BULK_WRITE_CHANGES = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
-_BULK_WRITE_BYTES = 24 << 20  # or so many bytes
+_BULK_WRITE_BYTES = 24 << 20  # or about so many bytes
 _IDLE_FLUSH_INTERVAL = 60.0  # seconds that a checkpoint without new records may wait
 
 
 class RocksTopicStorage(TopicStorage):
     """A topic's generation in one database. Belongs to one writing thread.
 
-    Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
-    some 64,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
-    written by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
+    Until it is complete for the first time it has no readers, and no restart uses it. Then it is loaded in bulk:
+    commits are gathered and written some 64,000 changes at a time. From the first complete commit on, each is written
+    by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
     `close`; after the first nothing more is written.
     """
 
@@ -42,12 +42,11 @@ class RocksTopicStorage(TopicStorage):
         self.checkpoint = state.checkpoint
         self._state = state
         self._contents = Contents(database, state)
-        self._batch = database.batch()
-        self._has_unwritten = False  # the batch or the checkpoint holds what was not written yet
+        self._has_unwritten_checkpoint = False
         self._has_unflushed = False  # something was written that was not flushed yet
         self._flushed_at = float("-inf")
         self._broken: BackendFailed | None = None
-        self._closed = False
+        self._is_closed = False
         self.is_kept = False  # the folder stays when this is closed
 
     def directory_storage(self, directory: str) -> RocksDirectoryStorage:
@@ -55,18 +54,17 @@ class RocksTopicStorage(TopicStorage):
 
     def commit(self, checkpoint: Checkpoint) -> None:
         self._check()
-        former, self._state.checkpoint = self._state.checkpoint, checkpoint
-        staged = self._contents.stage(self._batch)
-        self._has_unwritten = True
+        previous, self._state.checkpoint = self._state.checkpoint, checkpoint
+        self._has_unwritten_checkpoint = True
         bulk = self.database.bulk
-        if not staged and former is not None and replace(former, caught_up=checkpoint.caught_up) == checkpoint:
-            return  # written with the next change, by a flush after a while, or by close
+        changes, size = self._contents.unwritten()
         if bulk and not checkpoint.complete:
-            if len(self._batch) < _BULK_WRITE_CHANGES and self._batch.size_in_bytes() < _BULK_WRITE_BYTES:
-                return
-            self._write()
-            self.database.flush(wait=False)  # so that nothing is ever looked up in a bulk database's memory
+            if changes >= _BULK_WRITE_CHANGES or size >= _BULK_WRITE_BYTES:
+                self._write()
+                self.database.flush(wait=False)  # so that nothing is ever looked up in a bulk database's memory
             return
+        if not changes and previous is not None and replace(previous, caught_up=checkpoint.caught_up) == checkpoint:
+            return  # written with the next change, by a flush after a while, or by close
         self._write()
         if bulk:
             self._open_for_reading()
@@ -74,11 +72,13 @@ class RocksTopicStorage(TopicStorage):
     def flush(self) -> None:
         """Bring commits to disk; once a minute if only the checkpoint changed."""
         self._check()
-        age = time.monotonic() - self._flushed_at
-        if not self._has_unflushed and not len(self._batch) and age < _IDLE_FLUSH_INTERVAL:
+        if self.database.bulk:
             return
-        if self._has_unwritten:
-            self._write()
+        age = time.monotonic() - self._flushed_at
+        if not self._has_unflushed and age < _IDLE_FLUSH_INTERVAL:
+            return
+        if self._has_unwritten_checkpoint:
+            self._write(with_changes=False)
         if self._has_unflushed:
             self._flush()
 
@@ -94,12 +94,12 @@ class RocksTopicStorage(TopicStorage):
 
     def close(self) -> None:
         """Bring everything to disk and close. Never raises: what could not be written is in the topic."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         try:
-            if self._has_unwritten and self._broken is None and self.database.damage is None:
-                self._write()
+            if self._has_unwritten_checkpoint and not (self.database.bulk or self._broken or self.database.damage):
+                self._write(with_changes=False)
             self.database.close()
         except CompactoryError as error:
             log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
@@ -112,16 +112,18 @@ class RocksTopicStorage(TopicStorage):
         if failed is not None:
             raise type(failed)(*failed.args)
 
-    def _write(self) -> None:
-        batch, self._batch = self._batch, self.database.batch()
+    def _write(self, *, with_changes: bool = True) -> None:
+        """Write the checkpoint, and all changes; without them where some may be newer than the checkpoint."""
         try:
-            self._contents.settle()
+            batch = self.database.batch()
+            if with_changes:
+                self._contents.stage(batch)
             batch.put(STATE, self._state.data())
             self.database.write(batch)
         except BackendFailed as error:
             self._broken = type(error)(*error.args)  # not the one that is raised: that refers to everything it passed
             raise
-        self._has_unwritten, self._has_unflushed = False, True
+        self._has_unwritten_checkpoint, self._has_unflushed = False, True
 
     def _flush(self) -> None:
         self.database.flush()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from compactory.errors import ConfigError, extra_remedy
@@ -16,34 +15,6 @@ COMPRESSIONS = ("none", "lz4", "zstd", "snappy")
 _MiB = 1 << 20
 _BULK_MEMTABLE = 256 * _MiB  # never reached: a bulk topic storage flushes by itself, long before
 
-# Options that would break what the backend promises, with the reason.
-_REFUSED = {
-    "memtable_factory": "it is chosen by what the store is doing",
-    "allow_concurrent_memtable_write": "it is chosen by what the store is doing",
-    "inplace_update_support": "readers would see half of a change",
-    "prefix_extractor": "keys are laid out by the store",
-    "fifo_compaction_options": "it drops entries that are in the topic",
-    "plain_table_factory": "it can't be read in order",
-    "cuckoo_table_factory": "it can't be read in order",
-    "block_based_table_factory": "give its options by name, such as block_size",
-    "block_cache": "give block_cache_bytes",
-    "row_cache": "give row_cache_bytes",
-    "compression_type": "give compression",
-    "write_buffer_manager": "give memtable_bytes",
-    "error_if_exists": "a restart would fail",
-    "db_paths": "the store keeps a topic's files in one folder",
-    "env": "files are the operating system's",
-}
-_CHOICES = {
-    "bottommost_compression_type": "DBCompressionType",
-    "blob_compression_type": "DBCompressionType",
-    "compression_per_level": "DBCompressionType",
-    "compaction_style": "DBCompactionStyle",
-    "checksum_type": "ChecksumType",
-    "index_type": "BlockBasedIndexType",
-    "data_block_index_type": "DataBlockIndexType",
-}
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
@@ -53,10 +24,11 @@ class Tuning:
     row_cache_bytes: int
     memtable_bytes: int
     compression: str
-    options: Mapping[str, Any]
+    configure: Callable[[Any], object] | None
 
     def problems(self) -> list[str]:
-        """Return everything that is wrong with it."""
+        """Return everything that is wrong with it. Raises ConfigError where rocksdict is missing."""
+        library()
         problems = [
             f"{name} must be a whole number of bytes, {least} or more, not {value!r}"
             for name, value, least in (
@@ -68,26 +40,10 @@ class Tuning:
         ]
         if self.compression not in COMPRESSIONS:
             problems.append(f"compression must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}")
-        if not problems:
-            problems.extend(self._option_problems())
+        configure: Any = self.configure
+        if not (configure is None or callable(configure)):
+            problems.append(f"configure must be a function that takes rocksdict.Options, not {configure!r}")
         return problems
-
-    def _option_problems(self) -> Iterator[str]:
-        rocks = library()
-        database, table = rocks.Options(raw_mode=True), rocks.BlockBasedOptions()
-        known = sorted(_known(rocks.Options) | _known(rocks.BlockBasedOptions))
-        for name, value in self.options.items():
-            if name in _REFUSED:
-                yield f"option {name!r} can't be set: {_REFUSED[name]}"
-            elif name not in known:
-                close = get_close_matches(name, known, n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else "; the names are those of rocksdict's set_…"
-                yield f"RocksDB has no option {name!r}{hint}"
-            else:
-                try:
-                    _set(database, table, name, value)
-                except (TypeError, ValueError, OverflowError, AttributeError) as error:
-                    yield f"option {name!r} can't be {value!r}: {error}"
 
 
 class Resources:
@@ -123,13 +79,13 @@ class Resources:
         if self._row_cache is not None:
             options.set_row_cache(self._row_cache)
         self._shape(options, bulk=bulk)
-        for name, value in tuning.options.items():
-            _set(options, table, name, value)
+        options.set_block_based_table_factory(table)
+        if tuning.configure is not None:
+            tuning.configure(options)
         if bulk:
             options.set_write_buffer_size(_BULK_MEMTABLE)
             options.set_allow_concurrent_memtable_write(False)
             options.set_memtable_factory(rocks.MemtableFactory.vector())
-        options.set_block_based_table_factory(table)
         return options
 
     def _table(self) -> Any:
@@ -166,29 +122,3 @@ def library() -> Any:
             f"the RocksDB backend needs the package rocksdict ({error}): {extra_remedy('rocksdb')}"
         ) from error
     return rocksdict
-
-
-def _known(kind: type) -> set[str]:
-    return {name.removeprefix("set_") for name in dir(kind) if name.startswith("set_")}
-
-
-def _set(database: Any, table: Any, name: str, value: Any) -> None:
-    """Call the setter of an option: of the database, else of its table format."""
-    setter = getattr(database, f"set_{name}", None) or getattr(table, f"set_{name}")
-    kind = _CHOICES.get(name)
-    if kind is not None:
-        value = [_choice(kind, item) for item in value] if isinstance(value, list | tuple) else _choice(kind, value)
-    if isinstance(value, list | tuple) and name != "compression_per_level":
-        setter(*value)
-    else:
-        setter(value)
-
-
-def _choice(kind: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    choices = getattr(library(), kind)
-    names = [name for name in dir(choices) if not name.startswith("_") and name != "fifo"]  # fifo drops entries
-    if value not in names:
-        raise ValueError(f"it is one of {', '.join(names)}")
-    return getattr(choices, value)()
