@@ -87,7 +87,6 @@ def test_it_has_the_names_of_the_store_and_its_parameters() -> None:
         "snapshot",
         "retry",
         "skip",
-        "save",
     }
     assert waiting == asked
     for name in ("__init__", *names):
