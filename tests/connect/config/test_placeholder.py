@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compactory_connectors.connect.config.config_file import parse_properties
 from compactory_connectors.connect.config.placeholder import Placeholders, environment_name
-from compactory_connectors.connect.config.properties import parse_properties
 
 FILE = "org.apache.kafka.common.config.provider.FileConfigProvider"
 ENV = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"

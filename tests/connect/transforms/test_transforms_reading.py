@@ -93,8 +93,9 @@ def test_aliases_that_are_not_listed_and_those_listed_twice() -> None:
             ".schema.version: must be a whole number of 32 bits, not 'x'"
         )),
         ({"type": "RegexRouter", "regex": "(a)", "replacement": "$2"}, ": replacement: there is no group 2"),
-        ({"type": "ExtractField$Key", "field": "`a", "field.syntax.version": "v2"}, (
-            ": field: the backtick at position 0 of '`a' is not closed; a backslash escapes one"
+        ({"type": "ExtractField$Key", "field": "a.b", "field.syntax.version": "V2"}, (
+            ".field.syntax.version: must be 'V1' or 'v1', not 'V2': a path is not supported; chain an ExtractField for"
+            " each struct"
         )),
         ({"type": "Cast$Value", "spec": "int8,a:int8"}, (
             ".spec: must be one type alone, or fields with their types, not 'int8,a:int8': both at once contradict each"

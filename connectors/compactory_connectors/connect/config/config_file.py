@@ -7,11 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from javaproperties import InvalidUEscapeError, KeyValue, parse
+
 from compactory.errors import ConfigError
 
-from .properties import parse_properties
-
-__all__ = ["parse_text", "read_file", "read_text"]
+__all__ = ["parse_properties", "parse_text", "read_file", "read_text"]
 
 _KEYS_BESIDE_CONFIG = {"name", "config", "tasks", "type", "initial_state"}
 
@@ -20,9 +20,11 @@ def read_file(path: Path) -> list[dict[str, str]]:
     """Return keys and values, as text, of each connector of a file. Raises ConfigError that names the file."""
     text = read_text(path)
     try:
-        return [_properties(text)] if path.suffix == ".properties" else parse_text(text)
+        return [parse_properties(text)] if path.suffix == ".properties" else parse_text(text)
     except ConfigError as error:
         raise ConfigError(f"{path}: {problem}" for problem in error.problems) from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def read_text(path: Path) -> str:
@@ -52,11 +54,21 @@ def parse_text(text: str) -> list[dict[str, str]]:
     return [_connector(document)]
 
 
-def _properties(text: str) -> dict[str, str]:
+def parse_properties(text: str) -> dict[str, str]:
+    r"""Return the keys and values of ``text``; the last of two equal keys wins.
+
+    Raises ValueError for a malformed ``\u``, with the line's number and never its text, which may be a password.
+    """
+    values: dict[str, str] = {}
+    line = 1
     try:
-        return parse_properties(text)
-    except ValueError as error:
-        raise ConfigError(str(error)) from error
+        for item in parse(text):
+            if isinstance(item, KeyValue):
+                values[item.key] = item.value
+            line += max(1, item.source.count("\n"))
+    except InvalidUEscapeError:
+        raise ValueError(f"line {line}: \\u must be followed by four hexadecimal digits") from None
+    return values
 
 
 def _is_info(value: Any) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..setting import names
-from .properties import parse_properties
+from .config_file import parse_properties
 
 __all__ = ["Placeholders", "environment_name", "has_placeholder"]
 

@@ -39,6 +39,6 @@ def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Conver
     if problems:
         return None, [f".{problem}" for problem in problems]
     try:
-        return kind.read(values), []
+        return kind if isinstance(kind, Converter) else kind.read(values), []
     except ValueError as error:
         return None, [f".{error}"]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..record.record import Cell, Java, Kind, Node, RowError, StructNode
 from ..record.row_value import Row, plain_value, refuse_misfit, row_reader, writer_of
@@ -51,8 +51,7 @@ class AvroConverter(RegistryConverter):
     names: AvroNames
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> AvroConverter:
-        """Return the converter with these options. Raises ValueError for missing or contradictory ones."""
+    def read(cls, options: Mapping[str, Any]) -> Self:
         names = AvroNames(scrub=options["scrub.invalid.names"], meta=options["connect.meta.data"])
         return cls(Registry.read(options), names)
 

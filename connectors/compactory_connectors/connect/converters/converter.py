@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 from ..record.record import Node
 from ..record.row_value import Row
-from ..setting import honoured
+from ..setting import Setting, honoured
 
 __all__ = ["SCHEMAS_ENABLE", "Converter", "Half", "Render"]
 
@@ -26,6 +26,14 @@ class Converter(ABC):
     """A converter with its options. Immutable."""
 
     __slots__ = ()
+
+    options: ClassVar[tuple[Setting, ...]] = ()
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> Self:
+        """Return the converter with these options. Raises ValueError for missing or contradictory ones."""
+        del options
+        return cls()
 
     def at(self, topic: str, half: Half) -> Self:
         """Return the converter for keys or values of one topic: a schema registry keeps schemas by topic."""

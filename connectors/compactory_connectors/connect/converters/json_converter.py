@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from operator import call, itemgetter
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from ..javatext.java_number import double_text, float_text
 from ..record.column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
@@ -62,8 +62,7 @@ class JsonConverter(Converter):
     numeric: bool = False
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> JsonConverter:
-        """Return the converter with these options."""
+    def read(cls, options: Mapping[str, Any]) -> Self:
         return cls(options["schemas.enable"], options["decimal.format"] == "NUMERIC")
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from ..record.record import Node
 from ..record.schema import DECIMAL, Schema, Type
@@ -43,8 +43,7 @@ class JsonSchemaConverter(RegistryConverter):
     additional: bool
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> JsonSchemaConverter:
-        """Return the converter with these options. Raises ValueError for missing or contradictory ones."""
+    def read(cls, options: Mapping[str, Any]) -> Self:
         numeric = options["decimal.format"] == "NUMERIC"
         return cls(Registry.read(options), numeric, options["object.additional.properties"])
 

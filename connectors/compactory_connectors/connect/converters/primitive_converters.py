@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from ..record.record import Java, Node, StructNode
 from ..record.row_value import row_reader
@@ -33,11 +33,6 @@ class PrimitiveConverter(Converter):
     bytes_of: Callable[[Any], bytes]
     """Kafka's serializer."""
     type: Type | None = None
-
-    def read(self, options: Mapping[str, Any]) -> Self:
-        """Return the converter itself; no option has an effect."""
-        del options
-        return self
 
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """Return the function that writes ``node``. Raises ValueError for a record of another class."""

@@ -206,11 +206,9 @@ class RegistryConverter(Converter):
     half: Half = field(default="value", kw_only=True)
 
     def at(self, topic: str, half: Half) -> Self:
-        """Return the converter for keys or values of one topic."""
         return replace(self, topic=topic, half=half)
 
     def dry(self) -> Self:
-        """Return the converter for a dry run: it registers nothing, and the id of a new schema is 0."""
         return replace(self, registry=replace(self.registry, dry=True))
 
     def frame(self, schema: str, kind: str, alike: Callable[[str], bool], record: str | None) -> Callable[[], bytes]:

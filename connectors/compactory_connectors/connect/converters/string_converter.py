@@ -29,12 +29,6 @@ class StringConverter(Converter):
         SCHEMAS_ENABLE,
     )
 
-    @classmethod
-    def read(cls, options: Mapping[str, Any]) -> StringConverter:
-        """Return the converter; no option changes it."""
-        del options
-        return cls()
-
     def compile(self, node: Node | None, positions: Mapping[str, int]) -> Render:
         """Return the function that writes ``node``. Raises ValueError for bytes, whose text is an address."""
         if node is None:

@@ -72,7 +72,6 @@ class Cast(Sided):
     replace_null_with_default: bool = no_defaults()
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the values cast; missing fields are left out, as by the Java class."""
         half = self.side.of(record)
         if half is None or absent(half):
             return record

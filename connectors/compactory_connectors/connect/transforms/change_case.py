@@ -91,7 +91,6 @@ class ChangeCase(Sided):
     target: CaseFormat = option("the format that the names get", parse=_format, name="to")
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the names changed in its half; a missing key stays missing."""
         half = self.side.of(record)
         if half is None:
             return record

@@ -47,7 +47,6 @@ class ReplaceField(Sided):
                 raise ValueError(f"{old} is the older name of {new}; leave it out")
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the remaining fields under their new names; a missing or null half stays as it is."""
         if absent(self.side.of(record)):
             return record
         half = self.side.struct(record, "ReplaceField")
@@ -107,7 +106,6 @@ class InsertField(Sided):
             raise ValueError("static.field needs static.value")
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the fields after its own; a missing or null half stays as it is."""
         if absent(self.side.of(record)):
             return record
         half = self.side.struct(record, "InsertField")
@@ -143,14 +141,13 @@ _NUMBERS = {*WHOLES, Java.FLOAT, Java.DOUBLE, Java.DECIMAL}
 
 @dataclass(frozen=True, slots=True)
 class MaskField(Sided):
-    """Replaces every value that is not null by 0, false, an empty text or ``replacement``."""
+    """Replaces values that are not null by 0, false, an empty text or ``replacement``; missing fields are left out."""
 
     fields: tuple[str, ...] = option("fields to mask", parse=non_empty_names)
     replacement: str = option("number or text that replaces the values; empty: 0, false, no text", "")
     replace_null_with_default: bool = no_defaults()
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the fields masked; missing fields are left out, as by the Java class."""
         half = self.side.struct(record, "MaskField")
         members = ((name, self._masked(node, name) if name in self.fields else node) for name, node in half.items())
         masked = struct_of(half.schema, members, half.when)

@@ -46,7 +46,6 @@ class FunctionTransform(Transform):
     name: str
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the function."""
         return replace(record, function=self)
 
 

@@ -19,7 +19,6 @@ class Filter(Transform):
     """Drops every record."""
 
     def apply(self, record: Record) -> None:
-        """Return None: the record is dropped."""
         del record
 
 
@@ -37,7 +36,6 @@ class RegexRouter(Transform):
             raise ValueError(f"replacement: {error}") from None
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with its new topic."""
         return replace(record, topic=self._routed(record.topic))
 
     def _routed(self, topic: str) -> str:
@@ -68,7 +66,6 @@ class TopicNameMatches(Predicate):
     )
 
     def test(self, record: Record) -> bool:
-        """Return True if the topic matches."""
         return self.pattern.fullmatch(record.topic) is not None
 
 
@@ -77,9 +74,7 @@ class RecordIsTombstone(Predicate):
     """The value is null. Deletions, which Kafka Connect's source does not send, never come through the transforms."""
 
     def undecided(self, record: Record) -> Node | None:
-        """Return the value if it is null in some rows only."""
         return nullable(record.value)
 
     def test(self, record: Record) -> bool:
-        """Return True if the value is null."""
         return absent(record.value)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..record.record import Cell, Constant, Node, Record, StructNode
 from ..record.schema import Schema, Type
-from ..setting import non_empty_names, option, required_text
+from ..setting import non_empty_names, one_of, option, required_text
 from .transform import (
     Side,
     Sided,
@@ -26,10 +25,7 @@ from .transform import (
 __all__ = ["ExtractField", "Flatten", "HoistField", "SetSchemaMetadata", "ValueToKey"]
 
 
-def _syntax(written: str) -> str:
-    if written.upper() not in {"V1", "V2"}:
-        raise ValueError("must be V1 or V2")
-    return written.upper()
+_syntax = one_of("V1", "v1", otherwise="a path is not supported; chain an ExtractField for each struct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,68 +33,26 @@ class ExtractField(Sided):
     """Replaces the whole key or value by one of its fields. A missing key stays missing, null stays null."""
 
     field: str = option("the field to extract", parse=required_text)
-    field_syntax_version: str = option("V2 reads dots in the field's name as a path", "V1", _syntax)
+    field_syntax_version: str = option("V1: a dot in the field's name is a part of it", "V1", _syntax)
     replace_null_with_default: bool = no_defaults()
 
-    def __post_init__(self) -> None:
-        try:
-            self._path()
-        except ValueError as error:
-            raise ValueError(f"field: {error}") from None
-
-    def _path(self) -> tuple[str, ...]:
-        return _field_path(self.field) if self.field_syntax_version == "V2" else (self.field,)
-
     def undecided(self, record: Record) -> Node | None:
-        """Return the first struct on the path that is null in some rows only."""
-        node = self.side.of(record)
-        for step in self._path():
-            if not isinstance(node, StructNode):
-                return None
-            if (nullable_struct := nullable(node)) is not None:
-                return nullable_struct
-            node = node.member(step)
-        return None
+        half = self.side.of(record)
+        return nullable(half) if isinstance(half, StructNode) else None
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the field in place of its half."""
-        node = self.side.of(record)
-        if node is None:
+        half = self.side.of(record)
+        if half is None:
             return record
-        for step in self._path():
-            node = self._member(node, step)
-        return self.side.put(record, node)
-
-    def _member(self, node: Node, step: str) -> Node:
-        if isinstance(node, StructNode):
-            member = node.member(step)
-        elif node.schema.fields and absent(node):
-            member = next((null_of(item.schema) for item in node.schema.fields if item.name == step), None)
+        if isinstance(half, StructNode):
+            member = half.member(self.field)
+        elif half.schema.fields and absent(half):
+            member = next((null_of(item.schema) for item in half.schema.fields if item.name == self.field), None)
         else:
             raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
         if member is None:
-            raise missing(self.side, node.schema, self.field)
-        return member
-
-
-_STEP = re.compile(r"`(?P<quoted>.*?)(?<!\\)`(?:\.|\Z)|(?!`)(?P<plain>[^.]*)(?:\.|\Z)", re.DOTALL)
-"""A name and the dot after it. A backtick closes a name in backticks if a dot or the end follows it."""
-
-
-def _field_path(text: str) -> tuple[str, ...]:
-    """Return the names in a path of syntax V2: dots part them, a name in backticks may have dots (KIP-821).
-
-    Raises ValueError for a backtick that is not closed.
-    """
-    steps: list[str] = []
-    position = 0
-    while position < len(text):
-        step = _STEP.match(text, position)
-        if step is None:
-            raise ValueError(f"the backtick at position {position} of {text!r} is not closed; a backslash escapes one")
-        steps.append(step["quoted"].replace("\\`.", "`.") if step["plain"] is None else step["plain"])
-        position = step.end()
-    return (*steps, "") if text.endswith(".") else tuple(steps)
+            raise missing(self.side, half.schema, self.field)
+        return self.side.put(record, member)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +62,12 @@ class Flatten(Sided):
     delimiter: str = option("text between the names", ".")
 
     def undecided(self, record: Record) -> Node | None:
-        """Return the half, or a nested struct with constants, if it is null in some rows only."""
         half = self.side.of(record)
         if (nullable_half := nullable(half)) is not None or not isinstance(half, StructNode):
             return nullable_half
         return next((node for node in _nested(half) if node.when is not None and not _has_columns_only(node)), None)
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with its half flattened."""
         if absent(self.side.of(record)):
             return record
         half = self.side.struct(record, "Flatten")
@@ -157,7 +109,6 @@ class HoistField(Transform):
     field: str = option("name of the only field", parse=required_text)
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with a struct around its half."""
         half = self.side.of(record)
         if half is None:
             raise TransformError(
@@ -174,11 +125,9 @@ class ValueToKey(Transform):
     replace_null_with_default: bool = no_defaults()
 
     def undecided(self, record: Record) -> Node | None:
-        """Return the value if it is null in some rows only: these have no fields to copy."""
         return nullable(record.value)
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with a struct of the fields as its key."""
         side = Side("Value")
         value = side.struct(record, "ValueToKey")
         members = [(name, node) for name in self.fields if (node := value.member(name)) is not None]
@@ -213,7 +162,6 @@ class SetSchemaMetadata(Transform):
             raise ValueError("nothing to set; give schema.name or schema.version")
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the schema of its half changed; a missing key stays missing."""
         half = self.side.of(record)
         if half is None:
             return record

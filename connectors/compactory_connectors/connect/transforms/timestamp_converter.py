@@ -42,7 +42,7 @@ def _unit(written: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TimestampConverter(Transform):
-    """Converts ``field`` of the struct, or the whole key or value if ``field`` is empty."""
+    """Converts ``field`` of the struct, if it has one, or the whole key or value if ``field`` is empty."""
 
     side: Side
     field: str = option("field that holds the time; empty: the whole value", "")
@@ -59,7 +59,6 @@ class TimestampConverter(Transform):
             raise ValueError("target.type string needs format, a SimpleDateFormat pattern")
 
     def apply(self, record: Record) -> Record:
-        """Return ``record`` with the time converted; a missing field is left out, as by the Java class."""
         half = self.side.of(record)
         if half is None:
             return record

@@ -88,7 +88,6 @@ class Sided(Transform):
     side: Side
 
     def undecided(self, record: Record) -> Node | None:
-        """Return the half if it is null in some rows only."""
         return nullable(self.side.of(record))
 
 
