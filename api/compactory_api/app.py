@@ -8,7 +8,7 @@ another host, which a server in a closed network can't reach. ``/openapi.json`` 
 from __future__ import annotations
 
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
@@ -16,24 +16,19 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.routing import compile_path
 
 from compactory.errors import CompactoryError
 from compactory.store import GlobalStore
 from compactory.store_worker import StoreWorker
-from compactory.worker import Worker
 
-from .answers.change_streams import ChangeStreams
 from .http.access import GRANT, Access
-from .http.body import HELD_BYTES, Budget, HeldBytes
-from .http.errors import BadRequest, MethodRefused, NoResource, Overloaded
+from .http.asgi_server import Send, send_whole
 from .http.freshness import Freshness
+from .http.limits import HELD_BYTES, Budget, HeldBytes, Threads
 from .http.openapi import openapi_document
-from .http.problem import problem
+from .http.problem import Answer, BadRequest, MethodRefused, NoResource, Overloaded, problem
 from .http.request import ENTRIES, decode_segment, joined_headers, raw_path, routed_directory
-from .http.sending import Send, send_whole
-from .http.threads import Threads
 from .mastered.credential import FORWARDED
 from .mastered.credential import Answer as WriteAnswer
 from .mastered.forwarded_writes import ForwardedWrites
@@ -42,10 +37,10 @@ from .mastered.writes import Writes, write_routes
 from .ops.health import Health
 from .ops.metrics import Exposition, RequestMetrics
 from .routes.bad_records import error_routes
-from .routes.changes import change_routes
+from .routes.changes import ChangeStreams, change_routes
 from .routes.digests import digest_routes
 from .routes.entries import entry_routes
-from .routes.lookup import Answer, Lookup, Lookups, lookup_routes
+from .routes.lookup import Lookup, Lookups, lookup_routes
 from .routes.operations import operation_routes
 
 __all__ = ["Application", "create_app"]
@@ -64,24 +59,23 @@ _LOOKUP = "/v1/directories/{directory}/entries/{key}"
 _NO_ROUTE = "none"
 _READ_METHODS = frozenset({"GET", "HEAD"})
 _WRITE_METHODS = frozenset({"PUT", "PATCH", "DELETE"})
-_METHODS = _WRITE_METHODS | {"GET", "POST"}
 
 
-def create_app(store: GlobalStore, *, access: Access | None = None, workers: Sequence[Worker] = ()) -> Application:
+def create_app(store: GlobalStore, *, access: Access | None = None) -> Application:
     """Return the ASGI application over a store.
 
     The caller starts and closes the store; until it is ready, lookups answer 503. Without ``access`` every request is
-    allowed: the caller then chooses a safe address. ``workers`` appear in status and metrics.
+    allowed: the caller then chooses a safe address.
     """
-    return Application(store, access or Access(), workers)
+    return Application(store, access or Access())
 
 
 class Application:
     """The ASGI callable. A server uses ``health``, ``freshness``, ``streams``, ``threads``, ``writes``, ``budget``."""
 
-    def __init__(self, store: GlobalStore, access: Access, workers: Sequence[Worker]) -> None:
+    def __init__(self, store: GlobalStore, access: Access) -> None:
         worker = StoreWorker(store)
-        self.health = Health([worker], workers)
+        self.health = Health([worker])
         self.freshness = Freshness(store)
         self.threads = Threads()
         self.streams = ChangeStreams(self.threads.waits)
@@ -93,7 +87,7 @@ class Application:
         self._lookups = Lookups(store)
         self._lookup_by_path = self._lookups.by_path.get
         self.routes = _fastapi()
-        exposition = Exposition(self.health.workers, self._metrics)
+        exposition = Exposition([worker], self._metrics)
         for router in (
             lookup_routes(),
             entry_routes(store, self.freshness, self.threads.reads),
@@ -112,40 +106,40 @@ class Application:
             await self.routes(scope, receive, send)
             return
         start = perf_counter()
+        end = 0.0  # when FastAPI's routes began to answer: a stream may last for hours
         route = _NO_ROUTE
-        answer_headers: list[tuple[bytes, bytes]] | None = None  # None after FastAPI has sent the answer
-        body = b""
-        answered_at = 0.0  # when FastAPI's routes began to answer: a stream may last for hours
+        answer: Answer | tuple[int, list[tuple[bytes, bytes]], bytes] | None = None  # None after FastAPI has sent it
         try:
             path = raw_path(scope)
             headers = joined_headers(scope["headers"], _HEADERS)
             lookup, key = self._admit(scope, path, headers)
-            if _FORWARDED in headers:
-                with HeldBytes(self.budget) as scope[HELD_BYTES]:
-                    status, answer_headers, body = await _write_answer(self._forwarded_writes.answer(scope, receive))
-            elif lookup is None:
-                with HeldBytes(self.budget) as scope[HELD_BYTES]:
-                    status, route, answered_at = await self._route(scope, receive, send)
-            elif scope["method"] not in _READ_METHODS:
+            if lookup is not None and scope["method"] in _READ_METHODS:
                 route = _LOOKUP
-                with HeldBytes(self.budget) as scope[HELD_BYTES]:
-                    status, answer_headers, body = await self._write(lookup.name, key, scope, receive)
+                if b"compactory-min-offset" in headers:
+                    await self.freshness.wait(headers, lookup.topic)
+                answer = lookup.answer(key, headers)
             else:
-                route = _LOOKUP
-                status, answer_headers, body = await self._look_up(lookup, key, headers)
-        except CompactoryError as error:
-            status, answer_headers, body = _refusal(error)
+                with HeldBytes(self.budget) as scope[HELD_BYTES]:
+                    if _FORWARDED in headers:
+                        answer = await _write_answer(self._forwarded_writes.answer(scope, receive))
+                    elif lookup is not None:
+                        route = _LOOKUP
+                        answer = await self._write(lookup.name, key, scope, receive)
+                    else:
+                        status, route, end = await self._route(scope, receive, send)
         except Exception as error:
-            log.exception("a request failed")
-            status, answer_headers, body = _refusal(error)
-        if answer_headers is not None:
+            if not isinstance(error, CompactoryError):
+                log.exception("a request failed")
+            answer = problem(error)
+        if answer is not None:
+            status, answer_headers, body = answer
             if self.health.stopping:
                 answer_headers.append(_CLOSE)
             await send_whole(send, status, answer_headers, body)
-        self._metrics.observe(route, status, (answered_at or perf_counter()) - start)
+        self._metrics.observe(route, status, (end or perf_counter()) - start)
 
     def _admit(self, scope: Any, path: bytes, headers: Mapping[bytes, bytes]) -> tuple[Lookup | None, bytes]:
-        """Check that the request is allowed now. Return its directory and key as `_entry` does.
+        """Check that the request is allowed now. Return the directory and key of an entry's path, else no directory.
 
         A forwarded request is checked by `ForwardedWrites`. Raises Unauthorized, Forbidden, Misdirected, Overloaded.
         """
@@ -155,13 +149,6 @@ class Application:
             scope[GRANT] = self._access.check(headers.get(b"authorization"), headers.get(b"host"))
         if self.budget.is_full and path not in _ALWAYS_ANSWERED:
             self.budget.check()
-        return self._entry(scope, path)
-
-    def _entry(self, scope: Any, path: bytes) -> tuple[Lookup | None, bytes]:
-        """Return the directory and the key in the path of an entry; no directory in paths of FastAPI's routes.
-
-        Raises Forbidden if the directory in a path may not be read.
-        """
         directory_path, entries, key = path.partition(ENTRIES)
         lookup = self._lookup_by_path(directory_path)
         if lookup is None and entries:
@@ -171,19 +158,12 @@ class Application:
             scope[GRANT].demand_read(directory)
         return (lookup if entries else None), key
 
-    async def _write(
-        self, directory: str, key: bytes, scope: Any, receive: Any
-    ) -> tuple[int, list[tuple[bytes, bytes]] | None, bytes]:
-        """Return what `_write_answer` does for a write of one entry. Raises the errors of `problem`'s table."""
+    async def _write(self, directory: str, key: bytes, scope: Any, receive: Any) -> Answer:
+        """Return the answer to a write of one entry. Raises the errors of `problem`'s table."""
         if scope["method"] not in _WRITE_METHODS:
             raise MethodRefused(scope["method"], "DELETE, GET, HEAD, PATCH, PUT")
         kind = scope["method"].lower()
         return await _write_answer(self.writes.single(kind, directory, decode_segment(key), scope, receive))
-
-    async def _look_up(self, lookup: Lookup, key: bytes, headers: Mapping[bytes, bytes]) -> Answer:
-        if b"compactory-min-offset" in headers:
-            await lookup.wait_until_visible(headers, self.freshness)
-        return lookup.answer(key, headers)
 
     async def _route(self, scope: Any, receive: Any, send: Send) -> tuple[int, str, float]:
         """Answer by a route of FastAPI. Return the status, the route's template and when the answer began.
@@ -196,8 +176,6 @@ class Application:
         answer = _RoutedAnswer(self, scope, send)
         try:
             await self.routes(route_scope, receive, answer.send)
-        except ClientDisconnect:
-            answer.status = 400  # the client has gone before its body was complete
         except Exception as error:
             if answer.status != 500:
                 raise _CutOff from error
@@ -215,53 +193,37 @@ class _RoutedAnswer:
         self._app = app
         self._is_limited = raw_path(scope) not in _ALWAYS_ANSWERED
         self._send = send
-        self._refusal_body: bytes | None = None
+        self._refusal: Answer | None = None
 
     async def send(self, message: Any) -> None:
         """Send one message of ASGI."""
         if message["type"] == "http.response.start":
             self.start = perf_counter()
-            message = {**message, **self._status_and_headers(message["status"], message["headers"])}
-        elif self._refusal_body is not None:
-            message = {**message, "body": self._refusal_body}
+            size = next((int(value) for name, value in message["headers"] if name == b"content-length"), 0)
+            if self._is_limited and size > _LARGE_BYTES:
+                try:
+                    self._app.budget.check(size)
+                except Overloaded as error:
+                    self._refusal = problem(error)
+                    message = {**message, "status": self._refusal.status, "headers": self._refusal.headers}
+            if self._app.health.stopping:
+                message = {**message, "headers": [*message["headers"], _CLOSE]}
+            self.status = message["status"]
+        elif self._refusal is not None:
+            message = {**message, "body": self._refusal.body}
         await self._send(message)
 
-    def _status_and_headers(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> dict[str, Any]:
-        if self._is_limited and (size := _body_size(headers)) > _LARGE_BYTES:
-            try:
-                self._app.budget.check(size)
-            except Overloaded as error:
-                status, headers, self._refusal_body = _refusal(error)
-        self.status = status
-        return {"status": status, "headers": [*headers, _CLOSE] if self._app.health.stopping else headers}
 
-
-async def _write_answer(
-    answering: Coroutine[Any, Any, WriteAnswer],
-) -> tuple[int, list[tuple[bytes, bytes]] | None, bytes]:
-    """Return status, headers and body of the answer to a write; no headers if the client has gone."""
-    try:
-        status, header_texts, body = await answering
-    except ClientDisconnect:  # before its body was complete
-        return 400, None, b""
+async def _write_answer(answering: Coroutine[Any, Any, WriteAnswer]) -> Answer:
+    status, header_texts, body = await answering
     headers = [(name.encode(), value.encode("latin-1")) for name, value in header_texts.items()]
     if status != 204:
         headers.append((b"content-length", b"%d" % len(body)))
-    return status, headers, body
+    return Answer(status, headers, body)
 
 
 class _CutOff(BaseException):
     """An answer failed after it had begun. Only the server can still close the connection."""
-
-
-def _body_size(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """Return the length of an answer's body by its headers; 0 where it is unknown, as of a stream."""
-    return next((int(value) for name, value in headers if name == b"content-length"), 0)
-
-
-def _refusal(error: Exception) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    refusal = problem(error)
-    return refusal.status, refusal.headers, refusal.body
 
 
 def _fastapi() -> FastAPI:
@@ -286,15 +248,16 @@ def _fastapi() -> FastAPI:
 
 async def _on_error(_request: Request, error: Exception) -> Response:
     refusal = problem(error)
-    return Response(refusal.body, refusal.status, {name.decode(): value.decode() for name, value in refusal.headers})
+    response = Response(refusal.body, refusal.status)
+    response.raw_headers = refusal.headers
+    return response
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Answer FastAPI's own errors: no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
-        allowed = _allowed_methods(request) or (error.headers or {}).get("Allow", "GET")
-        return await _on_error(request, MethodRefused(request.method, allowed))
+        return await _on_error(request, MethodRefused(request.method, _allowed_methods(request)))
     return await _on_error(request, NoResource(f"nothing is at {request.url.path}; /openapi.json says what is where"))
 
 
@@ -302,16 +265,16 @@ def _allowed_methods(request: Request) -> str:
     """Return the methods that the document has for the path; FastAPI has those of one route only."""
     paths: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
     path: str = request.scope["path"]
-    allowed = {
-        method.upper()
-        for template, operations in paths.items()
-        if compile_path(template)[0].match(path)
-        for method in operations
-    } & _METHODS
-    return ", ".join(sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
+    operations = [methods for template, methods in paths.items() if compile_path(template)[0].match(path)]
+    allowed = {method.upper() for methods in operations for method in methods}
+    return ", ".join(sorted(allowed | ({"HEAD"} if "GET" in allowed else set()))) or "GET"
 
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}" for item in error.errors()]
+    problems = []
+    for item in error.errors():
+        name = ".".join(map(str, item["loc"][1:]))
+        is_unknown = item["type"] == "extra_forbidden"
+        problems.append(f"unknown parameter {name!r}: see /openapi.json" if is_unknown else f"{name}: {item['msg']}")
     return await _on_error(request, BadRequest(problems))

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
-import uvicorn
-
 from compactory.errors import StartTimeout, StoreClosed, Unreachable
 from compactory.store import GlobalStore
-from compactory.worker import Worker
 
 from .app import Application, create_app
 from .http.access import Access
-from .http.connection import Connection
-from .mastered.servers import Servers
+from .http.asgi_server import AsgiServer
+from .options import ServerOptions
 
 __all__ = ["Server"]
 
@@ -33,12 +29,7 @@ _CLOSE_SECONDS = 5.0  # seconds that closing the store may take before the proce
 class Server:
     """An HTTP server over a store, which it starts and closes. A single thread calls ``run``.
 
-    ``drain``    seconds after SIGTERM in which it still accepts requests, with readiness off for load balancers
-    ``graceful`` seconds after ``drain`` that requests under way may take
-    ``advertised``  base URL under which other servers reach this one, to forward writes; None: where it listens
-    ``servers``  the servers that forward writes to each other; None: this server forwards none
-    ``proxies``  addresses and networks whose ``X-Forwarded-For`` is trusted; by default none
-    ``loading``  a context that the loading thread enters while the store starts
+    ``loading`` is a context that the loading thread enters while the store starts.
     """
 
     def __init__(
@@ -46,34 +37,16 @@ class Server:
         store: GlobalStore,
         *,
         access: Access,
-        workers: Sequence[Worker] = (),
-        drain: float = 0.0,
-        graceful: float = 10.0,
-        advertised: str | None = None,
-        servers: Servers | None = None,
-        proxies: Sequence[str] = (),
+        options: ServerOptions | None = None,
         loading: AbstractContextManager[object] | None = None,
     ) -> None:
+        options = options or ServerOptions()
+        self.app = create_app(store, access=access)
+        self.app.writes.servers = options.servers
         self._store = store
-        self._loading = nullcontext() if loading is None else loading
-        self._graceful = graceful
-        self._advertised = advertised
-        self.app: Application = create_app(store, access=access, workers=workers)
-        self.app.writes.servers = servers
-        config = uvicorn.Config(
-            self.app,
-            loop="auto",  # uvloop where it is installed: it is not for Windows
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=bool(proxies),
-            forwarded_allow_ips=[*proxies],
-            timeout_graceful_shutdown=max(1, round(graceful)),
-        )
-        self._uvicorn = _Uvicorn(config, self.app, drain=drain, graceful=graceful)
+        self._advertised = options.advertised
+        self._loading = loading or nullcontext()
+        self._uvicorn = _DrainingServer(self.app, options)
         self._failure: BaseException | None = None
         self._stop_requested = threading.Event()
 
@@ -82,7 +55,6 @@ class Server:
 
         Raises what the store's start raised (ConfigError, Unreachable, StartTimeout …).
         """
-        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a line for each malformed request helps only scanners
         self.app.writes.url = self._advertised or _url_of(listening)
         threading.Thread(target=self._load, name="compactory-load", daemon=True).start()
         try:
@@ -140,14 +112,14 @@ def _url_of(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-class _Uvicorn(uvicorn.Server):
-    """uvicorn's server. Turns readiness off before it closes its sockets, and raises no signal again."""
+class _DrainingServer(AsgiServer):
+    """Turns readiness off before it closes its sockets, and raises no signal again."""
 
-    def __init__(self, config: uvicorn.Config, app: Application, *, drain: float, graceful: float) -> None:
-        super().__init__(config)
+    def __init__(self, app: Application, options: ServerOptions) -> None:
+        super().__init__(app, graceful=options.graceful, proxies=options.proxies)
         self._app = app
-        self._drain = drain
-        self._graceful = graceful
+        self._drain = options.drain
+        self._graceful = options.graceful
         self._remaining_ticks: int | None = None
 
     def ask_to_stop(self) -> None:
@@ -157,12 +129,7 @@ class _Uvicorn(uvicorn.Server):
         self._app.health.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Expire connections and count the drain time down. Called every 0.1 s."""
-        if counter % 10 == 0:
-            time = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.expire(time)
+        """Count the drain time down. Called every 0.1 s."""
         if self._app.health.stopping and self._remaining_ticks is None:
             self._remaining_ticks = round(self._drain * 10)
         if self._remaining_ticks is not None:

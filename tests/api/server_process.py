@@ -7,6 +7,7 @@ import sys
 from compactory import Directory, GlobalStore, Index
 from compactory_api.http.access import Access, Scope
 from compactory_api.http.listen import Listen
+from compactory_api.options import ServerOptions
 from compactory_api.server import Server
 from compactory_mastered import WriteRules
 from tests.api.serving import SERVERS
@@ -21,7 +22,8 @@ def main(kafka: str, topic: str, port: int, breakage: str) -> None:
     directory = Directory("tenants", topic=topic, indexes=[Index("email", unique=True)], rules=RULES)
     slow = {"fetch.min.bytes": 1_000_000, "fetch.wait.max.ms": 1500} if breakage in ("reading", "slow") else {}
     store = GlobalStore({"bootstrap.servers": kafka, **slow}, [directory], unusable_directory="serve")
-    Server(store, access=Access(anonymous=Scope.WRITE), servers=SERVERS).run(Listen("127.0.0.1", port).bind())
+    server = Server(store, access=Access(anonymous=Scope.WRITE), options=ServerOptions(servers=SERVERS))
+    server.run(Listen("127.0.0.1", port).bind())
 
 
 def _break(what: str) -> None:

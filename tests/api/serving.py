@@ -14,6 +14,7 @@ from compactory import GlobalStore
 from compactory_api.http.access import Access
 from compactory_api.http.listen import Listen
 from compactory_api.mastered.servers import Servers
+from compactory_api.options import ServerOptions
 from compactory_api.server import Server
 from tests.store.topics import eventually
 
@@ -78,7 +79,7 @@ class Serving:
         self, store: GlobalStore, access: Access, *, proxies: Sequence[str] = (), servers: Servers | None = SERVERS
     ) -> None:
         self.store = store
-        self.server = Server(store, access=access, proxies=proxies, servers=servers)
+        self.server = Server(store, access=access, options=ServerOptions(proxies=proxies, servers=servers))
         self._bound = Listen("127.0.0.1", 0).bind()
         self.port: int = self._bound.getsockname()[1]
         self.failure: BaseException | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from compactory import ConfigError
 from compactory_api.http.access import Access, Client, Scope, Tokens, is_loopback
-from compactory_api.http.errors import Misdirected, Unauthorized
+from compactory_api.http.problem import Misdirected, Unauthorized
 from tests.api.serving import Serving
 from tests.store.topics import Topics
 

@@ -16,9 +16,9 @@ import pytest
 
 from compactory import Directory, Topic, testing
 from compactory.watch import change_log
-from compactory_api.answers import change_streams as streams
 from compactory_api.http import limits
 from compactory_api.http.access import Access, Tokens
+from compactory_api.routes import changes as streams
 from tests.api.serving import Serving
 from tests.store.topics import eventually
 

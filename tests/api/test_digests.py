@@ -16,8 +16,8 @@ import pytest
 
 from compactory import Directory, Index, RocksDB
 from compactory.read.digest import Digester, range_of, record_digest
-from compactory_api.answers import digests
 from compactory_api.http.access import Access, Tokens
+from compactory_api.routes import digests
 from tests.api.serving import Serving
 from tests.store.topics import Topics, eventually, send
 
@@ -177,7 +177,7 @@ def test_lookups_go_on_and_askers_share_one_answer(
     held, released, begun = threading.Event(), threading.Event(), list[int]()
 
     class Held:
-        def __init__(self, seconds: float = 0) -> None:
+        def __init__(self, _is_stopping: Callable[[], bool]) -> None:
             begun.append(1)
 
         def __call__(self) -> None:
@@ -209,11 +209,6 @@ def test_listings_are_limited_and_end_with_their_client(
     topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 2000})) for n in range(3000)))
     serving = serve(topic)
     path = f"/v1/directories/{topic}/digest/0-255?values=true"
-    monkeypatch.setattr(digests, "_LISTING_SECONDS", 0.0)
-    cut = serving.ask(f"/v1/directories/{topic}/digest/7")
-    assert (cut.status, cut.problem) == (503, "not-ready")
-    monkeypatch.setattr(digests, "_LISTING_SECONDS", 300.0)
-    monkeypatch.setattr(digests, "_UNREAD_SECONDS", 300.0)
     sockets = []
     try:
         for _ in range(4):
@@ -239,7 +234,6 @@ def test_a_client_that_does_not_read_loses_its_place(
     serving = serve(topic)
     path = f"/v1/directories/{topic}/digest/0-255?values=true"
     monkeypatch.setattr(digests, "_LISTING_SECONDS", 2.0)
-    monkeypatch.setattr(digests, "_UNREAD_SECONDS", 300.0)
     with contextlib.ExitStack() as stack:
         for _ in range(4):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
@@ -249,25 +243,6 @@ def test_a_client_that_does_not_read_loses_its_place(
         eventually(lambda: serving.ask(f"/v1/directories/{topic}/digest/7").status == 200)
 
 
-def test_clients_that_do_not_read_give_their_places_to_others(
-    serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(digests, "_UNREAD_SECONDS", 0.2)
-    topic = topics.create()
-    topics.produce(topic, *((f"T{n}", json.dumps({"n": "x" * 20_000})) for n in range(1000)))
-    serving = serve(topic)
-    path = f"/v1/directories/{topic}/digest/0-255?values=true"
-    with contextlib.ExitStack() as stack:
-        for _ in range(4):
-            connection = stack.enter_context(socket.create_connection(("127.0.0.1", serving.port), timeout=10))
-            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            assert connection.recv(100).startswith(b"HTTP/1.1 200")
-        for _ in range(3):
-            eventually(lambda: serving.ask(path).status == 200, 5)
-        _, records = listed(serving, topic)
-        assert len(records) == 1000
-
-
 def test_a_digest_does_not_hold_up_the_end(serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop waits for threads before the store is closed: millions of records would take minutes."""
     topic = topics.create()
@@ -275,12 +250,11 @@ def test_a_digest_does_not_hold_up_the_end(serve: Serve, topics: Topics, monkeyp
     serving = serve(topic)
     begun, paused = threading.Event(), threading.Event()
 
-    class Slow:
-        def __init__(self, seconds: float = 0) -> None: ...
-
+    class Slow(digests._Pause):
         def __call__(self) -> None:
             begun.set()
             paused.wait(0.5 if not serving.server.app.health.stopping else 5.0)
+            super().__call__()
 
     monkeypatch.setattr(digests, "_Pause", Slow)
     asked = serving.meanwhile(lambda: serving.ask(f"/v1/directories/{topic}/digest"))

@@ -15,7 +15,7 @@ import pytest
 
 from compactory import ConfigError, Directory, Index
 from compactory_api.http.access import Access, Client, Scope, Tokens
-from compactory_api.http.errors import Unauthorized
+from compactory_api.http.problem import Unauthorized
 from compactory_api.mastered import forwarding
 from compactory_api.mastered.credential import FORWARDED, Answer, Credential, Signer
 from compactory_api.mastered.forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached

@@ -153,7 +153,6 @@ def test_a_request_that_drips_is_ended_while_others_are_answered(port: int, monk
 
 def test_idle_connections_make_room_for_new_ones(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_CONNECTIONS", 20)
-    monkeypatch.setattr(limits, "PROBE_CONNECTIONS", 20)
     with ExitStack() as stack:
         held = [stack.enter_context(connected(port)) for _ in range(100)]
         assert ask(port, "/livez").status == 200

@@ -95,7 +95,7 @@ def test_it_answers_nothing_else_and_survives_nonsense() -> None:
         ):
             ask_raw(port, raw)
         assert ask_raw(port, b"BREW /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").startswith(
-            b"HTTP/1.1 405"
+            b"HTTP/1.1 400"
         )
         assert ask(port, "/livez").status == 200
         assert ask(port, "/v1/status", headers={"Host": "evil.example"}).status == 421

@@ -14,7 +14,7 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from compactory import Directory
-from compactory_api.http.sending import send_whole
+from compactory_api.http.asgi_server import send_whole
 from tests.api.serving import Serving, ask_raw
 from tests.store.topics import Topics, eventually
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from compactory import ConfigError, Directory, GlobalStore, Index, StartTimeout
-from compactory.worker import Metric
 from compactory_api.app import create_app
-from compactory_api.http.problem import PROBLEMS, kind_of, problem
+from compactory_api.http.problem import PROBLEMS, problem
 from tests.api.serving import Serving
 from tests.store.topics import Topics, eventually
 
@@ -132,35 +130,6 @@ def test_metrics_have_the_promised_names_and_the_right_figures(serve: Serve, top
     assert openmetrics.body.endswith(b"# EOF\n")
 
 
-class Other:
-    name = "other"
-
-    def live(self) -> bool:
-        return False
-
-    def ready(self) -> bool:
-        return False
-
-    def blocking(self) -> list[dict[str, Any]]:
-        return [{"never": "asked"}]
-
-    def status(self) -> dict[str, Any]:
-        return {"mood": "down"}
-
-    def metrics(self) -> list[Metric]:
-        return [Metric(name="compactory_other_total", kind="counter", help="h", samples={(): 3.0})]
-
-
-def test_other_workers_are_shown_and_decide_nothing(serve: Serve, topics: Topics) -> None:
-    topic = topics.create()
-    serving = serve(topic)
-    app = create_app(serving.store, workers=[Other()])
-    assert app.health.ready()
-    assert app.health.live()
-    shown = app.health.status()["workers"][1]
-    assert shown == {"name": "other", "live": False, "ready": False, "mood": "down"}
-
-
 def test_the_openapi_document_has_every_route_and_no_page_loads_from_elsewhere(serve: Serve, topics: Topics) -> None:
     serving = serve(topics.create())
     document = serving.ask("/openapi.json").json
@@ -194,7 +163,7 @@ def test_generated_clients_find_wide_numbers_named_bodies_headers_and_refusals_i
     assert references == set(schemas)
     operations = {each["operationId"]: each for path in document["paths"].values() for each in path.values()}
     assert {"get_liveness", "get_readiness", "get_metrics"} < operations.keys()
-    bodies = {"batch_get_entries": "BatchQuestion", "bulk_write_entries": "WriteLine", "skip_errors": "RecordPlaces"}
+    bodies = {"batch_get_entries": "BatchQuestion", "bulk_write_entries": "WriteLine", "skip_errors": "RecordIds"}
     for name, model in bodies.items():
         [content] = operations[name]["requestBody"]["content"].values()
         assert content["schema"] == {"$ref": f"#/components/schemas/{model}"}
@@ -209,7 +178,7 @@ def test_every_problem_is_told_apart_and_nothing_unexpected_leaks() -> None:
     names = [kind.name for kind in PROBLEMS]
     twice = [name for name in set(names) if names.count(name) > 1]
     assert sorted(twice) == ["bad-request", "no-entry"], "only these stand for two classes each"
-    assert kind_of(StartTimeout("x")).status == 500
+    assert problem(StartTimeout("x")).status == 500
     secret = problem(RuntimeError("postgresql://u:secret@h"))
     assert secret.status == 500
     assert b"secret" not in secret.body

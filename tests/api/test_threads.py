@@ -23,7 +23,7 @@ MANY = 40  # more than there are threads
 
 @pytest.fixture
 def busy() -> Iterator[tuple[Serving, threading.Event]]:
-    """A server whose store's reader is held by a decoder, once an entry "slow" is put; and what lets it go on."""
+    """Return a server, and an event. The store's reader thread waits for the event when it decodes the entry "slow"."""
     free, reached = threading.Event(), threading.Event()
 
     def decode(value: bytes) -> object:

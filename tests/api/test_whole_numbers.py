@@ -7,8 +7,8 @@ import json
 import pytest
 
 from compactory import Directory
-from compactory_api.answers.values import shower
-from compactory_api.http.errors import BadRequest
+from compactory_api.http.problem import BadRequest
+from compactory_api.http.response import shower
 from compactory_api.mastered.write_request import line_operation, value_of
 from compactory_mastered import WriteRules
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from hashlib import sha256
@@ -17,7 +17,7 @@ from itertools import combinations
 
 from compactory.errors import ConfigError
 
-from .errors import Forbidden, Misdirected, Unauthorized
+from .problem import Forbidden, Misdirected, Unauthorized
 
 __all__ = ["GRANT", "Access", "Client", "Grant", "Scope", "Tokens", "is_loopback"]
 
@@ -83,38 +83,34 @@ class Tokens:
 
     def __post_init__(self) -> None:
         """Refuse tokens that no header can carry, and one token for two scopes or clients."""
+        scopes = [(f"the {scope.name.lower()} token", token) for scope, token in self.by_scope()]
+        clients = [(f"the client {client.name}'s token", client.token) for client in self.clients]
         problems = [
-            f"the {name} token must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
-            for name, token in self.named_tokens()
+            f"{name} must be letters, digits or any of ._~+/- with = only at its end (RFC 6750)"
+            for name, token in (*scopes, *clients)
             if not _TOKEN.fullmatch(token)
         ]
-        scopes, clients = self._scope_tokens(), self._client_tokens()
-        problems += [*_shared(scopes), *_shared(clients)]  # not both: a program may have a client's token as its own
+        for tokens in (scopes, clients):  # not both: a program may have a client's token as its own
+            problems += [
+                f"{name} and {second_name} are the same: choose one for each"
+                for (name, token), (second_name, second_token) in combinations(tokens, 2)
+                if token == second_token
+            ]
         if problems:
             raise ConfigError(problems)
 
     def __bool__(self) -> bool:
-        return bool(self.named_tokens())
+        return bool(self.by_scope() or self.clients)
 
-    def scope_tokens(self) -> list[tuple[Scope, str]]:
+    def by_scope(self) -> list[tuple[Scope, str]]:
         """Return each scope on all directories that has a token, with the token; the lowest scope first."""
         tokens = ((Scope.READ, self.read), (Scope.WRITE, self.write), (Scope.ADMIN, self.admin))
         return [(scope, token) for scope, token in tokens if token is not None]
 
-    def named_tokens(self) -> list[tuple[str, str]]:
-        """Return the name and the token of each scope and client that has a token."""
-        return [*self._scope_tokens(), *self._client_tokens()]
-
     @property
     def any(self) -> str | None:
         """The token with the fewest rights that may read; None where there is none or only clients have one."""
-        return next((token for _, token in self.scope_tokens()), None)
-
-    def _scope_tokens(self) -> list[tuple[str, str]]:
-        return [(scope.name.lower(), token) for scope, token in self.scope_tokens()]
-
-    def _client_tokens(self) -> list[tuple[str, str]]:
-        return [(f"client {client.name}'s", client.token) for client in self.clients]
+        return next((token for _, token in self.by_scope()), None)
 
 
 class Access:
@@ -130,12 +126,16 @@ class Access:
         self, tokens: Tokens | None = None, *, hosts: frozenset[bytes] | None = None, anonymous: Scope = Scope.READ
     ) -> None:
         tokens = tokens or Tokens()
-        if problems := _shared(tokens.named_tokens()):
-            raise ConfigError(problems)
         grants = {
-            token: Grant(name=f"the {scope.name.lower()} token", default=scope)
-            for scope, token in tokens.scope_tokens()
+            token: Grant(name=f"the {scope.name.lower()} token", default=scope) for scope, token in tokens.by_scope()
         }
+        shared = [
+            f"{grants[client.token].name} and the client {client.name}'s token are the same: choose one for each"
+            for client in tokens.clients
+            if client.token in grants
+        ]
+        if shared:
+            raise ConfigError(shared)
         grants |= {client.token: client.grant() for client in tokens.clients}
         # By digest: the duration of a search then shows nothing about a token.
         self._grants = {sha256(b"Bearer " + token.encode()).digest(): grant for token, grant in grants.items()}
@@ -181,15 +181,6 @@ class Access:
             )
         if len(self._checked_hosts) < _MOST_CACHED_HOSTS:
             self._checked_hosts.add(host)
-
-
-def _shared(named_tokens: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a problem for each two names that have the same token."""
-    return [
-        f"the {name} token and the {second_name} token are the same: choose one for each"
-        for (name, token), (second_name, second_token) in combinations(named_tokens, 2)
-        if token == second_token
-    ]
 
 
 def is_loopback(host: str) -> bool:

@@ -1,15 +1,13 @@
-"""A connection of the HTTP API: uvicorn's, with the limits on its client that uvicorn does not have.
+"""A connection of a server: uvicorn's, with the limits on its client that uvicorn does not have.
 
-uvicorn with httptools takes a head of any size, waits for a request for ever, and parses all requests that a client
-sends without reading the answers. The ASGI application applies the limits on everything that it can see.
+uvicorn takes a head of any size, waits for a request for ever, and parses all requests that a client sends without
+reading the answers. The ASGI application applies the limits on everything that it can see.
 """
 
 from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
-from itertools import count
-from math import inf
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -17,9 +15,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
-from .body import HeldBytes
-from .errors import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow
-from .problem import problem
+from .limits import HeldBytes
+from .problem import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, TooSlow, problem
 
 __all__ = ["Connection"]
 
@@ -44,17 +41,13 @@ class Connection(HttpToolsProtocol):
     Requests that arrive together are parsed a few at a time: the next ones when the previous ones have their answers.
     """
 
-    _numbers = count()
-
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.number = next(self._numbers)
         self._stage = _IDLE
-        self._stage_since: float | None = None  # when `expire` first saw the stage
+        self.waiting_since = self.loop.time()  # for the next request, or for the end of this one
         self._request_bytes = 0
         self._head_bytes = 0  # since the request began, or since the last piece of its body: chunk extensions, trailers
         self._unparsed = b""  # received after requests that wait, or after a body that is not read yet
-        self._refusal: Exception | None = None  # raised by a callback of the parser
         self._unread_bytes = HeldBytes(self.config.app.budget)  # type: ignore[union-attr]
         self._unread_since = 0.0  # when the client last read some of them
 
@@ -71,16 +64,12 @@ class Connection(HttpToolsProtocol):
             for connection in self.connections
             if isinstance(connection, Connection) and connection is not self and connection.waits_for_client
         ]
-        for connection in sorted(closable, key=_age_order)[: limits.MOST_CONNECTIONS // _CLOSED_PART + 1]:
+        closable.sort(key=lambda connection: connection.waiting_since)
+        for connection in closable[: limits.MOST_CONNECTIONS // _CLOSED_PART + 1]:
             connection.transport.abort()
             self.connections.discard(connection)
         if len(self.connections) > limits.MOST_CONNECTIONS:
             self._refuse(TooManyConnections("every connection is in use; ask again, or another server"))
-
-    @property
-    def stage_since(self) -> float:
-        """The event loop's time when the request's stage was first noticed; infinite before that."""
-        return inf if self._stage_since is None else self._stage_since
 
     @property
     def waits_for_client(self) -> bool:
@@ -95,9 +84,7 @@ class Connection(HttpToolsProtocol):
             self._expire_answer(time)
         if not self.waits_for_client:
             return
-        if self._stage_since is None:
-            self._stage_since = time
-        waited = time - self._stage_since
+        waited = time - self.waiting_since
         if self._stage and waited > limits.REQUEST_SECONDS:
             self._refuse(TooSlow(f"the request was not complete within {limits.REQUEST_SECONDS:g} s"))
         elif waited > limits.IDLE_SECONDS:
@@ -137,7 +124,7 @@ class Connection(HttpToolsProtocol):
                 except HttpParserUpgrade as offer:  # without its header Upgrade, so this ends
                     data = self._head_without_offer() + data[offer.args[0] :]
         except HttpParserError:
-            self.send_400_response("the request is not HTTP/1.1")
+            self._refuse(BadRequest("the request is not HTTP/1.1, or asks for a tunnel"))
         else:
             if self._stage:  # the request is not complete
                 self._limit(size)
@@ -147,7 +134,8 @@ class Connection(HttpToolsProtocol):
         self._request_bytes += size
         self._head_bytes += size
         if self._head_bytes > limits.HEAD_BYTES or len(self.headers) > limits.HEADERS:
-            self._refuse(_head_too_large())
+            most = f"{limits.HEAD_BYTES >> 10} KiB and {limits.HEADERS} lines"
+            self._refuse(HeadTooLarge(f"a request's line and headers may have {most}"))
         elif self._request_bytes > limits.REQUEST_BYTES:
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
 
@@ -168,14 +156,12 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin to wait for the remaining bytes of a request."""
         super().on_message_begin()
-        self._stage, self._stage_since = _HEAD, None
+        self._stage, self.waiting_since = _HEAD, self.loop.time()
 
     def on_headers_complete(self) -> None:
-        """Begin to answer, unless the head is too large or asks for a tunnel."""
-        if len(self.headers) > limits.HEADERS:
-            self._refuse_in_parser(_head_too_large())
+        """Begin to answer, unless the request asks for a tunnel."""
         if self.parser.get_method() == b"CONNECT":
-            self._refuse_in_parser(BadRequest("CONNECT asks for a tunnel, and this server is no proxy"))
+            raise BadRequest("CONNECT")
         self._stage = _BODY
         super().on_headers_complete()
 
@@ -186,13 +172,14 @@ class Connection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
-        self._stage, self._stage_since = _IDLE, None
+        self._stage = _IDLE
         self._request_bytes = self._head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Begin the next request, or wait for it. `expire` ends the wait, so the base class's timer is not set."""
         self.server_state.total_requests += 1
+        self.waiting_since = self.loop.time()
         if self.pipeline and not self.transport.is_closing():
             cycle, app = self.pipeline.pop()
             task = self.loop.create_task(cycle.run_asgi(app))
@@ -228,15 +215,6 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
         self._unread_bytes.set(0)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse a request that the parser or one of its callbacks rejected."""
-        self._refuse(self._refusal or BadRequest(msg))
-
-    def _refuse_in_parser(self, error: Exception) -> None:
-        """Raise the error in a callback of the parser, and keep it: the parser raises another error in its place."""
-        self._refusal = error
-        raise error
-
     def _refuse(self, error: Exception) -> None:
         """Answer the incoming request and close. Only close if another answer has begun or is due."""
         if self.transport.is_closing():
@@ -267,16 +245,6 @@ class _Flow(FlowControl):
         self._connection.parse_on()
         if not self.read_paused:
             self._transport.resume_reading()
-
-
-def _age_order(connection: Connection) -> tuple[float, int]:
-    return connection.stage_since, connection.number
-
-
-def _head_too_large() -> HeadTooLarge:
-    return HeadTooLarge(
-        f"a request's line and headers may have {limits.HEAD_BYTES >> 10} KiB and {limits.HEADERS} lines"
-    )
 
 
 def _refusal_bytes(error: Exception) -> bytes:

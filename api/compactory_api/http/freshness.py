@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from compactory.errors import ConfigError, NotReady
 from compactory.records import Partition, StoreState
@@ -15,7 +15,7 @@ from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.waiting import Waiting
 
-from .errors import BadRequest, Stopping
+from .problem import BadRequest, Stopping
 
 __all__ = ["DEFAULT_WAIT", "LONGEST_WAIT", "MOST_TOKENS", "Freshness", "max_age_of", "tokens_of", "wait_of"]
 
@@ -89,11 +89,15 @@ class Freshness:
         """End all waits with Stopping after ``within`` seconds. Call it in the event loop."""
         asyncio.get_running_loop().call_later(within, self._stop)
 
-    async def wait(self, tokens: Iterable[Token], seconds: float) -> None:
-        """Return when everything up to the tokens is visible.
+    async def wait(self, headers: Mapping[bytes, bytes], topic: str) -> None:
+        """Return when the positions in ``Compactory-Min-Offset`` are visible. ``Prefer`` limits the wait.
 
-        Raises NotReady before the store is ready, WaitTimeout with the gap, StoreFailed, StoreClosed, Stopping.
+        Raises BadRequest, NotReady before the store is ready, WaitTimeout with the gap, StoreFailed, StoreClosed,
+        Stopping.
         """
+        if (header := headers.get(b"compactory-min-offset")) is None:
+            return
+        tokens = tokens_of(header, topic)
         if self._store.state in (StoreState.NEW, StoreState.LOADING):
             raise NotReady("the store is loading: it answers once it has read to the high watermark")
         targets: dict[Partition, int] = {}
@@ -101,7 +105,7 @@ class Freshness:
             targets[token.place] = max(targets.get(token.place, 0), token.offset + 1)
         if self._is_stopped and self._waiting.gap(targets):
             raise _stopping()
-        await self._waiting.until(targets, seconds, "Compactory-Min-Offset")
+        await self._waiting.until(targets, wait_of(headers.get(b"prefer")), "Compactory-Min-Offset")
 
     def _stop(self) -> None:
         self._is_stopped = True

@@ -6,24 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-__all__ = [
-    "BatchAnswer",
-    "BatchQuestion",
-    "Digest",
-    "Directories",
-    "DirectoryChange",
-    "Errors",
-    "ListedEntries",
-    "Problem",
-    "Readiness",
-    "RecordPlace",
-    "RecordPlaces",
-    "Resolved",
-    "Status",
-    "WriteAnswer",
-    "WriteLine",
-]
-
 # Without a format Java and Go take 32 bits.
 Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63), WithJsonSchema({"type": "integer", "format": "int64"})]
 
@@ -54,8 +36,6 @@ class Problem(BaseModel):
 
 
 class ListedEntry(BaseModel):
-    """An entry and its origin."""
-
     key: str
     value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
     partition: int
@@ -83,8 +63,6 @@ class DirectoryChange(BaseModel):
 
 
 class WriteLine(BaseModel):
-    """A line of a bulk write."""
-
     op: Literal["put", "patch", "delete", "post"]
     key: str | None = None
     value: Any = None
@@ -105,8 +83,6 @@ class WriteAnswer(BaseModel):
 
 
 class Outcome(BaseModel):
-    """The outcome of a write."""
-
     key: str
     event: str = Field(description="The ETag of the write")
     state: str = Field(description="pending, or the directory that has the outcome")
@@ -114,8 +90,6 @@ class Outcome(BaseModel):
 
 
 class BatchQuestion(BaseModel):
-    """The keys to look up."""
-
     keys: list[str] = Field(description="1,000 at most; more are refused with 413")
 
 
@@ -128,8 +102,6 @@ class BatchAnswer(BaseModel):
 
 
 class DirectoryState(BaseModel):
-    """The state of a directory."""
-
     name: str
     topic: str
     state: str = Field(description="new, loading, ready, stale, failed or closed")
@@ -143,8 +115,6 @@ class DirectoryState(BaseModel):
 
 
 class Directories(BaseModel):
-    """Every directory."""
-
     directories: list[DirectoryState]
 
 
@@ -169,9 +139,7 @@ class Errors(BaseModel):
     outstanding: int = Field(description="How many there are, those not shown included")
 
 
-class RecordPlace(BaseModel):
-    """The place of a bad record."""
-
+class RecordId(BaseModel):
     model_config = ConfigDict(strict=True)  # false is no offset
 
     directory: str
@@ -179,10 +147,10 @@ class RecordPlace(BaseModel):
     offset: Long
 
 
-class RecordPlaces(BaseModel):
+class RecordIds(BaseModel):
     """The bad records to retry or skip; all outstanding ones without a body."""
 
-    errors: list[RecordPlace]
+    errors: list[RecordId]
 
 
 class Resolved(BaseModel):
@@ -240,8 +208,6 @@ class BlockingPartition(BaseModel):
 
 
 class Readiness(BaseModel):
-    """The readiness of the server: lookups are answered once it is ready."""
-
     ready: bool
     blocking: list[BlockingPartition]
     stopping: bool | None = Field(None, description="With 503: whether the server shuts down")
@@ -256,8 +222,6 @@ class LoadingState(BaseModel):
 
 
 class PartitionState(BaseModel):
-    """The applied position of a partition."""
-
     topic: str
     topic_id: str | None
     partition: int
@@ -286,8 +250,6 @@ class WorkerState(BaseModel):
 
 
 class Status(BaseModel):
-    """The state of the process at one moment."""
-
     version: str
     live: bool
     ready: bool

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from .freshness import LONGEST_WAIT
-from .models import BatchQuestion, DirectoryChange, Problem, RecordPlaces, WriteAnswer, WriteLine
+from .models import BatchQuestion, DirectoryChange, Problem, RecordIds, WriteAnswer, WriteLine
 from .problem import MEDIA_TYPE, PROBLEMS
 
 __all__ = ["FRESHNESS_HEADERS", "KEY", "OPEN", "openapi_document", "parameter", "problems", "reference_to", "text"]
@@ -28,7 +28,7 @@ def parameter(name: str, description: str, where: str = "header", **fields: Any)
 
 
 _COMPONENTS = "#/components/schemas/{model}"
-_REFERENCED = (Problem, BatchQuestion, DirectoryChange, RecordPlaces, WriteAnswer, WriteLine)  # by `reference_to`
+_REFERENCED = (Problem, BatchQuestion, DirectoryChange, RecordIds, WriteAnswer, WriteLine)  # by `reference_to`
 _PROBLEM_HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": text("Bearer")},
     405: {"Allow": text("The methods that are possible")},

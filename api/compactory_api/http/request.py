@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from .errors import BadRequest
+from .limits import HELD_BYTES
+from .problem import BadRequest, TooLarge, UnsupportedMedia
 
 __all__ = [
     "DIRECTORIES",
     "ENTRIES",
+    "check_media",
     "decode_segment",
     "joined_headers",
     "raw_path",
+    "read_body",
     "routed_directory",
     "text_headers",
 ]
@@ -69,3 +72,39 @@ def text_headers(scope: Any) -> dict[str, str]:
     """Return all headers of a request as text; see `joined_headers`."""
     headers = joined_headers(scope["headers"])
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()}
+
+
+def check_media(headers: Mapping[str, str], *allowed: str) -> None:
+    """Raise UnsupportedMedia for a body of another type, and for a compressed one.
+
+    A page of another host can't send a body of type JSON unless the browser has asked this server first.
+    """
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in allowed:
+        raise UnsupportedMedia(f"the body is {media_type or 'of no type'}; send Content-Type: {allowed[0]}")
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMedia("the body is compressed; send it as it is")
+
+
+async def read_body(scope: Any, receive: Any, most_bytes: int) -> bytes:
+    """Return the whole body. It counts in the server's budget until the request has its answer.
+
+    Raises TooLarge above ``most_bytes``, Overloaded where the budget has no room for it, BadRequest if the client
+    has gone.
+    """
+    held_bytes = scope[HELD_BYTES]
+    body = bytearray()
+    declared_size = next((size for name, size in scope["headers"] if name == b"content-length"), b"0")
+    if int(declared_size) > most_bytes:
+        raise TooLarge(f"the body is larger than {most_bytes >> 20} MiB")
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BadRequest("the connection ended before the body was complete")
+        part = message.get("body", b"")
+        if len(body) + len(part) > most_bytes:
+            raise TooLarge(f"the body is larger than {most_bytes >> 20} MiB")
+        held_bytes.grow(len(part))
+        body += part
+        if not message.get("more_body", False):
+            return bytes(body)

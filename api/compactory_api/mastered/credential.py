@@ -17,7 +17,7 @@ from secrets import token_hex
 
 import orjson
 
-from ..http.errors import Unauthorized
+from ..http.problem import Unauthorized
 
 __all__ = ["CREDENTIAL", "FORWARDED", "PROOF", "RETURNED_HEADERS", "SENT_HEADERS", "Answer", "Credential", "Signer"]
 

@@ -8,8 +8,7 @@ from compactory.errors import CompactoryError
 from compactory_mastered.operation import Kind
 
 from ..http.access import GRANT, Grant, Scope
-from ..http.errors import NoResource, Unauthorized
-from ..http.problem import problem
+from ..http.problem import NoResource, Unauthorized, problem
 from ..http.request import DIRECTORIES, decode_segment, raw_path, text_headers
 from .credential import CREDENTIAL, FORWARDED, PROOF, Answer, Signer
 from .writes import Writes, check_owner

@@ -15,14 +15,13 @@ from compactory.errors import ConfigError
 from compactory.store import GlobalStore
 from compactory.token import Version
 
-from ..answers.values import embedder
 from ..http.access import GRANT
-from ..http.errors import NoEntry, NoResource, OutcomeFailed
 from ..http.freshness import wait_of
 from ..http.models import Outcome
 from ..http.openapi import KEY, parameter, problems
-from ..http.problem import MEDIA_TYPE, problem
+from ..http.problem import MEDIA_TYPE, NoEntry, NoResource, OutcomeFailed, problem
 from ..http.request import decode_segment, raw_path
+from ..http.response import embedder
 from .credential import Answer
 
 __all__ = ["completed", "outcome_routes"]

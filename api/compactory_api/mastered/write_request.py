@@ -11,8 +11,8 @@ import orjson
 from compactory.codec.whole_numbers import beyond_64_bits
 from compactory_mastered.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation
 
-from ..http.body import check_media
-from ..http.errors import BadRequest
+from ..http.problem import BadRequest
+from ..http.request import check_media
 
 __all__ = ["MERGE_PATCH", "NDJSON", "check_bulk", "line_operation", "operation_of", "value_of"]
 

@@ -21,12 +21,10 @@ from compactory_mastered.writer import MasteredWriter, check_topics, start_write
 
 from ..http import limits
 from ..http.access import GRANT, Scope
-from ..http.body import check_media, read_body
-from ..http.errors import Forbidden, MethodRefused, TooLarge
 from ..http.models import WriteAnswer, WriteLine
 from ..http.openapi import KEY, parameter, problems, reference_to, text
-from ..http.problem import problem
-from ..http.request import ENTRIES, decode_segment, raw_path, text_headers
+from ..http.problem import Forbidden, MethodRefused, TooLarge, problem
+from ..http.request import ENTRIES, check_media, decode_segment, raw_path, read_body, text_headers
 from .credential import CREDENTIAL, Answer
 from .forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
 from .outcomes import completed

@@ -13,36 +13,31 @@ __all__ = ["Health"]
 
 
 class Health:
-    """The state of the workers of a process. Thread-safe.
+    """The state of the workers of a process. Thread-safe."""
 
-    ``serving``  the workers that readiness and liveness depend on
-    ``shown``    workers that only appear in the status
-    """
-
-    def __init__(self, serving: Sequence[Worker], shown: Sequence[Worker] = ()) -> None:
-        self.workers = (*serving, *shown)
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self.workers = tuple(workers)
         self.stopping = False  # set once; readiness is off from then on
-        self._serving = tuple(serving)
         self._start = time.monotonic()
 
     def live(self) -> bool:
-        """Return True if every serving worker can still do its work."""
-        return all(worker.live() for worker in self._serving)
+        """Return True if every worker can still do its work."""
+        return all(worker.live() for worker in self.workers)
 
     def ready(self) -> bool:
-        """Return True if every serving worker does its work and no stop was requested."""
-        return not self.stopping and all(worker.ready() for worker in self._serving)
+        """Return True if every worker does its work and no stop was requested."""
+        return not self.stopping and all(worker.ready() for worker in self.workers)
 
     def liveness(self) -> tuple[int, dict[str, Any]]:
         """Return status and document of ``/livez``."""
-        dead = [worker.name for worker in self._serving if not worker.live()]
+        dead = [worker.name for worker in self.workers if not worker.live()]
         return (503, {"live": False, "dead": dead}) if dead else (200, {"live": True})
 
     def readiness(self) -> tuple[int, dict[str, Any]]:
         """Return status and document of ``/readyz``."""
         if self.ready():
             return 200, {"ready": True, "blocking": []}
-        blocking = [item for worker in self._serving if not worker.ready() for item in worker.blocking()]
+        blocking = [item for worker in self.workers if not worker.ready() for item in worker.blocking()]
         return 503, {"ready": False, "blocking": blocking, "stopping": self.stopping}
 
     def status(self) -> dict[str, Any]:

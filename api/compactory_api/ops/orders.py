@@ -16,12 +16,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from compactory.worker import Operated, Order, Verb, Worker
 
-from ..http.errors import BadRequest, MethodRefused, NoResource
+from ..http.problem import BadRequest, MethodRefused, NoResource
 from ..http.request import decode_segment
 
 __all__ = ["CONNECTORS", "Orders"]
@@ -44,8 +44,8 @@ class Orders:
         """Return True if a request changes nothing."""
         return method in ("GET", "HEAD") and (path == CONNECTORS or path.endswith("/status"))
 
-    def answer(self, method: str, path: str, body: Callable[[], bytes]) -> tuple[int, Any]:
-        """Return status and document. ``body`` is called only for an order that needs a body."""
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        """Return status and document."""
         parts = [decode_segment(part.encode()) for part in path.removeprefix(CONNECTORS).split("/")[1:]]
         if not parts:
             _check_method(method, "GET, HEAD")
@@ -65,7 +65,7 @@ class Orders:
             raise NoResource(f"no connector {connector!r} runs in this process; there are: {names}") from None
 
 
-def _order(method: str, path: str, parts: list[str], worker: Operated, body: Callable[[], bytes]) -> Order:
+def _order(method: str, path: str, parts: list[str], worker: Operated, body: bytes) -> Order:
     table = parts[1] if len(parts) == 3 and parts[0] == "tables" else None
     verbs = _TABLE_VERBS if table is not None else _CONNECTOR_VERBS if len(parts) == 1 else set()
     verb = next((verb for verb in verbs if verb.value == parts[-1]), None)
@@ -76,8 +76,8 @@ def _order(method: str, path: str, parts: list[str], worker: Operated, body: Cal
         tables = ", ".join(worker.tables()) or "none"
         raise NoResource(f"connector {worker.connector!r} has no table {table!r}; it has: {tables}")
     if verb is Verb.APPROVE:
-        return Order(verb=verb, table=table, removal=_removal(body()))
-    return Order(verb=verb, table=table, keys=_record_keys(body()) if verb is Verb.RESEND else ())
+        return Order(verb=verb, table=table, removal=_removal(body))
+    return Order(verb=verb, table=table, keys=_record_keys(body) if verb is Verb.RESEND else ())
 
 
 def _check_method(method: str, allowed: str) -> None:

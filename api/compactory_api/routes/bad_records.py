@@ -13,19 +13,19 @@ from compactory.errors import NotReady, WaitTimeout
 from compactory.records import QuarantinedRecord
 from compactory.store import GlobalStore
 
-from ..answers.values import json_response
 from ..http.access import GRANT, Scope
-from ..http.body import read_body
-from ..http.errors import BadRequest, Forbidden
-from ..http.models import Errors, RecordPlaces, Resolved
+from ..http.limits import ThreadGroup
+from ..http.models import Errors, RecordIds, Resolved
 from ..http.openapi import problems, reference_to
-from ..http.threads import ThreadGroup
+from ..http.problem import BadRequest, Forbidden
+from ..http.request import read_body
+from ..http.response import json_response
 
 __all__ = ["error_routes"]
 
 _MOST_ERRORS = 1000
 _MOST_BYTES = 1 << 20  # of a request body
-_BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to(RecordPlaces)}}}}
+_BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to(RecordIds)}}}}
 
 Resolve = Callable[..., list[QuarantinedRecord]]
 """Retries or skips bad records, and returns those that are still bad."""
@@ -63,7 +63,7 @@ def error_routes(store: GlobalStore, threads: ThreadGroup) -> APIRouter:
         openapi_extra=_BODY,
     )
     async def retry(request: Request) -> Response:
-        return json_response(await _resolve(store, request, store.retry, threads))
+        return await _resolve(store, request, store.retry, threads)
 
     @routes.post(
         "/v1/errors:skip",
@@ -73,42 +73,40 @@ def error_routes(store: GlobalStore, threads: ThreadGroup) -> APIRouter:
         openapi_extra=_BODY,
     )
     async def skip(request: Request) -> Response:
-        return json_response(await _resolve(store, request, store.skip, threads))
+        return await _resolve(store, request, store.skip, threads)
 
     return routes
 
 
-async def _resolve(store: GlobalStore, request: Request, resolve: Resolve, threads: ThreadGroup) -> dict[str, Any]:
+async def _resolve(store: GlobalStore, request: Request, resolve: Resolve, threads: ThreadGroup) -> Response:
     grant = request.scope[GRANT]
     names = {directory.name for directory in store.directories}
     administered = {name for name in names if grant.on(name) is Scope.ADMIN}
-    positions = _positions(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
-    if not administered or any(position[0] in names - administered for position in positions or ()):
+    requested = _requested(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
+    if not administered or any(directory in names - administered for directory, _, _ in requested or ()):
         raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
-    selected = [
-        error
-        for error in store.quarantine()
-        if error.directory in administered
-        and (positions is None or (error.directory, error.partition, error.offset) in positions)
+    records = [
+        record
+        for record in store.quarantine()
+        if record.directory in administered
+        and (requested is None or (record.directory, record.partition, record.offset) in requested)
     ]
     try:
-        still_bad = await threads.run(resolve, *selected) if selected else []
+        still_bad = await threads.run(resolve, *records) if records else []
     except WaitTimeout as error:  # the reader thread is busy: no answer to a precondition of the request
         raise NotReady(str(error)) from None
-    return {"done": len(selected) - len(still_bad), "outstanding": sum(store.outstanding().values())}
+    return json_response({"done": len(records) - len(still_bad), "outstanding": sum(store.outstanding().values())})
 
 
-def _positions(body: bytes) -> set[tuple[str, int, int]] | None:
-    """Return directory, partition and offset of the records named in a body; None for all records."""
+def _requested(body: bytes) -> set[tuple[str, int, int]] | None:
+    """Return directory, partition and offset of the records in a body; None for all records. Raises BadRequest."""
     if not body:
         return None
     try:
-        errors = RecordPlaces.model_validate_json(body).errors
+        ids = RecordIds.model_validate_json(body).errors
     except ValidationError as error:
-        raise BadRequest(
-            [f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}" for item in error.errors()]
-        ) from None
-    return {(error.directory, error.partition, error.offset) for error in errors}
+        raise BadRequest(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()) from None
+    return {(record.directory, record.partition, record.offset) for record in ids}
 
 
 def _record_document(error: QuarantinedRecord, *, with_bytes: bool) -> dict[str, Any]:

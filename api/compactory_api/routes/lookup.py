@@ -17,11 +17,11 @@ from compactory.errors import BadRecord, UnknownDirectory
 from compactory.read.view import View
 from compactory.store import GlobalStore
 
-from ..answers.values import content_type, shower
-from ..http.errors import NoEntry, NoResource
-from ..http.freshness import Freshness, max_age_of, tokens_of, wait_of
+from ..http.freshness import max_age_of
 from ..http.openapi import FRESHNESS_HEADERS, KEY, parameter, problems, text
+from ..http.problem import NoEntry, NoResource
 from ..http.request import DIRECTORIES, decode_segment
+from ..http.response import content_type, shower
 
 __all__ = ["Answer", "Lookup", "Lookups", "lookup_routes"]
 
@@ -81,7 +81,7 @@ class Lookup:
 
     def __init__(self, store: GlobalStore, directory: Directory[Any]) -> None:
         self.name = directory.name
-        self._directory = directory
+        self.topic = directory.topic
         self._view = store[directory.name]
         self._topic = directory.topic.encode()
         self._show = shower(directory)
@@ -110,14 +110,6 @@ class Lookup:
             value = self._show(value)
         length = (b"content-length", b"%d" % len(value))
         return 200, [self._content_type, length, (b"etag", tag), token, _NO_CACHE], value
-
-    async def wait_until_visible(self, headers: Mapping[bytes, bytes], freshness: Freshness) -> None:
-        """Wait until the positions in ``Compactory-Min-Offset`` are visible, as long as ``Prefer`` allows.
-
-        Raises BadRequest, WaitTimeout.
-        """
-        tokens = tokens_of(headers[b"compactory-min-offset"], self._directory.topic)
-        await freshness.wait(tokens, wait_of(headers.get(b"prefer")))
 
     def _view_within(self, cache_control: bytes) -> View[Any]:
         """Return the view with the age limit of ``Cache-Control: max-age=SECONDS`` (RFC 9111, 5.2.1.1)."""

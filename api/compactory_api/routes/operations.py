@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request, Response
 
 from compactory.store_worker import StoreWorker
 
-from ..answers.values import json_response
+from ..http.limits import ThreadGroup
 from ..http.models import Directories, Readiness, Status
 from ..http.openapi import OPEN, problems
-from ..http.threads import ThreadGroup
+from ..http.response import json_response
 from ..ops.health import Health
 from ..ops.metrics import Exposition
 

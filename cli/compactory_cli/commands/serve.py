@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -89,10 +90,7 @@ def serve(
         server = Server(
             store,
             access=access,
-            drain=drain,
-            advertised=configuration.advertised,
-            servers=configuration.servers,
-            proxies=configuration.proxies,
+            options=replace(configuration.server_options, drain=drain),
             loading=bar,
         )
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")

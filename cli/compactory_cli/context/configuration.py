@@ -20,6 +20,7 @@ from compactory.storage.backend import Backend
 from compactory_api.http.access import Tokens
 from compactory_api.http.listen import Listen, parse_proxies
 from compactory_api.mastered.servers import Servers
+from compactory_api.options import ServerOptions
 from compactory_client.server_url import ServerUrl
 
 from .environment import Environment, read_environment
@@ -58,12 +59,8 @@ class Configuration:
     """Base URL of a server to ask in place of Kafka; None when --kafka says otherwise."""
     listen: str
     """HOST:PORT to serve HTTP on."""
-    advertised: str | None
-    """Base URL under which other servers reach this one."""
-    servers: Servers | None
-    """Those that forward writes to each other."""
-    proxies: tuple[str, ...]
-    """Addresses and networks of proxies whose X-Forwarded-For is believed."""
+    server_options: ServerOptions
+    """The options of an HTTP server that the settings file has."""
     worker_listen: str | None
     """HOST:PORT for a worker's probes where the environment gives one; [http] listen is the server's own."""
     tokens: Tokens
@@ -176,9 +173,11 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         directories=settings.directories,
         url=url.value if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
-        advertised=ServerUrl.parse(advertised.value).base if advertised else None,
-        servers=servers,
-        proxies=parse_proxies(proxies.value) if proxies else (),
+        server_options=ServerOptions(
+            advertised=ServerUrl.parse(advertised.value).base if advertised else None,
+            servers=servers,
+            proxies=parse_proxies(proxies.value) if proxies else (),
+        ),
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),

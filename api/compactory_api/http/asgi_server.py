@@ -1,13 +1,49 @@
-"""Sending a whole answer by one write."""
+"""uvicorn's server with this project's connections, and the sending of whole answers by one write."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-__all__ = ["Send", "send_whole"]
+from .connection import Connection
+
+__all__ = ["AsgiServer", "Send", "send_whole"]
+
+
+class AsgiServer(uvicorn.Server):
+    """Serves an ASGI application that has a ``budget``. ``graceful``: seconds that requests may take after a stop."""
+
+    def __init__(self, app: Any, *, graceful: float, proxies: Sequence[str] = ()) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="auto",  # uvloop where it is installed: it is not for Windows
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=[*proxies],
+            timeout_graceful_shutdown=max(1, round(graceful)),
+        )
+        super().__init__(config)
+        logging.getLogger("uvicorn").setLevel(logging.ERROR)  # a line for each malformed request helps only scanners
+
+    async def on_tick(self, counter: int) -> bool:
+        """Expire connections every second. Called every 0.1 s."""
+        if counter % 10 == 0:
+            time = asyncio.get_running_loop().time()
+            for connection in list(self.server_state.connections):
+                if isinstance(connection, Connection):
+                    connection.expire(time)
+        return await super().on_tick(counter)
+
 
 Send = Callable[[Any], Awaitable[None]]
 """The function of ASGI that sends one message of an answer."""

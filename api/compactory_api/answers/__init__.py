@@ -1,1 +1,0 @@
-"""The contents of answers: values, pages, digests and streams of changes. No routes are here."""
