@@ -34,12 +34,7 @@ class AvroConverter(RegistryConverter):
         *OPTIONS,
         honoured("scrub.invalid.names", "change names that Avro forbids", "false", boolean),
         honoured("connect.meta.data", "keep Connect's names, versions, parameters", "true", boolean),
-        honoured(
-            "enhanced.avro.schema.support",
-            "no effect: columns have no Avro enums, and namespaces are kept anyway",
-            "false",
-            boolean,
-        ),
+        honoured("enhanced.avro.schema.support", "no effect: namespaces are kept anyway", "false", boolean),
         honoured("generalized.sum.type.support", "no effect: no unions", "false", boolean),
         honoured("flatten.singleton.unions", "for reading only", "true", boolean),
         honoured("allow.optional.map.keys", "no effect: map keys", "false", boolean),

@@ -77,12 +77,7 @@ OPTIONS: tuple[Setting, ...] = (
     honoured("schema.registry.ssl.keystore.type", "its format", "PEM", _PEM),
     honoured("schema.registry.ssl.key.password", "of the key", "", secret=True),
     honoured("auto.register.schemas", "register schemas", "true", boolean),
-    honoured(
-        "use.latest.version",
-        "with auto.register.schemas=false: take the subject's newest schema, which must be written alike",
-        "false",
-        boolean,
-    ),
+    honoured("use.latest.version", "take the subject's newest schema, which must be written alike", "false", boolean),
     honoured("normalize.schemas", "let the registry normalise schemas", "false", boolean),
     honoured("key.subject.name.strategy", "names the subject of keys", _BY_TOPIC, _strategy),
     honoured("value.subject.name.strategy", "names the subject of values", _BY_TOPIC, _strategy),

@@ -66,7 +66,7 @@ def cases_of(record: Record, specs: Sequence[TransformSpec]) -> Case:
                 continue
             changed = spec.transform.apply(record)
         except TransformError as error:
-            return Failed(f"{spec.place}: {error}")
+            return Failed(f"{spec.key}: {error}")
         if changed is None:
             return Dropped(spec.alias)
         record = changed

@@ -87,7 +87,7 @@ class TransformSpec:
     negate: bool = False
 
     @property
-    def place(self) -> str:
+    def key(self) -> str:
         """Return the key prefix of the transform in the configuration."""
         return self.alias if isinstance(self.transform, FunctionTransform) else f"transforms.{self.alias}"
 
@@ -107,14 +107,14 @@ def read_transforms(
     """
     problems: list[str] = []
     conditions: dict[str, Predicate | None] = {
-        alias: _build(f"predicates.{alias}", below, PREDICATES, "predicate", problems)
-        for alias, below in _sections("predicates", predicates, predicate_options or {}, problems)
+        alias: _build(f"predicates.{alias}", options, PREDICATES, "predicate", problems)
+        for alias, options in _sections("predicates", predicates, predicate_options or {}, problems).items()
     }
     specs: list[TransformSpec] = []
-    for alias, below in _sections("transforms", aliases, settings, problems):
-        place, class_name = f"transforms.{alias}", below.get("type", "")
-        predicate, negate = _condition(place, below, conditions, problems)
-        transform = _build(place, below, REGISTRY, "transform", problems)
+    for alias, options in _sections("transforms", aliases, settings, problems).items():
+        key, class_name = f"transforms.{alias}", options.get("type", "")
+        predicate, negate = _condition(key, options, conditions, problems)
+        transform = _build(key, options, REGISTRY, "transform", problems)
         if transform is not None:
             specs.append(TransformSpec(alias, class_name, transform, predicate, negate))
     if function:
@@ -127,59 +127,54 @@ def read_transforms(
 
 def _sections(
     prefix: str, aliases: Iterable[str], settings: Mapping[str, str], problems: list[str]
-) -> list[tuple[str, dict[str, str]]]:
+) -> dict[str, dict[str, str]]:
     """Return the options of each alias. Adds problems for aliases listed twice, and for options without an alias."""
     listed = tuple(aliases)
     problems += [
         f"{prefix}: {alias} is listed more than once" for alias in dict.fromkeys(listed) if listed.count(alias) > 1
     ]
-    for key in settings:
-        if not any(key.startswith(f"{alias}.") for alias in listed):
-            alias = key.split(".")[0]
+    options: dict[str, dict[str, str]] = {alias: {} for alias in listed}
+    for key, text in settings.items():
+        aliases_of_key = [alias for alias in options if key.startswith(f"{alias}.")]
+        for alias in aliases_of_key:
+            options[alias][key.removeprefix(f"{alias}.")] = text
+        if not aliases_of_key:
+            alias = key.partition(".")[0]
             problems.append(f"{prefix}.{key}: {alias} is not in {prefix}{nearest(alias, listed)}")
-    return [
-        (alias, {key.removeprefix(f"{alias}."): text for key, text in settings.items() if key.startswith(f"{alias}.")})
-        for alias in dict.fromkeys(listed)
-    ]
+    return options
 
 
 def _condition(
-    place: str, below: dict[str, str], predicates: Mapping[str, Predicate | None], problems: list[str]
+    key: str, options: dict[str, str], predicates: Mapping[str, Predicate | None], problems: list[str]
 ) -> tuple[Predicate | None, bool]:
-    """Return the predicate of a transform, and True if it is negated. Removes both options from ``below``."""
-    name, negated = below.pop("predicate", ""), below.pop("negate", None)
+    """Return the predicate of a transform, and True if it is negated. Removes both options from ``options``."""
+    name, negated = options.pop("predicate", ""), options.pop("negate", None)
     if name and name not in predicates:
-        problems.append(f"{place}.predicate: {name} is not in predicates{nearest(name, predicates)}")
+        problems.append(f"{key}.predicate: {name} is not in predicates{nearest(name, predicates)}")
     negate = False
     try:
         negate = boolean(negated or "false")
     except ValueError as error:
-        problems.append(f"{place}.negate: {rejection(error, f', not {negated!r}')}")
+        problems.append(f"{key}.negate: {rejection(error, f', not {negated!r}')}")
     if negated is not None and not name:
-        problems.append(f"{place}.negate: there is no predicate to negate; set predicate, or leave negate out")
+        problems.append(f"{key}.negate: there is no predicate to negate; set predicate, or leave negate out")
     return predicates.get(name), negate
 
 
-def _build(place: str, below: dict[str, str], registry: Mapping[str, Entry], noun: str, problems: list[str]) -> Any:
+def _build(key: str, options: dict[str, str], registry: Mapping[str, Entry], noun: str, problems: list[str]) -> Any:
     """Return the object of the class ``type`` and its options; None after a problem."""
-    class_name = below.pop("type", "")
-    entry = _entry_of(class_name, registry)
+    class_name = options.pop("type", "")
+    entry = registry.get(class_name) or {_short(name): entry for name, entry in registry.items()}.get(class_name)
     if entry is None:
-        problems.append(f"{place}.type: {_unknown_class(class_name, registry, noun)}")
+        problems.append(f"{key}.type: {_unknown_class(class_name, registry, noun)}")
         return None
-    values, option_problems = read_options(class_name, entry.options, below)
-    problems += [f"{place}.{problem}" for problem in option_problems]
+    values, option_problems = read_options(class_name, entry.options, options)
+    problems += [f"{key}.{problem}" for problem in option_problems]
     try:
         return None if option_problems else entry.build(*values.values())
     except ValueError as error:
-        problems.append(f"{place}: {error}")
+        problems.append(f"{key}: {error}")
         return None
-
-
-def _entry_of(class_name: str, registry: Mapping[str, Entry]) -> Entry | None:
-    """Return the entry of a class by its name, with or without the package, as Kafka Connect does."""
-    by_short = {_short(name): entry for name, entry in registry.items()}
-    return registry.get(class_name) or by_short.get(class_name)
 
 
 def _unknown_class(class_name: str, registry: Mapping[str, Entry], noun: str) -> str:
@@ -193,11 +188,8 @@ def _unknown_class(class_name: str, registry: Mapping[str, Entry], noun: str) ->
     refused = f"{class_name} is not a {noun} that Compactory knows"
     if near := nearest_class(class_name, registry):
         return refused + near
-    return f"{refused}; it knows {', '.join(_listed(registry))}"
-
-
-def _listed(registry: Iterable[str]) -> Iterable[str]:
-    return dict.fromkeys(_short(name).split("$")[0] for name in registry)
+    supported = dict.fromkeys(_short(name).split("$")[0] for name in registry)
+    return f"{refused}; it knows {', '.join(supported)}"
 
 
 def _short(class_name: str) -> str:

@@ -20,8 +20,8 @@ from .transform import Side, Transform, TransformError, is_null_struct, no_defau
 
 __all__ = ["TimestampConverter"]
 
-_UNITS = {"seconds": 1000, "milliseconds": 1, "microseconds": -1000, "nanoseconds": -1_000_000}
-"""A unit in milliseconds; negative: how many of it make a millisecond."""
+_UNITS = {"seconds": (1000, 1), "milliseconds": (1, 1), "microseconds": (1, 1000), "nanoseconds": (1, 1_000_000)}
+"""The milliseconds in a unit, and the units in a millisecond; one of the two is 1."""
 
 _SCHEMAS = {
     "string": Schema(type=Type.STRING),
@@ -36,7 +36,7 @@ def _pattern(written: str) -> DateFormat | None:
     return DateFormat(written) if written.strip() else None
 
 
-def _unit(written: str) -> int:
+def _unit(written: str) -> tuple[int, int]:
     return _UNITS[one_of(*_UNITS)(written)]
 
 
@@ -51,7 +51,7 @@ class TimestampConverter(Transform):
         parse=one_of("string", "unix", "Date", "Time", "Timestamp"),
     )
     format: DateFormat | None = option("SimpleDateFormat pattern of texts", "", _pattern)
-    unix_precision: int = option("unit of unix times", "milliseconds", _unit)
+    unix_precision: tuple[int, int] = option("unit of unix times", "milliseconds", _unit)
     replace_null_with_default: bool = no_defaults()
 
     def __post_init__(self) -> None:
@@ -102,32 +102,24 @@ class TimestampConverter(Transform):
         if schema.name in {DATE, TIME, TIMESTAMP}:
             return (lambda micros: micros // 1000) if node.java is Java.SQL_TIMESTAMP else int
         if schema.type is Type.INT64:
-            return self._unix_to_millis
+            in_unit, in_milli = self.unix_precision
+            return lambda value: divided(clamped(value * in_unit), in_milli)
         if schema.type is not Type.STRING:
             raise TransformError(f"{name} is of type {schema.name or schema.type.value}, which is not a time")
         if self.format is None:
             raise TransformError(f"{name} is text, which needs format, a SimpleDateFormat pattern")
         return _text_reader(self.format)
 
-    def _unix_to_millis(self, value: int) -> int:
-        if self.unix_precision > 0:
-            return clamped(value * self.unix_precision)
-        return divided(value, -self.unix_precision)
-
     def _from_millis(self) -> Callable[[int], Any]:
         if self.target_type == "string":
             assert self.format is not None
             return self.format.format
         if self.target_type == "unix":
-            return self._millis_to_unix
+            in_unit, in_milli = self.unix_precision
+            return lambda millis: divided(clamped(millis * in_milli), in_unit)
         if self.target_type == "Date":
             return _midnight
         return (lambda millis: millis % MILLIS_PER_DAY) if self.target_type == "Time" else int
-
-    def _millis_to_unix(self, millis: int) -> int:
-        if self.unix_precision > 0:
-            return divided(millis, self.unix_precision)
-        return clamped(millis * -self.unix_precision)
 
 
 def _text_reader(date_format: DateFormat) -> Callable[[str], int]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from compactory_connectors.connect.converters.decoding import Decoded, java_value
+from compactory_connectors.connect.converters.decoders import Decoded, java_value
 from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
 from compactory_connectors.connect.record.row_value import java_of, null_test, value_reader
 from compactory_connectors.connect.record.schema import Field, Schema, Type

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from psycopg import sql
 
-from compactory_connectors.connect.converters.decoding import Decoded
+from compactory_connectors.connect.converters.decoders import Decoded
 from compactory_connectors.connect.record.schema import Schema, Type
 
 from ..record import RecordRefused, SinkRecord

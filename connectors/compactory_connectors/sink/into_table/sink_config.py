@@ -15,8 +15,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.connect.config.config_file import read_file
 from compactory_connectors.connect.config.key_reader import KeyReader
 from compactory_connectors.connect.config.placeholder import Placeholders
-from compactory_connectors.connect.converters.decoders import decoder_of
-from compactory_connectors.connect.converters.decoding import Decoder
+from compactory_connectors.connect.converters.decoders import Decoder, decoder_of
 from compactory_connectors.connect.javatext.java_regex import java_pattern
 from compactory_connectors.connect.setting import (
     Setting,

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from compactory_connectors.connect.converters.decoding import java_value
+from compactory_connectors.connect.converters.decoders import java_value
 from compactory_connectors.connect.javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from compactory_connectors.connect.record.column_value import INFINITIES
 from compactory_connectors.connect.record.schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type

@@ -21,7 +21,7 @@ from psycopg import sql
 from compactory.errors import CompactoryError, ConfigError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Kafka
-from compactory_connectors.connect.converters.decoding import Decoded
+from compactory_connectors.connect.converters.decoders import Decoded
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.postgres.postgres_errors import refusal
 
