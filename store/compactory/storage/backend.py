@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from compactory.codec.decoding import Term
 from compactory.storage.checkpoint import Checkpoint
@@ -18,6 +18,23 @@ from compactory.storage.lazy_load import LazyLoad
 from compactory.storage.saved_file import Bucket
 
 __all__ = ["Backend", "DirectoryStorage", "Postings", "ReadSnapshot", "Reading", "SaveSnapshot", "TopicStorage"]
+
+
+class LookupMapping(Mapping[bytes, bytes]):
+    """A read-only mapping whose ``get`` is all that a lookup needs. No value is None."""
+
+    @abstractmethod
+    def get(self, key: bytes, default: Any = None) -> Any:
+        """Return the value of a key, or ``default``."""
+
+    def __getitem__(self, key: bytes) -> bytes:
+        value: bytes | None = self.get(key)
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, bytes) and self.get(key) is not None
 
 
 class Postings(ABC):

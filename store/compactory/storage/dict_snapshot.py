@@ -16,8 +16,7 @@ from weakref import ref
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_by_partition
 from compactory.errors import StoreClosed
-from compactory.storage.backend import Reading, ReadSnapshot
-from compactory.storage.lookup_mapping import LookupMapping
+from compactory.storage.backend import LookupMapping, Reading, ReadSnapshot
 from compactory.storage.ordered_keys import OrderedKeys
 
 __all__ = ["Live", "MemoryReadSnapshot", "WrittenDict"]

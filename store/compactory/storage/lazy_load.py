@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from threading import RLock
-from typing import Any
 
 from compactory.errors import BackendCorrupt
-from compactory.storage.lookup_mapping import LookupMapping
 from compactory.storage.saved_file import Bucket, SavedDirectory
 
-__all__ = ["LazyEntries", "LazyLoad"]
+__all__ = ["LazyLoad"]
 
 _BUCKETS_PER_STEP = 8  # buckets between two pauses: 150 µs
 
@@ -96,25 +94,3 @@ class LazyLoad:
                 raise BackendCorrupt(f"a saved file is malformed: {type(damage).__name__}") from damage
             self.remaining -= len(bucket.topic_keys) if number else 0
             self._loaded[number] = 1
-
-
-class LazyEntries(LookupMapping):
-    """Lookup key → packed record while the dict is being loaded. Missing keys are read from the file."""
-
-    def __init__(self, entries: dict[bytes, bytes], lazy_load: LazyLoad) -> None:
-        self._entries = entries
-        self._lazy_load = lazy_load
-
-    def get(self, key: bytes, default: Any = None) -> Any:
-        packed = self._entries.get(key)
-        if packed is None and (packed := self._lazy_load.find(key)) is None:
-            packed = self._entries.get(key)  # it may have been loaded and changed between the two
-        return default if packed is None else packed
-
-    def __len__(self) -> int:
-        with self._lazy_load.lock:
-            return len(self._entries) + self._lazy_load.remaining
-
-    def __iter__(self) -> Iterator[bytes]:
-        self._lazy_load.load_all()
-        return iter(self._entries)

@@ -11,10 +11,10 @@ from typing import Any, cast
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_by_partition
 from compactory.errors import BackendCorrupt, StoreClosed
-from compactory.storage.backend import DirectoryStorage, Postings
+from compactory.storage.backend import DirectoryStorage, LookupMapping, Postings
 from compactory.storage.dict_snapshot import Live, MemoryReadSnapshot, WrittenDict
 from compactory.storage.file_saver import SMALL_PARTS
-from compactory.storage.lazy_load import LazyEntries, LazyLoad
+from compactory.storage.lazy_load import LazyLoad
 from compactory.storage.ordered_keys import OrderedKeys
 from compactory.storage.saved_file import Bucket, SavedDirectory
 
@@ -143,6 +143,28 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
             part.clear()
         for postings in self._postings.values():
             postings.clear()
+
+
+class LazyEntries(LookupMapping):
+    """Lookup key → packed record while the dict is being loaded. Missing keys are read from the file."""
+
+    def __init__(self, entries: dict[bytes, bytes], lazy_load: LazyLoad) -> None:
+        self._entries = entries
+        self._lazy_load = lazy_load
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        packed = self._entries.get(key)
+        if packed is None and (packed := self._lazy_load.find(key)) is None:
+            packed = self._entries.get(key)  # it may have been loaded and changed between the two
+        return default if packed is None else packed
+
+    def __len__(self) -> int:
+        with self._lazy_load.lock:
+            return len(self._entries) + self._lazy_load.remaining
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._lazy_load.load_all()
+        return iter(self._entries)
 
 
 def _bytes_of(objects: Collection[Any], kind: type = object) -> int:

@@ -20,13 +20,11 @@ from compactory import BackendFailed, ConfigError, Directory, Index, RocksDB
 from compactory.errors import BackendCorrupt, BackendLocked, StoreClosed
 from compactory.storage.backend import DirectoryStorage
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
-from compactory.storage.rocksdb import key_space
-from compactory.storage.rocksdb.contents import FORMAT
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, failure_of
 from compactory.storage.rocksdb.folder import TopicFolder
-from compactory.storage.rocksdb.key_space import KeyFilter
+from compactory.storage.rocksdb.key_filter import KeyFilter
 from compactory.storage.rocksdb.keys import MAX_PARTS, after, term_of, term_prefix
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
+from compactory.storage.rocksdb.topic_storage import FORMAT, RocksTopicStorage
 from tests.forks import forked
 from tests.store.storage.test_backends import cell
 from tests.store.tables import Log, read_to
@@ -611,7 +609,7 @@ def test_terms_round_trip() -> None:
 
 @pytest.mark.parametrize("exact", [10**6, 0], ids=["names", "filter"])
 def test_a_key_filter_forgets_no_key(exact: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_space, "_EXACT", exact)
+    monkeypatch.setattr(f"{KeyFilter.__module__}._EXACT", exact)
     key_filter, names = KeyFilter(), [b"%d" % n for n in range(5000)]
     assert key_filter.possible(b"p", names) == []
     assert key_filter.add(b"p", names) == []
@@ -624,7 +622,7 @@ def test_a_key_filter_forgets_no_key(exact: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_key_filter_forgets_no_key_when_it_gives_up_its_sets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_space, "_EXACT", 100)
+    monkeypatch.setattr(f"{KeyFilter.__module__}._EXACT", 100)
     key_filter = KeyFilter()
     for start in range(0, 1000, 50):
         names = [b"%d" % n for n in range(start, start + 50)]

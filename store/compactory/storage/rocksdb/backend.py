@@ -14,10 +14,9 @@ from typing import Any
 from compactory.cleanup import in_forked_children, start_thread
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
-from compactory.storage.rocksdb.contents import TopicState
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
-from compactory.storage.rocksdb.topic_storage import RocksTopicStorage
+from compactory.storage.rocksdb.topic_storage import RocksTopicStorage, TopicState
 from compactory.storage.rocksdb.tuning import Resources, Tuning
 
 __all__ = ["RocksDB"]
@@ -149,7 +148,7 @@ class RocksDB(Backend):
             folder.set_aside(generation, error)
             return None
         try:
-            state = TopicState.of(database.read)
+            state = TopicState.of(database)
             if state is not None and state.topic != topic:
                 raise ValueError(f"it holds topic {state.topic!r}")
         except (BackendCorrupt, ValueError) as error:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
 from compactory.storage.rocksdb.folder import disk_failure
+from compactory.storage.rocksdb.key_filter import KeyFilter
 from compactory.storage.rocksdb.tuning import Resources, library
 
 __all__ = ["DAMAGED", "RocksDatabase", "RocksSnapshot", "Unexplained", "failure_of"]
@@ -34,6 +35,7 @@ class RocksDatabase:
 
     ``path``    its folder
     ``bulk``    True while it is being loaded and has no readers yet
+    ``key_filter``  the keys that a bulk load may have written; None when it is not being loaded
     ``damage``  the first damage that any thread met
     ``get``     key → value or None: the library's own function, as a lookup counts tenths of microseconds. Pass what it
                 raises to `failed`
@@ -48,6 +50,7 @@ class RocksDatabase:
     def __init__(self, path: Path, resources: Resources, *, bulk: bool) -> None:
         self.path = path
         self.bulk = bulk
+        self.key_filter = KeyFilter() if bulk else None
         self._resources = resources
         self._snapshots: weakref.WeakSet[RocksSnapshot] = weakref.WeakSet()
         self._closing = Lock()  # guards the snapshots: none may be made while the database is closed
@@ -130,6 +133,7 @@ class RocksDatabase:
         """Close the database and open it for another use. Nobody may be reading it."""
         self.close()
         self.bulk = bulk
+        self.key_filter = None
         self._open()
 
     def figures(self) -> dict[str, float]:

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, KeysView, MutableMapping, Sequence
-from itertools import compress, islice
-from operator import itemgetter
+from itertools import islice
 from typing import Any, cast
 
 from compactory.codec.decoding import Term
 from compactory.codec.packed_record import count_by_partition
-from compactory.storage.backend import Postings
-from compactory.storage.lookup_mapping import LookupMapping
+from compactory.storage.backend import LookupMapping, Postings
 from compactory.storage.rocksdb.database import RocksDatabase
 from compactory.storage.rocksdb.keys import after, term_prefix
 
-__all__ = ["DatabaseReader", "KeyFilter", "KeySet", "KeySpace", "RocksPostings"]
+__all__ = ["KeySpace", "RocksPostings"]
 
 _ABSENT = object()
 _SAMPLE = 100  # values whose lengths stand for those of all
-_EXACT = 1_000_000  # keys that are kept as they are, 100 bytes each; from then on there is only the filter
-_SLOTS = 1 << 25  # bytes; at 10 million keys one in seven new ones is taken for existing, and looked up in vain
-
-
-class DatabaseReader:
-    """The database that key spaces read, and during a bulk load the filter that saves reads of new keys."""
-
-    def __init__(self, database: RocksDatabase, key_filter: KeyFilter | None) -> None:
-        self.database = database
-        self.key_filter = key_filter
-
-    def fetch(self, prefix: bytes, keys: Collection[bytes], *, written: bool = False) -> dict[bytes, bytes]:
-        """Return what the database holds of many keys of a part; ``written``: they are about to be written."""
-        requested = keys
-        if self.key_filter is not None:
-            requested = self.key_filter.add(prefix, keys) if written else self.key_filter.possible(prefix, keys)
-        if not requested:
-            return {}
-        values = self.database.get_many(list(map(prefix.__add__, requested)))
-        return {key: value for key, value in zip(requested, values, strict=True) if value is not None}
 
 
 class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
@@ -51,11 +29,11 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
     what the database had when it was asked since the last write.
     """
 
-    def __init__(self, source: DatabaseReader, prefix: bytes, sizes: dict[int, int], *, by_partition: bool) -> None:
+    def __init__(self, database: RocksDatabase, prefix: bytes, sizes: dict[int, int], *, by_partition: bool) -> None:
         self.prefix = prefix
         self.sizes = sizes
         self._by_partition = by_partition
-        self._source = source
+        self._database = database
         self._unwritten: dict[bytes, bytes | None] = {}
         self._existing: dict[bytes, bytes | None] = {}
 
@@ -67,12 +45,9 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
                 return default if value is None else value
         if not self.sizes:
             return default
-        source = self._source
-        if source.key_filter is None or source.key_filter.possible(self.prefix, (key,)):
-            value = source.database.read(self.prefix + key)
-        else:
-            value = None
-        self._existing[key] = value
+        key_filter = self._database.key_filter
+        may_exist = key_filter is None or key_filter.possible(self.prefix, (key,))
+        value = self._existing[key] = self._database.read(self.prefix + key) if may_exist else None
         return default if value is None else value
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
@@ -124,7 +99,7 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
         """Yield the keys, in any order, as they are when the iteration begins."""
         changed = self._unwritten
         width = len(self.prefix)
-        snapshot = self._source.database.snapshot()
+        snapshot = self._database.snapshot()
         for key in snapshot.keys(self.prefix, after(self.prefix)):
             if key[width:] not in changed:
                 yield key[width:]
@@ -141,9 +116,15 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
     def _look_up(self, keys: Collection[bytes]) -> None:
         """Read the missing values of many keys with one call of the database."""
         if self.sizes and keys:
-            found = self._source.fetch(self.prefix, keys)
+            key_filter = self._database.key_filter
+            possible = keys if key_filter is None else key_filter.possible(self.prefix, keys)
             self._existing.update(dict.fromkeys(keys))
-            self._existing.update(found)
+            self._existing.update(self._fetch(possible))
+
+    def _fetch(self, keys: Collection[bytes]) -> dict[bytes, bytes]:
+        """Return what the database has of many keys."""
+        values = self._database.get_many(list(map(self.prefix.__add__, keys))) if keys else []
+        return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
     def unwritten(self) -> tuple[int, int]:
         """Return the number of changes since the last write, and their bytes as far as the newest ones tell."""
@@ -171,14 +152,12 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
 
     def _replaced(self, changed: Collection[bytes]) -> list[bytes | None]:
         """Return what the database holds of keys that are about to be written."""
+        key_filter = self._database.key_filter
+        if key_filter is not None:
+            return list(self._fetch(key_filter.add(self.prefix, changed)).values())
         existing = self._existing
-        unknown = changed
-        if existing and self._source.key_filter is None:
-            unknown = [key for key in changed if key not in existing]
-        found = self._source.fetch(self.prefix, unknown, written=True) if self.sizes or self._source.key_filter else {}
-        if unknown is changed:
-            return list(found.values())
-        return [*found.values(), *map(existing.get, changed)]
+        unknown = [key for key in changed if key not in existing] if self.sizes else []
+        return [*self._fetch(unknown).values(), *map(existing.get, changed)]
 
     def _counted(self, values: Collection[bytes | None]) -> dict[int, int]:
         present = [value for value in values if value is not None] if None in values else cast("list[bytes]", values)
@@ -226,57 +205,3 @@ class RocksPostings(Postings):
                 batch.put(key, b"")
             else:
                 batch.delete(key)
-
-
-class KeyFilter:
-    """A filter of the keys that a bulk load may have written. A key that it excludes needs no read.
-
-    May report a key that was never added (after a million keys); never misses one that was.
-
-    Sets cost 0.1 µs a key; a filter of a byte a slot and one hash, which Python reads and writes in whole columns,
-    0.3 µs and no more than 32 MB. A proper Bloom filter would take a µs. Belongs to one thread.
-    """
-
-    def __init__(self) -> None:
-        self._key_sets: dict[bytes, set[bytes]] | None = {}
-        self._marks = bytearray()
-
-    def possible(self, part: bytes, keys: Collection[bytes]) -> list[bytes]:
-        """Return those keys of a part that may have been added."""
-        if self._key_sets is None:
-            return self._among(keys, self._slot_numbers(part, keys)) if keys else []
-        added = self._key_sets.get(part)
-        return [] if not added or added.isdisjoint(keys) else [key for key in keys if key in added]
-
-    def add(self, part: bytes, keys: Collection[bytes]) -> list[bytes]:
-        """Remember keys of a part; return those that may have been added before."""
-        if not keys:
-            return []
-        if self._key_sets is None:
-            slot_numbers = self._slot_numbers(part, keys)
-            before = self._among(keys, slot_numbers)
-            self._fill(slot_numbers)
-            return before
-        before = self.possible(part, keys)
-        self._key_sets.setdefault(part, set()).update(keys)
-        if sum(map(len, self._key_sets.values())) > _EXACT:
-            self._give_up_sets(self._key_sets)
-        return before
-
-    def _give_up_sets(self, key_sets: dict[bytes, set[bytes]]) -> None:
-        self._key_sets, self._marks = None, bytearray(_SLOTS)
-        for part in list(key_sets):
-            self._fill(self._slot_numbers(part, key_sets.pop(part)))
-
-    def _fill(self, slot_numbers: list[int]) -> None:
-        marks = self._marks
-        for slot in slot_numbers:
-            marks[slot] = 1
-
-    def _among(self, keys: Collection[bytes], slot_numbers: list[int]) -> list[bytes]:
-        found = itemgetter(*slot_numbers)(self._marks) if len(slot_numbers) > 1 else (self._marks[slot_numbers[0]],)
-        return list(compress(keys, found)) if 1 in found else []
-
-    def _slot_numbers(self, part: bytes, keys: Collection[bytes]) -> list[int]:
-        salt, mask = hash(part), _SLOTS - 1
-        return [(hash(key) ^ salt) & mask for key in keys]

@@ -1,29 +1,66 @@
-"""A generation of a topic on disk: entries, indexes and checkpoint, written in one batch per commit."""
+"""A generation of a topic on disk: the storages of its directories and the checkpoint, written in one batch per commit.
+
+One record in the database, under `STATE`, describes it: see `TopicState`.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
+from compactory.codec.decoding import Term
 from compactory.errors import BackendFailed, CompactoryError
-from compactory.storage.backend import TopicStorage
+from compactory.storage.backend import DirectoryStorage, LookupMapping, ReadSnapshot, TopicStorage
 from compactory.storage.checkpoint import Checkpoint
-from compactory.storage.rocksdb.contents import Contents, TopicState
-from compactory.storage.rocksdb.database import RocksDatabase
-from compactory.storage.rocksdb.directory_storage import RocksDirectoryStorage
+from compactory.storage.rocksdb.database import RocksDatabase, RocksSnapshot
 from compactory.storage.rocksdb.folder import remove
-from compactory.storage.rocksdb.keys import STATE
+from compactory.storage.rocksdb.key_space import KeySpace, RocksPostings
+from compactory.storage.rocksdb.keys import (
+    MAX_PARTS,
+    STATE,
+    after,
+    part_prefix,
+    posting_term,
+    term_of,
+    term_prefix,
+)
 
-__all__ = ["RocksTopicStorage"]
+__all__ = ["FORMAT", "RocksDirectoryStorage", "RocksTopicStorage", "TopicState"]
 
 log = logging.getLogger("compactory.store")
 
+FORMAT = 2  # of keys and state; another one is read anew
 _BULK_WRITE_CHANGES = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
 _BULK_WRITE_BYTES = 24 << 20  # or about so many bytes
 _IDLE_FLUSH_INTERVAL = 60.0  # seconds that a checkpoint without new records may wait
+
+
+class TopicState(msgspec.Struct):
+    """The record in which a topic storage describes itself. ``parts`` is directory NUL part → number."""
+
+    topic: str
+    parts: dict[str, int] = {}
+    sizes: dict[str, dict[int, int]] = {}
+    checkpoint: Checkpoint | None = None
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, database: RocksDatabase) -> TopicState | None:
+        """Return the state of a database; None if it is empty. Raises ValueError for a state of another format."""
+        if (data := database.read(STATE)) is None:
+            return None
+        try:
+            state = msgspec.json.decode(data, type=cls)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"it can't be read: {error}") from error
+        if state.format != FORMAT:
+            raise ValueError(f"format {state.format} is not {FORMAT}")
+        return state
 
 
 class RocksTopicStorage(TopicStorage):
@@ -40,24 +77,40 @@ class RocksTopicStorage(TopicStorage):
     def __init__(self, database: RocksDatabase, state: TopicState) -> None:
         self.database = database
         self.checkpoint = state.checkpoint
+        self.is_kept = False  # the folder stays when this is closed
         self._state = state
-        self._contents = Contents(database, state)
+        self._parts: dict[str, KeySpace] = {}
+        self._postings: dict[str, RocksPostings] = {}
         self._has_unwritten_checkpoint = False
         self._has_unflushed = False  # something was written that was not flushed yet
         self._flushed_at = float("-inf")
         self._broken: BackendFailed | None = None
         self._is_closed = False
-        self.is_kept = False  # the folder stays when this is closed
 
     def directory_storage(self, directory: str) -> RocksDirectoryStorage:
-        return RocksDirectoryStorage(self._contents, directory)
+        return RocksDirectoryStorage(self, directory)
+
+    def part(self, directory: str, name: str) -> KeySpace:
+        """Return a mapping of a directory, the same one each time."""
+        key = f"{directory}\0{name}"
+        if key not in self._parts:
+            sizes = self._state.sizes.get(key, {})
+            self._parts[key] = KeySpace(self.database, self._prefix(key), sizes, by_partition=name == "entries")
+        return self._parts[key]
+
+    def postings(self, directory: str, index: str) -> RocksPostings:
+        """Return the writing side of an index, the same one each time."""
+        key = f"{directory}\0\0{index}"
+        if key not in self._postings:
+            self._postings[key] = RocksPostings(self._prefix(key))
+        return self._postings[key]
 
     def commit(self, checkpoint: Checkpoint) -> None:
         self._check()
         previous, self._state.checkpoint = self._state.checkpoint, checkpoint
         self._has_unwritten_checkpoint = True
         bulk = self.database.bulk
-        changes, size = self._contents.unwritten()
+        changes, size = self._unwritten()
         if bulk and not checkpoint.complete:
             if changes >= _BULK_WRITE_CHANGES or size >= _BULK_WRITE_BYTES:
                 self._write()
@@ -67,15 +120,14 @@ class RocksTopicStorage(TopicStorage):
             return  # written with the next change, by a flush after a while, or by close
         self._write()
         if bulk:
-            self._open_for_reading()
+            self._flush()
+            self.database.reopen(bulk=False)
 
     def flush(self) -> None:
         """Bring commits to disk; once a minute if only the checkpoint changed."""
         self._check()
-        if self.database.bulk:
-            return
-        age = time.monotonic() - self._flushed_at
-        if not self._has_unflushed and age < _IDLE_FLUSH_INTERVAL:
+        is_due = self._has_unflushed or time.monotonic() - self._flushed_at >= _IDLE_FLUSH_INTERVAL
+        if self.database.bulk or not is_due:
             return
         if self._has_unwritten_checkpoint:
             self._write(with_changes=False)
@@ -83,12 +135,13 @@ class RocksTopicStorage(TopicStorage):
             self._flush()
 
     def figures(self) -> Mapping[str, float]:
-        """Return what RocksDB says of its size and work, and how many names all mappings hold; for any thread.
+        """Return what RocksDB says of its size and work, and the number of keys in all mappings; for any thread.
 
         Empty where the database is closed, or being opened for readers.
         """
         try:
-            return self.database.figures() | {"keys": self._contents.size()}
+            keys = sum(sum(sizes.values()) for sizes in list(self._state.sizes.values()))
+            return self.database.figures() | {"keys": keys}
         except CompactoryError:
             return {}
 
@@ -106,30 +159,139 @@ class RocksTopicStorage(TopicStorage):
         if not self.is_kept:
             remove(self.database.path)
 
+    def _prefix(self, key: str) -> bytes:
+        number = self._state.parts.setdefault(key, len(self._state.parts) + 1)
+        if number > MAX_PARTS:
+            raise BackendFailed(f"{self.database.path}: more than {MAX_PARTS} mappings and indexes in one topic")
+        return part_prefix(number)
+
     def _check(self) -> None:
         """Raise the first failure of any thread."""
-        failed = self._broken or self.database.damage
-        if failed is not None:
-            raise type(failed)(*failed.args)
+        failure = self._broken or self.database.damage
+        if failure is not None:
+            raise type(failure)(*failure.args)
+
+    def _unwritten(self) -> tuple[int, int]:
+        """Return the number of changes since the last write, and about how many bytes they have."""
+        changes = [part.unwritten() for part in self._parts.values()]
+        postings = sum(postings.unwritten() for postings in self._postings.values())
+        return sum(count for count, _ in changes) + postings, sum(size for _, size in changes)
 
     def _write(self, *, with_changes: bool = True) -> None:
         """Write the checkpoint, and all changes; without them where some may be newer than the checkpoint."""
         try:
             batch = self.database.batch()
             if with_changes:
-                self._contents.stage(batch)
-            batch.put(STATE, self._state.data())
+                self._stage(batch)
+            batch.put(STATE, msgspec.json.encode(self._state))
             self.database.write(batch)
         except BackendFailed as error:
             self._broken = type(error)(*error.args)  # not the one that is raised: that refers to everything it passed
             raise
         self._has_unwritten_checkpoint, self._has_unflushed = False, True
 
+    def _stage(self, batch: Any) -> None:
+        for postings in self._postings.values():
+            postings.stage(batch)
+        for key, part in self._parts.items():
+            part.stage(batch)
+            self._state.sizes[key] = part.sizes
+
     def _flush(self) -> None:
         self.database.flush()
         self._has_unflushed, self._flushed_at = False, time.monotonic()
 
-    def _open_for_reading(self) -> None:
-        self._flush()
-        self.database.reopen(bulk=False)
-        self._contents.source.key_filter = None
+
+class RocksDirectoryStorage(DirectoryStorage):
+    """The storage of one directory in RocksDB: single lookups read the database, everything else a snapshot."""
+
+    def __init__(self, storage: RocksTopicStorage, directory: str) -> None:
+        self._storage = storage
+        self._directory = directory
+        self._part = storage.part(directory, "entries")
+        self.entries: Mapping[bytes, bytes] = Entries(storage.database, self._part.prefix, self._part.size)
+
+    def mapping(self, part: str) -> KeySpace:
+        return self._storage.part(self._directory, part)
+
+    def postings(self, index: str) -> RocksPostings:
+        return self._storage.postings(self._directory, index)
+
+    def reading(self) -> RocksReadSnapshot:
+        return RocksReadSnapshot(self, self._storage.database.snapshot(), self._part)
+
+    def snapshot(self, part: str, _term_of: Callable[[str, bytes], Term | None]) -> RocksReadSnapshot:
+        return RocksReadSnapshot(self, self._storage.database.snapshot(), self.mapping(part))
+
+    def sizes(self) -> dict[int, int]:
+        return dict(self._part.sizes)
+
+
+class Entries(LookupMapping):
+    """Lookup key → packed record, as committed last or of a snapshot. For any thread."""
+
+    def __init__(self, source: RocksDatabase | RocksSnapshot, prefix: bytes, size: Callable[[], int]) -> None:
+        self._source = source
+        self._prefix = prefix
+        self._size = size
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        try:
+            packed = self._source.get(self._prefix + key)
+        except Exception as error:
+            raise self._source.failed(error) from error
+        return default if packed is None else packed
+
+    def __len__(self) -> int:
+        return self._size()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return _keys(self._source.snapshot(), self._prefix)
+
+
+class RocksReadSnapshot(ReadSnapshot):
+    """A snapshot of a directory, as committed. For any thread."""
+
+    def __init__(self, storage: RocksDirectoryStorage, snapshot: RocksSnapshot, part: KeySpace) -> None:
+        self._sizes = dict(part.sizes)
+        size = sum(self._sizes.values())
+        self._postings = storage.postings
+        self._prefix = part.prefix
+        self._snapshot = snapshot
+        self.entries: Mapping[bytes, bytes] = Entries(snapshot, part.prefix, lambda: size)
+
+    def sizes(self) -> dict[int, int]:
+        return self._sizes
+
+    def close(self) -> None:
+        self._snapshot.release()
+
+    def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        return _keys(self._snapshot, self._prefix, start, stop)
+
+    def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        width = len(self._prefix)
+        pairs = self._snapshot.pairs(*_bounds(self._prefix, start or b"", stop))
+        return ((key[width:], packed) for key, packed in pairs)
+
+    def keys_of_term_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
+        return _keys(self._snapshot, self._postings(index).prefix + term_prefix(term), start, stop)
+
+    def terms(self, index: str) -> Iterator[Term]:
+        """Yield every term once; a term with many keys costs no more than a page of them."""
+        prefix = self._postings(index).prefix
+        start, stop, width = prefix, after(prefix), len(prefix)
+        while page := self._snapshot.page(start, stop):
+            prefixes = dict.fromkeys(posting_term(key[width:]) for key in page)
+            yield from map(term_of, prefixes)
+            start = after(prefix + posting_term(page[-1][width:]))
+
+
+def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, bytes]:
+    return prefix + start, after(prefix) if stop is None else prefix + stop
+
+
+def _keys(snapshot: RocksSnapshot, prefix: bytes, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
+    """Yield the keys behind a prefix, without it."""
+    width = len(prefix)
+    return (key[width:] for key in snapshot.keys(*_bounds(prefix, start, stop)))
