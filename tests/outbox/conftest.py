@@ -25,4 +25,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (relay, statements):
         monkeypatch.setattr(module, "TTL", 1.0)
         monkeypatch.setattr(module, "PAUSE", 1.0)
-    monkeypatch.setattr(relay, "_BEAT", 0.2)
+    monkeypatch.setattr(relay, "_RENEW_EVERY", 0.2)

@@ -66,7 +66,7 @@ def main(url: str, bootstrap: str, step: str = "", sign: str = "SIGKILL", batch:
     Kafka.producer = watched  # type: ignore[method-assign]
     for module in (relay, statements):
         module.TTL = module.PAUSE = 1.0  # type: ignore[misc,attr-defined]
-    relay._BEAT = 0.2
+    relay._RENEW_EVERY = 0.2
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     with OutboxRelay(url, bootstrap, threads=2, batch=int(batch)):

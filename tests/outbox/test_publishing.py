@@ -98,7 +98,7 @@ def test_sqlalchemy_asynchronously(migrated: str) -> None:
         ({"topic": "t", "payload": "v", "key": 1}, "key must be bytes or text, not int"),
         ({"topic": "t", "payload": None}, "a tombstone needs the key"),
         ({"topic": "t", "payload": "v", "headers": {"": "x"}}, "a header's name"),
-        ({"topic": "t", "payload": "v", "headers": {"compactory-message-id": "x"}}, "is taken"),
+        ({"topic": "t", "payload": "v", "headers": {"compactory-message-id": "x"}}, "is reserved"),
         ({"topic": "t", "payload": "v", "headers": {"h": 1}}, "header 'h' must be text or bytes"),
         ({"topic": "t", "payload": "v", "headers": [("h", "x")]}, "headers must be a mapping"),
         ({"topic": "t", "payload": "v", "headers": {"h": "\0"}}, "header 'h' has a NUL"),

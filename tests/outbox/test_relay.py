@@ -22,8 +22,18 @@ from compactory_cli.stack.port import free_port
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import read
-from compactory_connectors.outbox import Outbox, OutboxMessage, OutboxRelay, TopicRules, sender, statements, topic_facts
+from compactory_connectors.outbox import (
+    Outbox,
+    OutboxMessage,
+    OutboxRelay,
+    TopicRules,
+    sender,
+    session,
+    statements,
+    topic_facts,
+)
 from compactory_connectors.outbox.operators import drop, failed_messages, retry
+from compactory_connectors.outbox.statements import LockedTopic
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.outbox.worker import OutboxWorker
 from compactory_connectors.postgres.jdbc_url import checked_url
@@ -237,20 +247,20 @@ def test_a_relay_that_freezes_as_it_takes_a_lock_keeps_nobody_waiting(bench: Ben
     connection, _ = statements.open_outbox(checked_url(bench.url).conninfo, "frozen")
     with closing(connection):
         connection.execute("BEGIN")
-        assert statements.OutboxTable(connection, "frozen").claim([statements.Pending(topic)], {})
+        assert statements.OutboxTable(connection, "frozen").claim([statements.PendingTopic(topic)], {})
         bench.relay()
         wait_until(lambda: bench.left() == 0, what="the message")
 
 
 def sent_together(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The topics of each transaction from now on."""
-    send, together = sender.Sender._send, list[set[str]]()
+    send, together = session.SenderSession._send, list[set[str]]()
 
-    def noting(self: sender.Sender, held: list[statements.Held], ahead: list[statements.Held]) -> None:
-        together.append({each.topic for each in held})
-        send(self, held, ahead)
+    def noting(self: session.SenderSession, locked: list[LockedTopic], read_ahead: list[LockedTopic]) -> None:
+        together.append({topic.name for topic in locked})
+        send(self, locked, read_ahead)
 
-    monkeypatch.setattr(sender.Sender, "_send", noting)
+    monkeypatch.setattr(session.SenderSession, "_send", noting)
     return together
 
 
@@ -320,7 +330,7 @@ def test_a_topic_that_fails_between_batches_repeats_nothing(
         bench.outbox.publish_list(
             bench.sql, [OutboxMessage(topic=topic, payload=f"{n}", key="k") for n in range(BATCH * 2)]
         )
-    look, calls = topic_facts.TopicFacts.look, []
+    look, calls = topic_facts.TopicFacts.partitions, []
 
     def failing(self: topic_facts.TopicFacts, *given: Any) -> int:
         calls.append(given)
@@ -328,7 +338,7 @@ def test_a_topic_that_fails_between_batches_repeats_nothing(
             raise topic_facts.TopicFailed("gone for a moment")
         return look(self, *given)
 
-    monkeypatch.setattr(topic_facts.TopicFacts, "look", failing)
+    monkeypatch.setattr(topic_facts.TopicFacts, "partitions", failing)
     bench.relay(batch=BATCH)
     wait_until(lambda: bench.left() == 0, what="everything")
     assert bench.values(topic) == [f"{n}" for n in range(BATCH * 2)]
@@ -350,15 +360,15 @@ def test_a_holder_that_froze_within_a_transaction_keeps_nobody_out(bench: Bench,
 
 def test_a_lock_that_is_lost_is_noticed_whatever_the_other_topics_have(bench: Bench) -> None:
     """Guarantee 15: a holder looks for each of the locks that it renews or gives back."""
-    pending = [statements.Pending(bench.topic()) for _ in range(2)]
+    pending = [statements.PendingTopic(bench.topic()) for _ in range(2)]
     for each in pending:
-        bench.publish(each.topic, "m")
+        bench.publish(each.name, "m")
     connection, _ = statements.open_outbox(checked_url(bench.url).conninfo, "holder")
     with closing(connection):
         own = statements.OutboxTable(connection, "holder")
-        held = [statements.Held(pending[number], claim) for number, claim in enumerate(own.claim(pending, {}))]
+        held = [LockedTopic(pending[number], claim) for number, claim in enumerate(own.claim(pending, {}))]
         taken = "UPDATE compactory.kafka_topic_info SET locked_by = 'another' WHERE topic = %s"
-        bench.sql.execute(taken, [held[1].topic])
+        bench.sql.execute(taken, [held[1].name])
         with pytest.raises(LeaseLost, match="one of 2 topics"), own.sending(held, [], 1) as finish:
             finish()
         with pytest.raises(LeaseLost, match="one of 2 topics"):
@@ -423,7 +433,7 @@ def test_a_relay_that_waits_for_kafka_is_alive_and_ends_soon(bench: Bench, monke
     relay = OutboxRelay(bench.url, f"127.0.0.1:{free_port()}")
     worker = OutboxWorker(relay)
     assert worker.live()  # its start may take as long as Kafka is waited for
-    assert worker.blocking() == [{"outbox": "it connects to Postgres and Kafka"}]
+    assert worker.blocking() == [{"outbox": "connecting to Postgres and Kafka"}]
     monkeypatch.setattr(OutboxRelay, "_check", unreachable)
     relay.start()
     assert worker.live()

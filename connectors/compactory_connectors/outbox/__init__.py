@@ -1,6 +1,6 @@
-"""The outbox: what a Postgres transaction publishes, Kafka gets once the transaction has committed.
+"""The outbox: messages that are published in a Postgres transaction and sent to Kafka once it has committed.
 
-`Outbox` writes messages in the caller's transaction, `OutboxRelay` sends them. docs/outbox.md says how.
+`Outbox` writes messages in the caller's transaction, `OutboxRelay` sends them. See docs/outbox.md.
 """
 
 from compactory_connectors.postgres.handled import note_handled

@@ -1,4 +1,4 @@
-"""Encoders of payloads: one that does not fit fails where it is published, in the caller's transaction."""
+"""Encoders of payloads. A payload that does not fit fails at the publisher, in its transaction."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Encoder = Callable[[str, Any], bytes]
 """Topic and payload → bytes. Raises what the library below raises."""
 
 
-def encoder_of(topic: str, given: Any) -> Encoder:
+def encoder_of(topic: str, source: Any) -> Encoder:
     """Make an encoder of a pydantic model, a JSON Schema, a serializer of a Schema Registry, or a function.
 
     Raises ConfigError for anything else, and for a JSON Schema where the package jsonschema is missing.
     """
-    if isinstance(given, type) and hasattr(given, "model_validate"):
-        return _refusing(_model(given))
-    if isinstance(given, Mapping):
-        return _refusing(_json_schema(topic, given))
-    if _is_serializer(given):
-        return _refusing(_serializer(given))
-    if callable(given):
-        return _refusing(lambda _topic, value: cast("bytes", given(value)))
+    if isinstance(source, type) and hasattr(source, "model_validate"):
+        return _refusing(_model(source))
+    if isinstance(source, Mapping):
+        return _refusing(_json_schema(topic, source))
+    if _is_serializer(source):
+        return _refusing(_serializer(source))
+    if callable(source):
+        return _refusing(lambda _topic, value: cast("bytes", source(value)))
     raise ConfigError(
         f"encoder of topic {topic!r}: give a pydantic model, a JSON Schema, a Schema Registry serializer or a function,"
-        f" not {type(given).__name__}"
+        f" not {type(source).__name__}"
     )
 
 
 def _refusing(encode: Encoder) -> Encoder:
-    """An encoder whose errors are WriteRefused. They name the topic and show no value."""
+    """Return an encoder that raises WriteRefused, with the topic and without values."""
 
     def refuse(topic: str, value: Any) -> bytes:
         try:
@@ -78,10 +78,10 @@ def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
         from jsonschema.validators import validator_for  # type: ignore[import-untyped]
     except ImportError as error:
         raise ConfigError(f"encoder of topic {topic!r}: a JSON Schema needs: pip install jsonschema") from error
-    own = dict(schema)
-    kind = validator_for(own)
-    kind.check_schema(own)
-    validator = kind(own)
+    schema = dict(schema)
+    validator_class = validator_for(schema)
+    validator_class.check_schema(schema)
+    validator = validator_class(schema)
 
     def encode(_topic: str, value: Any) -> bytes:
         validator.validate(value)
@@ -94,15 +94,15 @@ def _json_schema(topic: str, schema: Mapping[str, Any]) -> Encoder:
     return encode
 
 
-def _is_serializer(given: Any) -> bool:
-    return any(base.__module__.startswith("confluent_kafka.") for base in type(given).__mro__)
+def _is_serializer(source: Any) -> bool:
+    return any(base.__module__.startswith("confluent_kafka.") for base in type(source).__mro__)
 
 
 def _serializer(serializer: Any) -> Encoder:
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     def encode(topic: str, value: Any) -> bytes:
-        made: bytes = serializer(value, SerializationContext(topic, MessageField.VALUE))
-        return made
+        data: bytes = serializer(value, SerializationContext(topic, MessageField.VALUE))
+        return data
 
     return encode

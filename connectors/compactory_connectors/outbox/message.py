@@ -1,4 +1,4 @@
-"""A message as it is published, and its checks. Pure."""
+"""Messages and their checks. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Headers = Mapping[str, str | bytes | None]
 
 @dataclass(slots=True, kw_only=True)
 class OutboxMessage:
-    """One message. ``payload`` None is a tombstone.
+    """A message. ``payload`` None is a tombstone.
 
-    ``key`` and ``payload`` are bytes, or text that is sent as UTF-8; where the outbox has an encoder for the topic,
-    ``payload`` is what that takes. ``partition_key`` decides the partition in place of the key. ``repr`` hides values.
+    ``key`` and ``payload`` are bytes, or text that is sent as UTF-8; with an encoder for the topic, ``payload`` is the
+    encoder's input. ``partition_key`` decides the partition in place of the key. ``repr`` hides values.
     """
 
     topic: str
@@ -35,17 +35,17 @@ class OutboxMessage:
 
 
 def check_all(messages: Iterable[OutboxMessage]) -> None:
-    """Raise WriteRefused with every problem of messages that are encoded. No text shows a value."""
-    found = [
-        f"{_place(number, message)}: {problem}"
+    """Raise WriteRefused with every problem of encoded messages. No text shows a value."""
+    problems = [
+        f"{_label(number, message)}: {problem}"
         for number, message in enumerate(messages, 1)
         for problem in _problems(message)
     ]
-    if found:
-        raise WriteRefused(found)
+    if problems:
+        raise WriteRefused(problems)
 
 
-def _place(number: int, message: Any) -> str:
+def _label(number: int, message: Any) -> str:
     topic = getattr(message, "topic", None)
     return f"message {number}" if topic is None else f"message {number} to {topic!r}"
 
@@ -92,7 +92,7 @@ def _header_problems(headers: Any) -> Iterator[str]:
         if not isinstance(name, str) or not name:
             yield "a header's name must be text that is not empty"
         elif name == MESSAGE_ID:
-            yield f"header {name!r} is taken for the message's id"
+            yield f"header {name!r} is reserved for the message's id"
         elif value is not None and not isinstance(value, bytes | str):
             yield f"header {name!r} must be text or bytes, not {type(value).__name__}"
         elif not (_is_storable(name) and _is_storable(value)):
@@ -108,28 +108,28 @@ def _is_utf8(value: Any) -> bool:
 
 
 def _is_storable(value: Any) -> bool:
-    """Whether Postgres can keep it as text; bytes are kept otherwise."""
+    """Return True if Postgres can store the value as text, or the value is bytes."""
     return not isinstance(value, str) or ("\0" not in value and _is_utf8(value))
 
 
 def encoded(value: bytes | str | None) -> bytes | None:
-    """Text as UTF-8."""
+    """Return text as UTF-8, and bytes unchanged."""
     return value.encode() if isinstance(value, str) else value
 
 
 def headers_json(headers: Headers | None) -> str | None:
-    """Headers as the table holds them."""
+    """Return headers as the table stores them."""
     if not headers:
         return None
-    return orjson.dumps({name: _stored(value) for name, value in headers.items()}).decode()
+    return orjson.dumps({name: _to_json(value) for name, value in headers.items()}).decode()
 
 
 def headers_of(stored: Mapping[str, Any] | None) -> list[tuple[str, bytes | None]]:
-    """Headers as records carry them."""
-    return [(name, _sent(value)) for name, value in stored.items()] if stored else []
+    """Return stored headers as a record has them."""
+    return [(name, _from_json(value)) for name, value in stored.items()] if stored else []
 
 
-def _stored(value: str | bytes | None) -> Any:
+def _to_json(value: str | bytes | None) -> Any:
     if not isinstance(value, bytes):
         return value
     try:
@@ -141,10 +141,10 @@ def _stored(value: str | bytes | None) -> Any:
     return text
 
 
-def _sent(value: Any) -> bytes | None:
+def _from_json(value: Any) -> bytes | None:
     if isinstance(value, dict):
         try:
             return base64.b64decode(value["base64"])
-        except ValueError:  # SQL takes any text there; one wrong header must not keep a topic waiting
+        except ValueError:  # SQL accepts any text there; one wrong header must not stop a topic
             return str(value["base64"]).encode()
     return None if value is None else str(value).encode()

@@ -1,4 +1,4 @@
-"""Operators' commands about messages that Kafka refused: list, send again, drop."""
+"""Operators' functions about messages that Kafka refused: list, send again, drop."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["FailedMessage", "drop", "failed_messages", "retry"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedMessage:
-    """A message that was set aside.
+    """A failed message, or one that waits for a failed message of its key (``reason`` None).
 
-    ``reason`` None: it waits for an earlier one of its key. ``bytes`` is the payload's size; None: a tombstone.
+    ``bytes`` is the size of the payload; None: a tombstone.
     """
 
     id: int
@@ -37,12 +37,13 @@ def failed_messages(
     connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = (), limit: int = 1000
 ) -> list[FailedMessage]:
     """Return failed messages: of a topic, with these ids, or all, oldest first. Raises psycopg.Error."""
-    given = {"topic": topic, "ids": list(ids) or None, "limit": limit}
-    return connection.cursor(row_factory=class_row(FailedMessage)).execute(query("outbox/failed"), given).fetchall()
+    parameters = {"topic": topic, "ids": list(ids) or None, "limit": limit}
+    cursor = connection.cursor(row_factory=class_row(FailedMessage))
+    return cursor.execute(query("outbox/failed"), parameters).fetchall()
 
 
 def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Have failed messages sent again, then those that wait behind them; return how many.
+    """Send failed messages again, and then the messages that wait for them; return their number.
 
     Raises CompactoryError for ids that have not failed, before anything is changed; psycopg.Error.
     """
@@ -53,9 +54,9 @@ def retry(connection: psycopg.Connection[Any], topic: str | None = None, ids: Se
 
 
 def drop(connection: psycopg.Connection[Any], topic: str | None = None, ids: Sequence[int] = ()) -> int:
-    """Delete failed messages; those that wait behind them are sent. Return their number. Raises like `retry`.
+    """Delete failed messages, and send the messages that wait for them. Return their number. Raises as `retry` does.
 
-    Where a ``topic`` is named that Kafka does not have, all of its messages are deleted.
+    With a ``topic`` that Kafka does not have, and without ids, all of its messages are deleted.
     """
     chosen = _chosen(connection, topic, ids, waiting=bool(ids))
     for name, numbers in chosen:
@@ -74,25 +75,25 @@ def _drop_unsent(connection: psycopg.Connection[Any], topic: str) -> int:
 def _chosen(
     connection: psycopg.Connection[Any], topic: str | None, ids: Sequence[int], *, waiting: bool
 ) -> list[tuple[str, list[int]]]:
-    given = {"topic": topic, "ids": list(ids) or None, "waiting": waiting}
-    found = [(row[0], row[1]) for row in connection.execute(query("outbox/chosen"), given)]
-    unknown = set(ids).difference(*(numbers for _, numbers in found))
+    parameters = {"topic": topic, "ids": list(ids) or None, "waiting": waiting}
+    chosen = [(row[0], row[1]) for row in connection.execute(query("outbox/chosen"), parameters)]
+    unknown = set(ids).difference(*(numbers for _, numbers in chosen))
     if unknown:
         raise CompactoryError(
             f"no message has failed with id {', '.join(map(str, sorted(unknown)))}, or it waits for another one;"
             " nothing was changed: compactory outbox failed lists them"
         )
-    return found
+    return chosen
 
 
-def _put_back(connection: psycopg.Connection[Any], topic: str, first: str, ids: list[int]) -> int:
-    """Put messages of one topic back, in a transaction; ``first`` names the statement for the messages themselves."""
-    given = {"topic": topic, "ids": ids, "holder": None}
+def _put_back(connection: psycopg.Connection[Any], topic: str, statement: Any, ids: list[int]) -> int:
+    """Run ``statement`` on failed messages, put back the messages that waited; return the number put back."""
+    parameters = {"topic": topic, "ids": ids, "holder": None}
     with connection.transaction():
-        connection.execute(query("outbox/lock_topic"), given)
-        cursor = connection.execute(query(first), given)
-        back = [row[0] for row in cursor] if cursor.description else []
-        back += [row[0] for row in connection.execute(query("outbox/put_back_freed"), given)]
-        if back:
-            connection.execute(query("outbox/rewind"), given | {"first": min(back)})
-    return len(back)
+        connection.execute(query("outbox/lock_topic"), parameters)
+        cursor = connection.execute(query(statement), parameters)
+        put_back = [row[0] for row in cursor] if cursor.description else []
+        put_back += [row[0] for row in connection.execute(query("outbox/put_back_freed"), parameters)]
+        if put_back:
+            connection.execute(query("outbox/rewind"), parameters | {"first": min(put_back)})
+    return len(put_back)

@@ -1,4 +1,4 @@
-"""Publishing in the caller's transaction: the one call that services use, whatever the backend."""
+"""`Outbox`: publishes messages in the caller's transaction, or directly to Kafka."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Outbox"]
 
 log = structlog.get_logger("compactory.outbox")
 
-_LOOK = 0.005  # seconds between looks: another thread may be told of one's messages
+_POLL = 0.005  # seconds; short, because another thread may receive the delivery reports
 
 Backend = Literal["db", "kafka", "kafka_async"]
 
@@ -42,13 +42,13 @@ _DEFAULTS = {
 
 
 class Outbox:
-    """Publishes messages. Thread-safe, as far as the connections that it is given are.
+    """Publishes messages. Thread-safe; the connections of the calls are the caller's.
 
-    ``backend``: with ``db`` messages are rows that commit with the caller's transaction and that a relay sends; Kafka
+    ``backend``: with ``db`` messages are rows that commit with the caller's transaction, and a relay sends them; Kafka
     need not be reachable. ``kafka`` sends at once and waits until all replicas have the messages; ``kafka_async`` does
-    not wait, and logs what fails. Both need ``kafka`` and take no part in the transaction.
+    not wait, and logs errors. Both need ``kafka`` and are not part of the transaction.
 
-    ``encoders`` maps a topic to what its payloads have to fit: a pydantic model, a JSON Schema, a serializer of a
+    ``encoders`` maps a topic to the encoder of its payloads: a pydantic model, a JSON Schema, a serializer of a
     Schema Registry, or a function that returns bytes. Raises ConfigError.
     """
 
@@ -63,7 +63,9 @@ class Outbox:
             raise ConfigError(f"unknown backend {backend!r}: choose {', '.join(get_args(Backend))}")
         if backend != "db" and kafka is None:
             raise ConfigError(f"backend {backend!r} needs kafka=: bootstrap servers, or librdkafka's properties")
-        self._encoders: dict[str, Encoder] = {t: encoder_of(t, given) for t, given in (encoders or {}).items()}
+        self._encoders: dict[str, Encoder] = {
+            topic: encoder_of(topic, source) for topic, source in (encoders or {}).items()
+        }
         self._direct = _Direct(kafka, wait=backend == "kafka") if backend != "db" and kafka is not None else None
 
     def publish(
@@ -77,33 +79,33 @@ class Outbox:
     ) -> Any:
         """Publish one message and return its id, which the record carries in the header ``compactory-message-id``.
 
-        An int, to be awaited where the connection is asynchronous. See :meth:`publish_list`; backends other than ``db``
+        Await the id if the connection is asynchronous. Raises as :meth:`publish_list` does. Backends other than ``db``
         have no ids and return 0.
         """
         message = OutboxMessage(topic=topic, payload=payload, key=key, partition_key=partition_key, headers=headers)
-        found = self.publish_list(conn, [message])
-        return found[0] if type(found) is list else _first(found)
+        ids = self.publish_list(conn, [message])
+        return ids[0] if type(ids) is list else _first(ids)
 
     def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> Any:
-        """Publish messages in their order by one statement within the transaction of ``conn``; return a list of ids.
+        """Publish messages in their order by one statement in the transaction of ``conn``; return the list of ids.
 
-        ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
-        the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.
-        Raises WriteRefused with every problem before anything is written, ConfigError where the database has no outbox
-        or the role may not publish, psycopg.Error.
+        ``conn`` is a psycopg connection, or an SQLAlchemy session or connection on psycopg. Await the result if it is
+        asynchronous. The transaction is never committed here. Raises WriteRefused with every problem before anything is
+        written, and in autocommit without a transaction; ConfigError if the database has no outbox or the role may not
+        publish; psycopg.Error.
         """
-        ready = [self._encoded(message) for message in messages] if self._encoders else list(messages)
-        check_all(ready)
+        encoded_messages = [self._encoded(message) for message in messages] if self._encoders else list(messages)
+        check_all(encoded_messages)
         if self._direct is not None:
-            return to_thread(self._direct.send, ready) if is_async(conn) else self._direct.send(ready)
+            return self._direct.publish(encoded_messages, is_async(conn))
         if is_async(conn):
-            return _publish_async(conn, ready)
+            return _publish_async(conn, encoded_messages)
         inner = driver(conn, "publish", "message")
         with Remedies(inner, "outbox"):
-            return _ids(inner.cursor(row_factory=tuple_row).execute(*_statement(ready)).fetchall())
+            return _ids(inner.cursor(row_factory=tuple_row).execute(*_statement(encoded_messages)).fetchall())
 
     def close(self) -> None:
-        """Send what ``kafka_async`` has not sent yet; raises Unreachable where that takes too long. Idempotent."""
+        """Wait until Kafka has the messages of ``kafka_async``. Raises Unreachable after 30 seconds. Idempotent."""
         if self._direct is not None:
             self._direct.flush()
 
@@ -115,14 +117,18 @@ class Outbox:
 
 
 class _Direct:
-    """Sends to Kafka in place of the table. Thread-safe."""
+    """Sends messages to Kafka without the table. Thread-safe."""
 
     def __init__(self, kafka: str | Mapping[str, Any] | Kafka, *, wait: bool) -> None:
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._wait = wait
         self._facts = TopicFacts(self._kafka)
-        self._last: KafkaError | None = None
+        self._last_error: KafkaError | None = None
         self._producer = self._kafka.producer(_DEFAULTS, {}, self._remember)
+
+    def publish(self, messages: Sequence[OutboxMessage], in_thread: bool) -> Any:
+        """Send messages; with ``in_thread`` return an awaitable. Returns a zero for each message."""
+        return to_thread(self.send, messages) if in_thread else self.send(messages)
 
     def send(self, messages: Sequence[OutboxMessage]) -> list[int]:
         ended: list[tuple[str, KafkaError | None]] = []
@@ -132,12 +138,12 @@ class _Direct:
             if error is not None and not self._wait:
                 log.error("message not sent", topic=message.topic(), error=error.str())
 
-        with kafka_errors("publish", self._kafka.bootstrap, lambda: self._last):
+        with kafka_errors("publish", self._kafka.bootstrap, lambda: self._last_error):
             for message in messages:
                 self._produce(message, delivered)
         self._producer.poll(0)
         while self._wait and len(ended) < len(messages):
-            self._producer.poll(_LOOK)
+            self._producer.poll(_POLL)
         failed = [(topic, error) for topic, error in ended if error is not None]
         if self._wait and failed:
             self._raise(
@@ -146,33 +152,33 @@ class _Direct:
         return [0] * len(messages)
 
     def flush(self) -> None:
-        left = self._producer.flush(_TIMEOUT)
-        if left:
-            self._raise(f"{left} messages", KafkaError(KafkaError._MSG_TIMED_OUT))  # noqa: SLF001
+        unacknowledged = self._producer.flush(_TIMEOUT)
+        if unacknowledged:
+            self._raise(f"{unacknowledged} messages", KafkaError(KafkaError._MSG_TIMED_OUT))  # noqa: SLF001
 
-    def _raise(self, what: str, error: KafkaError) -> NoReturn:
+    def _raise(self, subject: str, error: KafkaError) -> NoReturn:
         if error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001
-            why = f": {self._last.str()}" if self._last is not None else ""
-            raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} did not acknowledge {what} in time{why}")
-        with kafka_errors(f"publish {what}", self._kafka.bootstrap):
+            why = f": {self._last_error.str()}" if self._last_error is not None else ""
+            raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} did not acknowledge {subject} in time{why}")
+        with kafka_errors(f"publish {subject}", self._kafka.bootstrap):
             raise KafkaException(error)
 
     def _produce(self, message: OutboxMessage, delivered: Any) -> None:
         headers: list[tuple[str, str | bytes | None]] = [(MESSAGE_ID, uuid4().hex), *(message.headers or {}).items()]
-        place = -1
+        partition = -1
         if message.partition_key is not None:
             try:
-                partitions = self._facts.look(message.topic)
+                partitions = self._facts.partitions(message.topic)
             except TopicFailed as error:
                 raise ConfigError(str(error)) from None
             partitioner = {**_DEFAULTS, **self._kafka.properties()}["partitioner"]
-            home = partition_by(message.partition_key.encode(), partitions, partitioner)
-            place = -1 if home is None else home
-        given = message.topic, encoded(message.payload), encoded(message.key), place, delivered
+            number = partition_by(message.partition_key.encode(), partitions, partitioner)
+            partition = -1 if number is None else number
+        record = message.topic, encoded(message.payload), encoded(message.key), partition, delivered
         deadline = time.monotonic() + (_TIMEOUT if self._wait else 0.0)
         while True:
             try:
-                self._producer.produce(*given, headers=headers)
+                self._producer.produce(*record, headers=headers)
                 return
             except BufferError:  # the client's queue is full
                 if time.monotonic() >= deadline:
@@ -182,7 +188,7 @@ class _Direct:
                 self._producer.poll(0.1)
 
     def _remember(self, error: KafkaError) -> None:
-        self._last = error
+        self._last_error = error
 
 
 async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
@@ -193,7 +199,7 @@ async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[i
 
 
 def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, tuple[Any, ...]]:
-    """The statement that publishes, and its parameters. One message needs no arrays: they cost as much as the rest."""
+    """Return the statement and its parameters. One message has no arrays: they would double the cost."""
     if len(messages) == 1:
         return query("outbox/publish"), _row(messages[0])
     return query("outbox/publish_list"), tuple(map(list, zip(*map(_row, messages), strict=True)))
@@ -213,5 +219,5 @@ def _ids(rows: Sequence[Any]) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def _first(found: Awaitable[list[int]]) -> int:
-    return (await found)[0]
+async def _first(ids: Awaitable[list[int]]) -> int:
+    return (await ids)[0]

@@ -1,6 +1,6 @@
-"""The relay: a keeper that finds topics with messages and renews locks, and threads that send.
+"""The relay: a keeper that finds topics with messages and renews locks, and senders.
 
-A topic's lock is taken by the thread that sends it, in `sender`.
+The keeper puts topics into a queue. A sender takes them from the queue, locks them and sends them; see `sender`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import OUTBOX_CHANNEL, OUTBOX_LOCK_CLASS, query
 
 from .rules import TopicRules
-from .sender import BATCH, Sender, Shared
+from .sender import Sender
 from .sent_ids import SentMarks
-from .statements import PAUSE, TTL, Pending, open_outbox
+from .session import BATCH, Shared
+from .statements import PAUSE, TTL, PendingTopic, open_outbox
 from .status import Board, topic_statuses
 from .topic_facts import TopicFacts
 
@@ -35,24 +36,23 @@ __all__ = ["OutboxRelay"]
 
 log = structlog.get_logger("compactory.outbox")
 
-_BEAT = 2.0  # seconds between heartbeats of batches that take long
-_SAMPLE = 5.0  # seconds between samples for metrics
-_MISSING = 1.0  # seconds between looks at topics that Kafka did not have
-_WHOLE = 60.0  # seconds between looks at everything, for messages that were written past compactory.publish
-_IDLE = 0.5  # seconds between rounds
-_SHORTEST = 0.002  # seconds until another attempt to fall asleep
-_CONNECTING = 2.0  # seconds to end in, for threads that hold nothing
-_MOST = 100_000  # messages in a batch
-_BUSY = 100  # messages at once, from which on writers need not notify
+_RENEW_EVERY = 2.0  # seconds
+_SAMPLE_EVERY = 5.0  # seconds; for metrics
+_MISSING_EVERY = 1.0  # seconds between attempts of topics that Kafka did not have
+_WHOLE_EVERY = 60.0  # seconds between reads of the whole table, for messages that compactory.publish did not write
+_LONGEST_ROUND = 0.5  # seconds
+_SHORTEST_ROUND = 0.002  # seconds
+_IDLE_STOP = 2.0  # seconds that stop() waits for threads without topics
+_MAX_BATCH = 100_000  # messages
+_BUSY = 100  # messages of a batch from which on writers need not notify
 
 
 class OutboxRelay:
-    """Sends what was published in a database to Kafka, by ``threads`` topics at a time. Thread-safe.
+    """Sends the messages of an outbox to Kafka with ``threads`` senders. Thread-safe.
 
-    ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties, ``topics`` the only ones to
-    send (all by default), ``rules`` are those of single topics, ``batch`` is the most messages in a transaction (of one
-    topic 30,000).
-    Any number of relays may run beside each other. Raises ConfigError for what is set wrongly.
+    ``postgres`` is a URL or DSN, ``kafka`` bootstrap servers or librdkafka's properties. ``topics``: send only these;
+    default: all. ``rules`` by topic. ``batch``: the most messages of a transaction; of one topic at most 30,000. Any
+    number of relays may run side by side. Raises ConfigError.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class OutboxRelay:
         batch: int = BATCH,
     ) -> None:
         problems = [f"{name} must be at least 1" for name, n in (("threads", threads), ("batch", batch)) if n < 1]
-        if batch > _MOST:
-            problems.append(f"batch must be at most {_MOST:,}: the ids of a batch are one record")
+        if batch > _MAX_BATCH:
+            problems.append(f"batch must be at most {_MAX_BATCH:,}: the ids of a batch are one record")
         if problems:
             raise ConfigError(problems)
         self._postgres = checked_url(postgres) if isinstance(postgres, str) else postgres
@@ -75,11 +75,11 @@ class OutboxRelay:
         self._only = frozenset(topics)
         self.board = Board()
         self._stop = threading.Event()
-        self._work: SimpleQueue[Pending | None] = SimpleQueue()
+        self._work: SimpleQueue[PendingTopic | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards the next three
-        self._given: dict[str, Pending] = {}  # topics that are in the queue or with a sender
-        self._large = False  # a sender sent many messages at once
-        self._missing_at = 0.0  # time.monotonic() of the next look at topics that Kafka did not have
+        self._assigned: dict[str, PendingTopic] = {}  # in the queue, or with a sender
+        self._is_busy = False  # a sender has sent a large batch
+        self._try_missing_at = 0.0  # by the monotonic clock; next attempt of topics that Kafka did not have
         self._wakeup: Wakeup | None = None
         self._shared = Shared(
             self._postgres.conninfo,
@@ -90,8 +90,8 @@ class OutboxRelay:
             self.board,
             self._stop,
             self._work,
-            self._done,
-            TopicFacts(self._kafka, self._waiting),
+            self._topic_finished,
+            TopicFacts(self._kafka, self._assigned_topics),
         )
         senders = [Sender(self._shared, number) for number in range(1, threads + 1)]
         self._senders = [
@@ -99,12 +99,12 @@ class OutboxRelay:
             for number, sender in enumerate(senders, 1)
         ]
         self._keeper = threading.Thread(target=self._keep, name="compactory-outbox", daemon=True)
-        self._until: int | None = None  # the newest id of those that have to be sent before it ends by itself
+        self._drain_to: int | None = None  # the newest id to be sent before the relay ends
         self._finished = threading.Event()
         self._failure: CompactoryError | None = None
 
     def start(self) -> None:
-        """Check database and Kafka, then send in the background; one that is away is waited for. Raises ConfigError."""
+        """Check Postgres and Kafka, then send in the background. Waits there for servers. Raises ConfigError."""
         try:
             self._check()
         except Unreachable as error:
@@ -114,24 +114,23 @@ class OutboxRelay:
             thread.start()
 
     def stop(self, timeout: float = 15.0) -> bool:
-        """Finish the batches under way, give every lock back; whether all of that ended within ``timeout`` seconds.
+        """Finish current batches and release the locks. Return True if that ended within ``timeout`` seconds.
 
-        What did not is taken over by another relay. A thread that is still connecting has nothing to finish, and ends
-        later. Idempotent.
+        Another relay takes over the locks that are left. A thread that is still connecting ends later. Idempotent.
         """
         self._stop.set()
         for _ in self._senders:
             self._work.put(None)
         self._wake_senders()
-        began = time.monotonic()
+        begun_at = time.monotonic()
         while alive := [thread for thread in self._senders if thread.is_alive()]:
-            if time.monotonic() > began + (timeout if self.board.holders else min(timeout, _CONNECTING)):
+            if time.monotonic() > begun_at + (timeout if self.board.holders else min(timeout, _IDLE_STOP)):
                 break
             alive[0].join(0.02)
         self._finished.set()
-        self._poke()
+        self._wake_keeper()
         if self._keeper.ident is not None:
-            self._keeper.join(_CONNECTING)
+            self._keeper.join(_IDLE_STOP)
         return not self.board.holders
 
     def __enter__(self) -> Self:
@@ -143,20 +142,20 @@ class OutboxRelay:
 
     @property
     def alive(self) -> bool:
-        """Whether none of its threads has ended: one that still looks for Kafka at its start is alive."""
+        """True until a thread of the relay has ended, also while it waits for a server."""
         return all(thread.ident is None or thread.is_alive() for thread in [*self._senders, self._keeper])
 
     def drain(self, stop: threading.Event) -> bool:
-        """Wait until everything is sent that is committed by now; False where it was stopped before.
+        """Wait until every message that is committed now is sent. Return False if ``stop`` was set before.
 
-        Raises CompactoryError where something can't be sent, Unreachable where database or Kafka is away at the call.
+        Raises CompactoryError if a message can't be sent, Unreachable if Postgres or Kafka is away at the call.
         """
-        if stop.is_set():  # while it waited for Kafka at its start
+        if stop.is_set():  # during the wait for Kafka at the start
             return False
-        self._until = self._check()
+        self._drain_to = self._check()
         self._shared.ending.set()
         self._wake_senders()
-        self._poke()
+        self._wake_keeper()
         while not self._finished.is_set() and not stop.is_set():
             self._finished.wait(0.1)
         if self._failure is not None:
@@ -164,7 +163,7 @@ class OutboxRelay:
         return self._finished.is_set()
 
     def _check(self) -> int:
-        """The newest id that was given to a message. Raises ConfigError, Unreachable."""
+        """Check Postgres and Kafka; return the newest id of a message. Raises ConfigError, Unreachable."""
         with self._opened("start") as (connection, identity):
             SentMarks(self._kafka, identity).ensure()
             row = connection.execute(query("outbox/newest")).fetchone()
@@ -178,108 +177,109 @@ class OutboxRelay:
                 yield connection, identity
 
     def _keep(self) -> None:
-        """Look for work until every sender has ended."""
+        """Find topics with messages until every sender has ended."""
         backoff = Backoff()
         while not self._finished.is_set():
             try:
                 with self._opened("keeper") as (connection, _):
-                    keeper = Wakeup(connection, OUTBOX_CHANNEL, (OUTBOX_LOCK_CLASS, 0))
-                    with closing(keeper):
-                        self._wakeup = keeper
-                        self._rounds(connection, keeper, backoff)
+                    wakeup = Wakeup(connection, OUTBOX_CHANNEL, (OUTBOX_LOCK_CLASS, 0))
+                    with closing(wakeup):
+                        self._wakeup = wakeup
+                        self._rounds(connection, wakeup, backoff)
             except CompactoryError as error:
                 self.board.failed(str(error))
-                log.warning("topics with messages are not looked for", error=" ".join(str(error).split()))
+                log.warning("the keeper waits for Postgres", error=" ".join(str(error).split()))
                 self._finished.wait(backoff.pause())
             finally:
                 self._wakeup = None
 
     def _rounds(self, connection: WatchedConnection, wakeup: Wakeup, backoff: Backoff) -> None:
-        beat = sample = whole = 0.0
-        pause = _SHORTEST
+        renew_at = sample_at = read_whole_at = 0.0
+        pause = _SHORTEST_ROUND
         while not self._finished.is_set():
             now = time.monotonic()
-            if now >= beat:
+            if now >= renew_at:
                 connection.execute(query("outbox/renew"), {"holders": self.board.holders})
-                beat = now + _BEAT
-            if now >= sample:
+                renew_at = now + _RENEW_EVERY
+            if now >= sample_at:
                 self.board.sampled(topic_statuses(connection))
-                sample = now + _SAMPLE
-            found = self._hand_out(connection, whole=now >= whole)
+                sample_at = now + _SAMPLE_EVERY
+            has_work = self._assign_topics(connection, whole=now >= read_whole_at)
             backoff.reset()
-            whole = now + _WHOLE if now >= whole else whole
+            if now >= read_whole_at:
+                read_whole_at = now + _WHOLE_EVERY
             with self._lock:
-                large, self._large = self._large, False
-            if large:
+                is_busy, self._is_busy = self._is_busy, False
+            if is_busy:
                 wakeup.wake()
-            if found:
-                pause = _SHORTEST
-            elif not wakeup.asleep and not large and wakeup.sleep():
-                continue  # and look once more: who committed before did not notify
-            if wakeup.wait(_IDLE if wakeup.asleep else pause):
-                self._wake_senders()  # most often it is for a topic that one of them holds
-            pause = min(_IDLE, pause * 2)
+            if has_work:
+                pause = _SHORTEST_ROUND
+            elif not wakeup.asleep and not is_busy and wakeup.sleep():
+                continue  # read once more: writers that committed before the lock did not notify
+            if wakeup.wait(_LONGEST_ROUND if wakeup.asleep else pause):
+                self._wake_senders()  # most often a sender has the topic
+            pause = min(_LONGEST_ROUND, pause * 2)
 
-    def _hand_out(self, connection: WatchedConnection, *, whole: bool) -> bool:
-        """Give topics with messages to the senders. Return True if there were any."""
+    def _assign_topics(self, connection: WatchedConnection, *, whole: bool) -> bool:
+        """Put topics with messages into the queue. Return True if there were any, or a sender has got more messages."""
         now = time.monotonic()
-        looks = now >= self._missing_at
-        self._missing_at = now + _MISSING if looks else self._missing_at
-        asked = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
-        rows = connection.execute(query("outbox/pending"), asked).fetchall()
+        try_missing = now >= self._try_missing_at
+        if try_missing:
+            self._try_missing_at = now + _MISSING_EVERY
+        parameters = {"whole": whole, "pause": timedelta(seconds=PAUSE), "ttl": timedelta(seconds=TTL)}
+        rows = connection.execute(query("outbox/pending"), parameters).fetchall()
         rows = [row for row in rows if not self._only or row[0] in self._only]
-        found = handed = False
+        has_news = has_assigned = False
         for topic, first, _age, lapsed, free, alone, missing in sorted(rows, key=lambda row: -row[2]):
             with self._lock:
-                given = self._given.get(topic)
-                if given is not None:
-                    found |= not given.seen.is_set()
-                    given.seen.set()
-                if not (free or (missing and looks)) or given is not None or self._stop.is_set():
+                assigned = self._assigned.get(topic)
+                if assigned is not None:
+                    has_news |= not assigned.has_news.is_set()
+                    assigned.has_news.set()
+                if not (free or (missing and try_missing)) or assigned is not None or self._stop.is_set():
                     continue
-                self._given[topic] = pending = Pending(
+                self._assigned[topic] = pending = PendingTopic(
                     topic, lapsed, alone=alone, missing=missing, first=first if whole else None
                 )
             self._work.put(pending)
-            handed |= free
-        if handed:
-            self._wake_senders()  # once: the first sender to wake up takes many topics together
-        if self._until is not None:
-            self._see_whether_done(connection, [row for row in rows if row[1] <= self._until])
-        return found or handed
+            has_assigned |= free
+        if has_assigned:
+            self._wake_senders()  # once: the first sender takes many topics together
+        if self._drain_to is not None:
+            self._finish_if_drained(connection, [row for row in rows if row[1] <= self._drain_to])
+        return has_news or has_assigned
 
-    def _see_whether_done(self, connection: WatchedConnection, rows: list[Any]) -> None:
+    def _finish_if_drained(self, connection: WatchedConnection, rows: list[Any]) -> None:
         with self._lock:
-            idle = not self._given
-        if not idle:
-            return
+            if self._assigned:
+                return
         if not rows:
             self._finished.set()
             return
         stuck = [item for item in topic_statuses(connection) if item.error and item.topic in {row[0] for row in rows}]
         if stuck and len(stuck) == len(rows):
             reasons = [f"topic {item.topic!r}: {item.last_error}" for item in stuck]
-            again = f"a topic is tried again as soon as Kafka has it, {PAUSE:g} s after any other error"
-            self._failure = CompactoryError(f"not everything was sent: {'; '.join(reasons)}; {again}")
+            remedy = f"a topic is tried again as soon as Kafka has it, {PAUSE:g} s after any other error"
+            self._failure = CompactoryError(f"not everything was sent: {'; '.join(reasons)}; {remedy}")
             self._finished.set()
 
-    def _done(self, topic: str, sent: int) -> None:
+    def _topic_finished(self, topic: str, sent: int) -> None:
         with self._lock:
-            self._given.pop(topic, None)
-            self._large |= sent >= _BUSY
-        self._poke()
+            self._assigned.pop(topic, None)
+            self._is_busy |= sent >= _BUSY
+        self._wake_keeper()
 
-    def _waiting(self) -> list[str]:
+    def _assigned_topics(self) -> list[str]:
         with self._lock:
-            return list(self._given)
+            return list(self._assigned)
 
     def _wake_senders(self) -> None:
-        """Have those look up that wait for more messages of their topics."""
+        """Wake the senders that wait for more messages of a topic."""
         with self._lock:
-            for given in self._given.values():
-                given.seen.set()
+            for topic in self._assigned.values():
+                topic.has_news.set()
 
-    def _poke(self) -> None:
+    def _wake_keeper(self) -> None:
         wakeup = self._wakeup
         if wakeup is not None:
             wakeup.poke()

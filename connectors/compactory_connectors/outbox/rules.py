@@ -17,7 +17,7 @@ OnFailure = Literal["wait", "skip"]
 class TopicRules:
     """``compact``: of the messages with one key in a batch, only the newest is sent.
 
-    ``on_failure``: later messages with the key of one that Kafka refuses ``wait`` for it, or go on (``skip``).
+    ``on_failure``: after a refused message, later messages of its key ``wait`` for it, or are sent (``skip``).
     """
 
     compact: bool = False
@@ -25,8 +25,8 @@ class TopicRules:
 
 
 def read_rules(section: Mapping[str, Any]) -> tuple[dict[str, TopicRules], list[tuple[str, str]]]:
-    """Rules by topic from a section of compactory.toml, and problems as pairs of key and text."""
-    found: dict[str, TopicRules] = {}
+    """Return the rules by topic of a section of compactory.toml, and problems as pairs of key and text."""
+    rules: dict[str, TopicRules] = {}
     problems: list[tuple[str, str]] = []
     names = [field.name for field in fields(TopicRules)]
     for topic, values in section.items():
@@ -40,6 +40,5 @@ def read_rules(section: Mapping[str, Any]) -> tuple[dict[str, TopicRules], list[
                 problems.append((f"{topic}.{name}", "must be true or false"))
             elif name == "on_failure" and value not in get_args(OnFailure):
                 problems.append((f"{topic}.{name}", 'must be "wait" or "skip"'))
-        known = {name: value for name, value in values.items() if name in names}
-        found[topic] = TopicRules(**known)
-    return found, problems
+        rules[topic] = TopicRules(**{name: value for name, value in values.items() if name in names})
+    return rules, problems

@@ -1,7 +1,7 @@
-"""Which messages the last Kafka transaction of a topic held: a record in Kafka, written by that very transaction.
+"""The ids of the messages in the last Kafka transaction of a topic: a record that the transaction itself has written.
 
-The records lie in a compacted topic, under database and topic. A holder has one of its partitions: a reader of
-committed records waits for every transaction that is open there, so that few share one.
+The records are in a compacted topic, by database and topic. Each holder writes to one partition of it, so that a reader
+of committed records waits only for the open transactions of few holders.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MARKS_TOPIC: Final = "compactory-outbox"
 
 _PARTITIONS = 16
 _CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # is read whole
-_PATIENCE = 30.0  # seconds; Kafka ends an abandoned transaction within 20
+_TIMEOUT = 30.0  # seconds; Kafka aborts an abandoned transaction within 20
 
 
 @dataclass(frozen=True, slots=True)
 class SentIds:
-    """Ids of messages, ascending, and when the first was published, in Postgres' words."""
+    """Ids of messages in ascending order, and when the first was published, as Postgres writes it."""
 
     ids: list[int]
     created: str
 
     def packed(self) -> bytes:
-        """As a record's value: distances between ids."""
+        """Return the value of a record: the first id, and the distances between ids."""
         distances = list(map(sub, self.ids[1:], self.ids))
         small = max(distances, default=0) < 128
         packed = bytes(distances) if small else b"".join(map(_varint, distances))
@@ -42,47 +42,47 @@ class SentIds:
     @classmethod
     def parse(cls, packed: bytes) -> SentIds:
         """Read what :meth:`packed` wrote. Raises ValueError."""
-        first, created, rest = packed.split(b"|", 2)
-        distances = _varints(zlib.decompress(rest))
+        first, created, compressed = packed.split(b"|", 2)
+        distances = _varints(zlib.decompress(compressed))
         return cls(list(accumulate(distances, initial=int(first))), created.decode())
 
 
 class SentMarks:
-    """The marks of one database's outbox. Thread-safe."""
+    """Writes and reads the records of one database's outbox. Thread-safe."""
 
     def __init__(self, kafka: Kafka, identity: str) -> None:
         self._kafka = kafka
         self._identity = identity
 
     def mark(self, producer: Any, holder: str, topic: str, sent: SentIds) -> None:
-        """Add what the open transaction of this holder's producer holds. Raises what the client raises."""
+        """Write the ids of the open transaction of the holder's producer. Raises the client's errors."""
         producer.produce(MARKS_TOPIC, sent.packed(), self._key(topic), _partition(holder))
 
     def last(self, holder: str) -> dict[str, SentIds]:
-        """By topic, what the last committed transaction of the fenced holders that share its partition held.
+        """Return by topic the ids of the last committed transaction of fenced holders in the holder's partition.
 
-        Raises Unreachable, also where another holder's transaction stays open; ConfigError.
+        Raises Unreachable, also if another holder's transaction stays open; ConfigError.
         """
-        found: dict[str, bytes] = {}
-        for message in read(self._kafka, MARKS_TOPIC, _PATIENCE, partitions={_partition(holder)}):
+        values: dict[str, bytes] = {}
+        for message in read(self._kafka, MARKS_TOPIC, _TIMEOUT, partitions={_partition(holder)}):
             key, value = message.key(), message.value()
             database, _, topic = key.decode().partition(" ") if isinstance(key, bytes) else ("", "", "")
             if database == self._identity and isinstance(value, bytes):
-                found[topic] = value
-        return {topic: SentIds.parse(packed) for topic, packed in found.items()}
+                values[topic] = value
+        return {topic: SentIds.parse(packed) for topic, packed in values.items()}
 
     def ensure(self) -> None:
-        """Make the topic where it is missing. Raises ConfigError, Unreachable."""
-        made = f"create topic {MARKS_TOPIC!r} with {_PARTITIONS} partitions and cleanup.policy=compact"
-        known = self._kafka.topics([MARKS_TOPIC]).get(MARKS_TOPIC)
-        if known is None:
+        """Create the topic if it is missing. Raises ConfigError, Unreachable."""
+        remedy = f"create topic {MARKS_TOPIC!r} with {_PARTITIONS} partitions and cleanup.policy=compact"
+        topic = self._kafka.topics([MARKS_TOPIC]).get(MARKS_TOPIC)
+        if topic is None:
             try:
                 self._kafka.create_topic(MARKS_TOPIC, partitions=_PARTITIONS, config=_CONFIG)
             except ConfigError as error:
-                raise ConfigError([*error.problems, f"or {made}"]) from error
-        elif len(known.partitions) < _PARTITIONS:
+                raise ConfigError([*error.problems, f"or {remedy}"]) from error
+        elif len(topic.partitions) < _PARTITIONS:
             raise ConfigError(
-                f"topic {MARKS_TOPIC!r} has {len(known.partitions)} partitions: stop all relays and {made}"
+                f"topic {MARKS_TOPIC!r} has {len(topic.partitions)} partitions: stop all relays and {remedy}"
             )
 
     def _key(self, topic: str) -> bytes:
@@ -94,20 +94,20 @@ def _partition(holder: str) -> int:
 
 
 def _varint(number: int) -> bytes:
-    out = bytearray()
+    packed = bytearray()
     while number >= 128:
-        out.append(number & 127 | 128)
+        packed.append(number & 127 | 128)
         number >>= 7
-    out.append(number)
-    return bytes(out)
+    packed.append(number)
+    return bytes(packed)
 
 
 def _varints(packed: bytes) -> list[int]:
-    found, number, shift = [], 0, 0
+    numbers, number, shift = [], 0, 0
     for byte in packed:
         number |= (byte & 127) << shift
         shift += 7
         if byte < 128:
-            found.append(number)
+            numbers.append(number)
             number = shift = 0
-    return found
+    return numbers

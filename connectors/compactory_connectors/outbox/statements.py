@@ -1,4 +1,4 @@
-"""The outbox's tables as one thread of a relay uses them: locks of topics, batches, deletions."""
+"""The statements of a relay: locks of topics, batches, deletions."""
 
 from __future__ import annotations
 
@@ -21,48 +21,59 @@ from compactory_sql import query
 
 from .sent_ids import SentIds
 
-__all__ = ["PAUSE", "TTL", "UNREAD", "Batch", "Claim", "Held", "OutboxTable", "Pending", "Row", "open_outbox"]
+__all__ = [
+    "PAUSE",
+    "TTL",
+    "UNREAD",
+    "Batch",
+    "Claim",
+    "LockedTopic",
+    "OutboxTable",
+    "PendingTopic",
+    "Row",
+    "open_outbox",
+]
 
 TTL: Final = 10.0
-"""Seconds without a heartbeat after which a topic may be taken over."""
-
-_INT4 = 2**31 - 1
+"""Seconds after which a lock that was not renewed may be taken over."""
 
 PAUSE: Final = 60.0
-"""Seconds for which a topic is left alone after an error of its own."""
+"""Seconds for which a topic is not sent after an error of the topic."""
+
+_INT4_MAX = 2**31 - 1
 
 _OUTBOX = Part(name="outbox", needs="the outbox needs", installed="the outbox is", may="send the outbox")
 
 
-More: TypeAlias = tuple[str | None, Mapping[str, Any] | None, bool]
-"""Partition key, headers, and whether the key waits for a message that failed."""
+Extras: TypeAlias = tuple[str | None, Mapping[str, Any] | None, bool]
+"""Partition key, headers, and True if an earlier message of the key has failed."""
 
-Row: TypeAlias = tuple[int, bytes | None, bytes | None, More | None]
-"""A message as it is read: id, key, payload; more where there is something to tell."""
+Row: TypeAlias = tuple[int, bytes | None, bytes | None, Extras | None]
+"""A message: id, key, payload, and extras if it has any."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """A topic with messages. ``lapsed``: the holder that did not renew its lock; ``own``: it was of this process.
+class PendingTopic:
+    """A topic with messages to send.
 
-    ``missing``: Kafka did not have it when it was last asked.
-    ``alone``: it had an error, and is sent by itself, so that no other topic waits for the next one. ``first``: the
-    lowest id that a look at everything found; ids may begin anew.
-    ``seen`` is set when messages were seen again, for a sender that waits for them with the lock.
+    ``lapsed``: the holder whose lock has expired; ``own``: this process was that holder. ``missing``: Kafka did not
+    have the topic. ``alone``: the topic had an error, so it is sent without other topics. ``first``: the lowest id of
+    its messages, if the whole table was read. ``has_news`` is set when more messages were published, for a sender that
+    keeps the lock and waits.
     """
 
-    topic: str
+    name: str
     lapsed: str | None = None
     own: bool = False
     alone: bool = False
     missing: bool = False
     first: int | None = None
-    seen: threading.Event = field(default_factory=threading.Event, compare=False)
+    has_news: threading.Event = field(default_factory=threading.Event, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A topic's lock as long as it is held. ``rewinds`` tells that messages came back below ``position``."""
+    """The lock of a topic. ``rewinds`` counts how often messages were put back below ``position``."""
 
     topic: str
     position: Position
@@ -71,10 +82,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Messages in order of their ids, what ran when they were read, and the newest id then.
+    """Messages in the order of their ids.
 
-    ``created`` is when the first was published, ``waiting`` has ids of those whose key waits for one that failed.
-    ``full``: there may be more. ``moved``: a claim to read again with, as messages came back.
+    ``running`` and ``newest``: the running transactions and the newest id when the batch was read. ``created``: when
+    the first message was published. ``waiting``: ids of messages whose key waits for a failed message. ``full``: there
+    may be more messages. ``moved``: the claim to read with again, because messages were put back.
     """
 
     rows: list[Row]
@@ -87,225 +99,230 @@ class Batch:
 
 
 UNREAD: Final = Batch([])
-"""Stands for a batch that is to be read."""
+"""The batch of a topic whose next batch must be read."""
 
 
 @dataclass(slots=True)
-class Held:
-    """A topic whose lock a sender holds: at most ``limit`` messages are read at once, ``largest`` were.
+class LockedTopic:
+    """A topic whose lock a sender holds.
 
-    ``batch`` was read and is not sent yet; ``done`` are messages that Kafka has, and that are not deleted yet.
+    ``limit`` is the most messages of a batch, ``largest`` the size of the largest batch that was sent. ``batch`` was
+    read and is not sent yet. ``sent_ids`` are in Kafka and not deleted yet.
     """
 
-    pending: Pending
+    pending: PendingTopic
     claim: Claim
     limit: int = 0
     batch: Batch = UNREAD
-    done: Sequence[int] = ()
+    sent_ids: Sequence[int] = ()
     largest: int = 0
     partitions: int = 0
 
     @property
-    def topic(self) -> str:
-        """The topic's name."""
+    def name(self) -> str:
+        """The name of the topic."""
         return self.claim.topic
 
     @property
-    def is_early(self) -> bool:
-        """Whether the batch was read too early: it is empty, or has messages that were being sent then."""
-        return bool(self.done) and (not self.batch.rows or self.batch.rows[0][0] <= self.done[-1])
+    def was_read_early(self) -> bool:
+        """True if the batch is empty, or has messages that were sent since it was read."""
+        return bool(self.sent_ids) and (not self.batch.rows or self.batch.rows[0][0] <= self.sent_ids[-1])
 
 
 class OutboxTable:
-    """Statements of one holder. Owned by one thread. Raises psycopg.Error, and LeaseLost where a lock is another's."""
+    """The statements of one holder. Owned by one thread. Raises psycopg.Error, and LeaseLost if a lock was lost."""
 
     def __init__(self, connection: WatchedConnection, holder: str) -> None:
         self._connection = connection
-        self._given: dict[str, Any] = {
+        self._parameters: dict[str, Any] = {
             "holder": holder,
             "ttl": timedelta(seconds=TTL),
             "pause": timedelta(seconds=PAUSE),
         }
 
-    def claim(self, pending: Sequence[Pending], last: Mapping[str, SentIds]) -> list[Claim]:
-        """Take the locks of topics with one lapsed holder, or none; those that others were not quicker to take.
+    def claim(self, pending: Sequence[PendingTopic], last_sent: Mapping[str, SentIds]) -> list[Claim]:
+        """Lock topics, all of one lapsed holder or of none; return the locks that were granted.
 
-        The lapsed holder must be fenced by then. Its ``last`` messages are deleted in the same transaction: nobody
-        looks for them under its name again.
+        The caller has fenced the lapsed holder. The messages that it sent last are deleted in the same transaction,
+        because later nobody can find out what it sent.
         """
-        given = self._given | {
-            "topics": [each.topic for each in pending],
-            "firsts": [each.first for each in pending],
+        parameters = self._parameters | {
+            "topics": [topic.name for topic in pending],
+            "firsts": [topic.first for topic in pending],
             "lapsed": pending[0].lapsed,
             "own": pending[0].own,
         }
         with self._connection.transaction():
-            rows = self._connection.execute(query("outbox/claim"), given).fetchall()
-            for topic, *_ in rows:
-                if topic in last:
-                    self._delete_sent(topic, last[topic])
-        return [Claim(topic, Position.at(reached, newest), rewinds) for topic, reached, rewinds, newest in rows]
+            rows = self._connection.execute(query("outbox/claim"), parameters).fetchall()
+            for name, *_ in rows:
+                if name in last_sent:
+                    self._delete_sent(name, last_sent[name])
+        return [Claim(name, Position.at(reached, newest), rewinds) for name, reached, rewinds, newest in rows]
 
-    def read(self, held: Sequence[Held], size: int) -> list[Batch]:
-        """Delete what was sent, and read the next batch of each topic after that, in one round trip."""
+    def read(self, locked: Sequence[LockedTopic], size: int) -> list[Batch]:
+        """Delete sent messages, and return the next batch of each topic, in one round trip. ``size`` is in bytes."""
         with self._connection.pipeline():
-            if any(each.done for each in held):
-                self._settle(held)
-            cursor = self._select(held, size)
-        return _batches(held, cursor.fetchall(), size)
+            if any(topic.sent_ids for topic in locked):
+                self._delete_and_renew(locked)
+            cursor = self._select(locked, size)
+        return _batches(locked, cursor.fetchall(), size)
 
     @contextmanager
     def sending(
-        self, held: Sequence[Held], ahead: Sequence[Held], size: int
+        self, locked: Sequence[LockedTopic], read_ahead: Sequence[LockedTopic], size: int
     ) -> Iterator[Callable[[], dict[str, Batch]]]:
-        """The server's work while batches are sent. The function waits for it; Kafka may have them afterwards.
+        """Start the work of Postgres that overlaps with sending; yield a function that waits for it.
 
-        It deletes what was sent before and renews the locks; that commit is flushed, and with it all that was read.
-        Then it reads the next batches of those ``ahead``. The function returns these.
+        Postgres deletes the messages that were sent before and renews the locks. The flush of that commit also makes
+        everything durable that was read. Then Postgres reads the next batches of ``read_ahead``: the function returns
+        them by topic. The Kafka transaction must be committed after the call of the function.
         """
         with self._connection.pipeline() as pipeline:
-            renewed = self._settle(held)
-            cursor = self._select(ahead, size) if ahead else None
+            renewed = self._delete_and_renew(locked)
+            cursor = self._select(read_ahead, size) if read_ahead else None
 
             def finish() -> dict[str, Batch]:
                 pipeline.sync()
-                _check(held, renewed)
+                _check_locks(locked, renewed)
                 rows = cursor.fetchall() if cursor is not None else []
-                return {each.topic: batch for each, batch in zip(ahead, _batches(ahead, rows, size), strict=True)}
+                batches = _batches(read_ahead, rows, size)
+                return {topic.name: batch for topic, batch in zip(read_ahead, batches, strict=True)}
 
             yield finish
 
     def receive(self) -> None:
-        """Take in what the server has written so far, so that it goes on: its buffers hold less than a batch."""
+        """Receive what Postgres has sent so far: its buffers are smaller than a batch, and Postgres stops when full."""
         self._connection.pgconn.consume_input()
 
-    def _settle(self, held: Sequence[Held]) -> psycopg.Cursor[Any]:
-        """A transaction of its own within a pipeline: a lock on rows must not last while a batch is read."""
+    def _delete_and_renew(self, locked: Sequence[LockedTopic]) -> psycopg.Cursor[Any]:
+        """Delete sent messages and renew the locks in a transaction of its own: reading must not prolong row locks."""
         self._connection.execute("BEGIN")
-        for each in held:
-            self._delete(each.topic, each.done)
-        renewed = self._update(held, "outbox/renew_topics")
+        for topic in locked:
+            self._delete(topic.name, topic.sent_ids)
+        renewed = self._update(locked, "outbox/renew_topics")
         self._connection.execute("COMMIT")
         return renewed
 
-    def _update(self, held: Sequence[Held], statement: str) -> psycopg.Cursor[Any]:
-        in_order = sorted(held, key=lambda each: each.topic)
-        given = self._given | {
-            "topics": [each.topic for each in in_order],
-            "rewinds": [each.claim.rewinds for each in in_order],
-            "reached": [each.claim.position.reached for each in in_order],
+    def _update(self, locked: Sequence[LockedTopic], statement: str) -> psycopg.Cursor[Any]:
+        in_order = sorted(locked, key=lambda topic: topic.name)
+        parameters = self._parameters | {
+            "topics": [topic.name for topic in in_order],
+            "rewinds": [topic.claim.rewinds for topic in in_order],
+            "reached": [topic.claim.position.reached for topic in in_order],
         }
-        return self._connection.execute(query(statement), given)
+        return self._connection.execute(query(statement), parameters)
 
-    def _select(self, held: Sequence[Held], size: int) -> psycopg.Cursor[Any]:
-        places = [each.claim.position for each in held]
-        running = [(each.topic, str(xid), low) for each in held for xid, low in each.claim.position.running.items()]
-        given = self._given | {
-            "topics": [each.topic for each in held],
-            "rewinds": [each.claim.rewinds for each in held],
-            "starts": [place.start for place in places],
-            "limits": [each.limit for each in held],
-            "of": [topic for topic, _, _ in running],
+    def _select(self, locked: Sequence[LockedTopic], size: int) -> psycopg.Cursor[Any]:
+        running = [(topic.name, str(xid), low) for topic in locked for xid, low in topic.claim.position.running.items()]
+        parameters = self._parameters | {
+            "topics": [topic.name for topic in locked],
+            "rewinds": [topic.claim.rewinds for topic in locked],
+            "starts": [topic.claim.position.start for topic in locked],
+            "limits": [topic.limit for topic in locked],
+            "of": [name for name, _, _ in running],
             "running": [xid for _, xid, _ in running],
             "lows": [low for _, _, low in running],
             "bytes": size,
         }
-        return self._connection.cursor(binary=True).execute(query("outbox/read"), given)
+        return self._connection.cursor(binary=True).execute(query("outbox/read"), parameters)
 
-    def release(self, held: Sequence[Held]) -> None:
-        """Delete what was sent and give the locks back."""
+    def release(self, locked: Sequence[LockedTopic]) -> None:
+        """Delete sent messages and release the locks."""
         with self._connection.transaction(), self._connection.pipeline() as pipeline:
-            for each in held:
-                self._delete(each.topic, each.done)
-            released = self._update(held, "outbox/release")
+            for topic in locked:
+                self._delete(topic.name, topic.sent_ids)
+            released = self._update(locked, "outbox/release")
             pipeline.sync()
-            _check(held, released)
+            _check_locks(locked, released)
 
-    def fail(self, topic: str, reason: str, done: Sequence[int], *, missing: bool) -> None:
-        """Delete what was sent and give the lock back after an error of the topic's; ``missing``: Kafka lacks it."""
+    def fail(self, topic: str, reason: str, sent_ids: Sequence[int], *, missing: bool) -> None:
+        """Delete sent messages and release the lock after an error of the topic. ``missing``: Kafka lacks the topic."""
         with self._connection.transaction():
-            self._delete(topic, done)
+            self._delete(topic, sent_ids)
             self._connection.execute(
-                query("outbox/fail"), self._given | {"topic": topic, "reason": reason, "missing": missing}
+                query("outbox/fail"), self._parameters | {"topic": topic, "reason": reason, "missing": missing}
             )
 
     def end_session(self, holder: str) -> None:
-        """End the session of a holder that is fenced, where it is of the same role."""
+        """End the Postgres session of a fenced holder, if it has the same role."""
         self._connection.execute(query("outbox/end_session"), {"name": session_name(_OUTBOX, holder)})
 
     def set_aside(self, topic: str, message: int, reason: str, *, holds: bool) -> None:
-        """Move a message that Kafka refuses out of the way; with ``holds`` later ones of its key wait."""
+        """Move a message that Kafka refuses to the failed messages. ``holds``: later messages of its key wait."""
         with self._connection.transaction():
             self._lock(topic)
-            given = {"topic": topic, "id": message, "reason": reason, "holds": holds}
-            self._connection.execute(query("outbox/set_aside"), given)
+            parameters = {"topic": topic, "id": message, "reason": reason, "holds": holds}
+            self._connection.execute(query("outbox/set_aside"), parameters)
 
     def hold_back(self, topic: str, messages: Sequence[int]) -> None:
-        """Move messages out of the way whose key waits. Two statements: what was put back meanwhile must be seen."""
+        """Move messages whose key waits to the failed messages.
+
+        The lock is a statement of its own, so that the second statement sees messages that an operator has put back.
+        """
         with self._connection.transaction():
             self._lock(topic)
             self._connection.execute(query("outbox/hold_back"), {"topic": topic, "ids": list(messages)})
 
+    def store_size_limits(self, sizes: Mapping[str, int]) -> None:
+        """Store how many bytes a message of each topic may have, for publishers to check."""
+        topics = sorted(sizes)
+        parameters = {"topics": topics, "bytes": [min(sizes[topic], _INT4_MAX) for topic in topics]}
+        self._connection.execute(query("outbox/set_max_bytes"), parameters)
+
     def _delete_sent(self, topic: str, sent: SentIds) -> None:
-        """Delete what a holder that died has sent, where it had no time to."""
-        given = {
+        """Delete the messages that a dead holder has sent and not deleted."""
+        parameters = {
             "topic": topic,
             "ids": sent.ids,
             "first": sent.ids[0],
             "created": sent.created,
             "count": len(sent.ids),
         }
-        self._connection.execute(query("outbox/delete_sent"), given)
-
-    def tell_limits(self, sizes: Mapping[str, int]) -> None:
-        """Keep how many bytes the broker takes in a message of these topics, for those who publish."""
-        topics = sorted(sizes)
-        given = {"topics": topics, "bytes": [min(sizes[topic], _INT4) for topic in topics]}
-        self._connection.execute(query("outbox/set_max_bytes"), given)
+        self._connection.execute(query("outbox/delete_sent"), parameters)
 
     def _lock(self, topic: str) -> None:
-        found = self._connection.execute(query("outbox/lock_topic"), self._given | {"topic": topic})
-        if not found.rowcount:
+        cursor = self._connection.execute(query("outbox/lock_topic"), self._parameters | {"topic": topic})
+        if not cursor.rowcount:
             raise LeaseLost(f"another relay took over topic {topic!r}")
 
     def _delete(self, topic: str, ids: Sequence[int]) -> None:
         if ids:
             array = f"{{{str(list(ids))[1:-1]}}}"  # psycopg's own dumper takes ten times as long
-            given = {"topic": topic, "ids": array, "first": ids[0], "last": ids[-1]}
-            self._connection.execute(query("outbox/delete"), given)
+            parameters = {"topic": topic, "ids": array, "first": ids[0], "last": ids[-1]}
+            self._connection.execute(query("outbox/delete"), parameters)
 
 
-def _check(held: Sequence[Held], updated: psycopg.Cursor[Any]) -> None:
-    if updated.rowcount != len(held):
-        raise LeaseLost(f"another relay took over one of {len(held)} topics such as {held[0].topic!r}")
+def _check_locks(locked: Sequence[LockedTopic], updated: psycopg.Cursor[Any]) -> None:
+    if updated.rowcount != len(locked):
+        raise LeaseLost(f"another relay took over one of {len(locked)} topics such as {locked[0].name!r}")
 
 
-def _batches(held: Sequence[Held], rows: list[Any], size: int) -> list[Batch]:
-    """The rows of each topic: they follow the one without an id."""
+def _batches(locked: Sequence[LockedTopic], rows: list[Any], size: int) -> list[Batch]:
+    """Return the batch of each topic. The messages of a topic follow the row with its state, which has no id."""
     starts = [number for number, row in enumerate(rows) if row[0] is None]
     parts = [rows[start:end] for start, end in pairwise([*starts, len(rows)])]
-    found = {part[0][3]["topic"]: part for part in parts}
-    return [_batch(each, found.get(each.topic), size) for each in held]
+    rows_by_topic = {part[0][3]["topic"]: part for part in parts}
+    return [_batch(topic, rows_by_topic.get(topic.name), size) for topic in locked]
 
 
-def _batch(held: Held, rows: list[Row] | None, size: int) -> Batch:
+def _batch(topic: LockedTopic, rows: list[Row] | None, size: int) -> Batch:
     if rows is None:
-        raise LeaseLost(f"another relay took over topic {held.topic!r}")
-    facts: Any = rows.pop(0)[3]
-    if facts["rewinds"] != held.claim.rewinds:
-        again = Claim(held.topic, Position.at(facts["reached"], held.claim.position.newest), facts["rewinds"])
-        return Batch([], moved=again)
+        raise LeaseLost(f"another relay took over topic {topic.name!r}")
+    state: Any = rows.pop(0)[3]
+    if state["rewinds"] != topic.claim.rewinds:
+        position = Position.at(state["reached"], topic.claim.position.newest)
+        return Batch([], moved=Claim(topic.name, position, state["rewinds"]))
     return Batch(
         rows,
-        tuple(Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))),
-        facts["newest"],
-        facts["created"] or "",
+        tuple(Snapshot.parse(state["snapshot"]).running(int(state["own"]))),
+        state["newest"],
+        state["created"] or "",
         tuple(row[0] for row in rows if row[3] is not None and row[3][2]),
-        full=len(rows) == held.limit or sum(len(row[2]) for row in rows if row[2] is not None) >= size,
+        full=len(rows) == topic.limit or sum(len(row[2]) for row in rows if row[2] is not None) >= size,
     )
 
 
 def open_outbox(conninfo: Mapping[str, Any], purpose: str) -> tuple[WatchedConnection, str]:
-    """A connection in autocommit to a database with an outbox, and which database that is; see `open_part`."""
+    """Return a connection in autocommit to a database with an outbox, and the database's identity; see `open_part`."""
     connection, server = open_part(conninfo, _OUTBOX, purpose)
     return connection, server["identity"]

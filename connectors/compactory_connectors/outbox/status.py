@@ -1,4 +1,4 @@
-"""Figures of a relay, and the state of all topics as the tables have it."""
+"""The figures of a relay, and the state of every topic in the tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Board", "TopicStatus", "topic_statuses"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStatus:
-    """One topic. ``oldest`` and ``locked_seconds`` are ages in seconds.
+    """The state of a topic. ``oldest`` and ``locked_seconds`` are ages in seconds.
 
-    ``pending`` is counted up to an equal share, for each topic, of 100,000; ``more``: there may be more than that.
+    ``pending`` is counted up to an equal share of 100,000 for each topic; ``more``: there may be more.
     """
 
     topic: str
@@ -40,15 +40,16 @@ class TopicStatus:
     waiting: int
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def topic_statuses(connection: psycopg.Connection[Any]) -> list[TopicStatus]:
-    """Every topic that a relay has seen, or that has messages. Raises psycopg.Error."""
-    asked = {"whole": False, "pause": timedelta(), "ttl": timedelta()}
-    given = {"topics": [row[0] for row in connection.execute(query("outbox/pending"), asked)]}
-    return connection.cursor(row_factory=class_row(TopicStatus)).execute(query("outbox/status"), given).fetchall()
+    """Return the status of every topic that has messages or had some. Raises psycopg.Error."""
+    pending = {"whole": False, "pause": timedelta(), "ttl": timedelta()}
+    topics = [row[0] for row in connection.execute(query("outbox/pending"), pending)]
+    cursor = connection.cursor(row_factory=class_row(TopicStatus))
+    return cursor.execute(query("outbox/status"), {"topics": topics}).fetchall()
 
 
 class Board:
@@ -59,14 +60,14 @@ class Board:
         self._sent: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
         self._retries: Counter[str] = Counter()
-        self._holders: dict[str, frozenset[str]] = {}  # the topics of each thread
+        self._holders: dict[str, frozenset[str]] = {}  # name of a thread → its topics
         self._topics: list[TopicStatus] = []
         self._error: str | None = None
         self._worked_at: float | None = None
 
     @contextmanager
     def holding(self, holder: str) -> Iterator[None]:
-        """A thread is connected to Postgres and Kafka under this name."""
+        """Record that a thread is connected to Postgres and Kafka under this name."""
         with self._lock:
             self._holders[holder] = frozenset()
             self._worked_at, self._error = time.time(), None
@@ -77,43 +78,43 @@ class Board:
                 self._holders.pop(holder)
 
     def sends(self, holder: str, topics: Iterable[str]) -> None:
-        """A thread has the locks of these topics, and of no others."""
+        """Record the topics whose locks a thread has."""
         with self._lock:
             self._holders[holder] = frozenset(topics)
 
     def sent(self, topic: str, number: int) -> None:
-        """Kafka has so many messages more."""
+        """Count sent messages."""
         with self._lock:
             self._sent[topic] += number
 
     def set_aside(self, topic: str) -> None:
-        """A message was refused."""
+        """Count a refused message."""
         with self._lock:
             self._failed[topic] += 1
 
     def retried(self, topic: str) -> None:
-        """A topic had an error and is left alone."""
+        """Count an error of a topic, which pauses."""
         with self._lock:
             self._retries[topic] += 1
 
     def failed(self, error: str) -> None:
-        """Postgres or Kafka is away."""
+        """Record that Postgres or Kafka is away."""
         with self._lock:
             self._error = error
 
     def sampled(self, topics: list[TopicStatus]) -> None:
-        """Keep a sample of the tables."""
+        """Record a sample of the tables."""
         with self._lock:
             self._topics = topics
 
     @property
     def holders(self) -> list[str]:
-        """Names under which topics are held now."""
+        """The names under which topics are locked."""
         with self._lock:
             return sorted(self._holders)
 
     def picture(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return all figures for JSON."""
         with self._lock:
             return {
                 "holders": sorted(self._holders),

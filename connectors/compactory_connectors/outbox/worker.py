@@ -18,7 +18,7 @@ _TOPICS: tuple[tuple[str, str, str], ...] = (
     ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),
     ("error", "error", "1 if the topic had an error, and its messages wait for a minute or until Kafka has it"),
 )
-_CONNECTS = "it connects to Postgres and Kafka"
+_CONNECTING = "connecting to Postgres and Kafka"
 _COUNTERS = (
     ("sent_total", "sent", "Messages that this relay has sent"),
     ("failed_total", "failed", "Messages that this relay has set aside because Kafka refused them"),
@@ -36,24 +36,24 @@ class OutboxWorker:
         self._ready = False
 
     def live(self) -> bool:
-        """Whether its threads run; one that waits for Postgres or Kafka is alive."""
+        """Return True if the threads run, also while they wait for Postgres or Kafka."""
         return self._relay.alive
 
     def ready(self) -> bool:
-        """Whether a thread has had Postgres and Kafka at some time since the start."""
+        """Return True once a thread has connected to Postgres and Kafka."""
         self._ready = self._ready or self._relay.board.picture()["worked_at"] is not None
         return self._ready
 
     def blocking(self) -> list[dict[str, Any]]:
-        """Return why nothing could be sent yet."""
-        return [] if self.ready() else [{"outbox": self._relay.board.picture()["detail"] or _CONNECTS}]
+        """Return the reasons why the relay is not ready."""
+        return [] if self.ready() else [{"outbox": self._relay.board.picture()["detail"] or _CONNECTING}]
 
     def status(self) -> dict[str, Any]:
-        """Return what this relay holds and sends, and what the tables said some seconds ago."""
+        """Return the figures of this relay, and the topics as the tables had them some seconds ago."""
         return self._relay.board.picture()
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of every topic."""
+        """Yield the metrics of every topic."""
         picture = self._relay.board.picture()
         topics: list[dict[str, Any]] = picture["topics"]
         for name, field, text in _TOPICS:
@@ -61,7 +61,7 @@ class OutboxWorker:
         for name, field, text in _COUNTERS:
             figures = {(topic["topic"],): 0.0 for topic in topics}
             yield _metric("counter", name, text, figures | {(key,): float(n) for key, n in picture[field].items()})
-        held: dict[tuple[str, ...], float] = {
+        holders: dict[tuple[str, ...], float] = {
             (topic["topic"], topic["locked_by"]): 1.0 for topic in topics if topic["locked_by"]
         }
         yield Metric(
@@ -69,7 +69,7 @@ class OutboxWorker:
             kind="gauge",
             help="1, with the relay's thread that sends the topic as a label",
             labels=("topic", "holder"),
-            samples=held,
+            samples=holders,
         )
 
 
