@@ -12,7 +12,7 @@ __all__ = ["ServerOptions"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How a server begins, ends and forwards.
+    """The options of a server that do not change while it runs.
 
     ``drain``       seconds after SIGTERM in which it still accepts requests, with readiness off for load balancers
     ``graceful``    seconds after ``drain`` that requests under way may take

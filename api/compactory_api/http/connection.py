@@ -134,8 +134,8 @@ class Connection(HttpToolsProtocol):
         self._request_bytes += size
         self._head_bytes += size
         if self._head_bytes > limits.HEAD_BYTES or len(self.headers) > limits.HEADERS:
-            most = f"{limits.HEAD_BYTES >> 10} KiB and {limits.HEADERS} lines"
-            self._refuse(HeadTooLarge(f"a request's line and headers may have {most}"))
+            size_limit = f"{limits.HEAD_BYTES >> 10} KiB and {limits.HEADERS} lines"
+            self._refuse(HeadTooLarge(f"a request's line and headers may have {size_limit}"))
         elif self._request_bytes > limits.REQUEST_BYTES:
             self._refuse(TooLarge(f"a request may have {limits.REQUEST_BYTES >> 20} MiB"))
 

@@ -60,7 +60,7 @@ KEY = parameter(
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the problems that a route may answer, in FastAPI's form."""
-    return {status: _problem(status) for status in statuses}
+    return {status: _problem_answer(status) for status in statuses}
 
 
 def reference_to(model: type[BaseModel]) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _adapt(document: dict[str, Any]) -> None:
     document["security"] = [{"token": []}, {}]
 
 
-def _problem(status: int) -> dict[str, Any]:
+def _problem_answer(status: int) -> dict[str, Any]:
     titles = dict.fromkeys(kind.title for kind in PROBLEMS if kind.status == status)
     answer = {"description": "; ".join(titles), "content": {MEDIA_TYPE: {"schema": reference_to(Problem)}}}
     return answer | ({"headers": _PROBLEM_HEADERS[status]} if status in _PROBLEM_HEADERS else {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 from compactory.worker import Worker
@@ -43,7 +43,7 @@ class Health:
     def status(self) -> dict[str, Any]:
         """Return the document of ``/v1/status``."""
         return {
-            "version": _version(),
+            "version": version("compactory"),
             "live": self.live(),
             "ready": self.ready(),
             "uptime_seconds": round(time.monotonic() - self._start, 3),
@@ -52,10 +52,3 @@ class Health:
                 for worker in self.workers
             ],
         }
-
-
-def _version() -> str:
-    try:
-        return version("compactory")
-    except PackageNotFoundError:  # run from a copy of the sources
-        return "0"

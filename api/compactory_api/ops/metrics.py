@@ -50,10 +50,6 @@ class RequestMetrics(Collector):
             gauge.add_metric([directory], count)
         yield gauge
 
-    def describe(self) -> list[Metric]:
-        """Return nothing: the registry needs no names before the first scrape."""
-        return []
-
 
 class Exposition:
     """Answers ``/metrics``. Has a registry of its own, so that several may live in a process. Thread-safe."""

@@ -86,14 +86,14 @@ def _check_method(method: str, allowed: str) -> None:
 
 
 def _removal(body: bytes) -> str:
-    removal = _fields(body).get("removal")
+    removal = _json_object(body).get("removal")
     if not isinstance(removal, str) or not removal:
         raise BadRequest("removal: the id that the status shows is needed, so that nothing else is approved")
     return removal
 
 
 def _record_keys(body: bytes) -> tuple[bytes, ...]:
-    keys = _fields(body).get("keys_base64")
+    keys = _json_object(body).get("keys_base64")
     if not isinstance(keys, list) or not keys or len(keys) > _MOST_KEYS:
         raise BadRequest(f"keys_base64: must be a list of 1 to {_MOST_KEYS:,} record keys in base64")
     try:
@@ -102,7 +102,7 @@ def _record_keys(body: bytes) -> tuple[bytes, ...]:
         raise BadRequest(f"keys_base64: {error}") from None
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def _json_object(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body)
     except ValueError as error:

@@ -78,7 +78,7 @@ def change_routes(store: GlobalStore, streams: ChangeStreams) -> APIRouter:
     ) -> Response:
         text = last_event_id or query.since
         cursor = None if text is None else Cursor.parse(text.replace(" ", "+"))  # an unescaped + arrives as a space
-        return _EventsResponse(await streams.open(store[directory], cursor, query.prefix))
+        return await streams.open(store[directory], cursor, query.prefix)
 
     return routes
 
@@ -192,15 +192,39 @@ class _Feed:
                 await asyncio.sleep(0)
 
 
-class Stream:
-    """The events of one client. Owned by the event loop."""
+class Stream(Response):
+    """Sends events to one client until the stream ends or the client goes away. Owned by the event loop."""
 
     def __init__(self, feed: _Feed, watch: Watch[Any], prefix: str) -> None:
+        super().__init__(media_type=_EVENTS, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
+        del self.headers["content-length"]
         self.prefix = prefix
         self.error: Exception | None = None  # why no more events come
         self._feed = feed
         self._own_watch: Watch[Any] | None = watch  # None: the client has seen all that the feed has sent
         self._next_events: asyncio.Future[bytes] | None = None  # what `next` waits for
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the answer, as an ASGI application."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        sending = asyncio.ensure_future(self._send_events(send))  # a task of its own: each change wakes a short stack
+        try:
+            while (await receive())["type"] != "http.disconnect":  # which also comes once everything was sent
+                continue
+        finally:
+            self.close()
+        await sending
+
+    async def _send_events(self, send: Send) -> None:
+        end_event = b""
+        try:
+            await send(_body_message(self.heartbeat()))
+            while self.error is None:
+                if events := await self.next():
+                    await send(_body_message(events))
+            end_event = b"event: end\ndata: %b\n\n" % problem(self.error).body
+        finally:
+            await send(_body_message(end_event, is_last=True))
 
     def offer(self, events: bytes, watch_before: Watch[Any]) -> None:
         """Send the feed's next events if the client has all events before them.
@@ -256,37 +280,6 @@ class Stream:
     def _wake(self, events: bytes) -> None:
         if self._next_events is not None and not self._next_events.done():
             self._next_events.set_result(events)
-
-
-class _EventsResponse(Response):
-    """Sends a stream until it ends or the client goes away."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(media_type=_EVENTS, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
-        del self.headers["content-length"]
-        self._stream = stream
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send the answer."""
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        sending = asyncio.ensure_future(self._send_events(send))  # a task of its own: each change wakes a short stack
-        try:
-            while (await receive())["type"] != "http.disconnect":  # which also comes once everything was sent
-                continue
-        finally:
-            self._stream.close()
-        await sending
-
-    async def _send_events(self, send: Send) -> None:
-        stream, end_event = self._stream, b""
-        try:
-            await send(_body_message(stream.heartbeat()))
-            while stream.error is None:
-                if events := await stream.next():
-                    await send(_body_message(events))
-            end_event = b"event: end\ndata: %b\n\n" % problem(stream.error).body
-        finally:
-            await send(_body_message(end_event, is_last=True))
 
 
 def _body_message(events: bytes, *, is_last: bool = False) -> dict[str, Any]:
