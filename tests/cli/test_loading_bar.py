@@ -19,7 +19,7 @@ from compactory_cli.views import loading_bars, spark_progress
 from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
 from compactory_cli.views.spark_progress import StageBars
 from compactory_connectors.source.polling.load_progress import Load
-from compactory_connectors.source.status.status import StatusBoard
+from compactory_connectors.source.status.board import StatusBoard
 from tests.api.serving import ask
 from tests.cli.conftest import COMPACTORY, Shell
 from tests.store.topics import Topics, eventually, send
@@ -116,22 +116,22 @@ def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=seen, force_terminal=True, width=120))
     board = StatusBoard("c")
     for table in ("public.a", "public.b"):
-        board.table(table, table, adopted=False)
+        board.add_table(table, table, adopted=False)
     with Bars() as bars:
         bars.show(bars_of_loads([board.picture()]))
         assert seen.getvalue() == ""
-        board.loading("public.a", Load(rows=250_000, of=1_000_000, seconds=2.0))
-        board.loading("public.b", Load(rows=1, of=2, seconds=1.0))
+        board.record_load("public.a", Load(rows=250_000, of=1_000_000, seconds=2.0))
+        board.record_load("public.b", Load(rows=1, of=2, seconds=1.0))
         bars.show(bars_of_loads([board.picture()]))
         eventually(lambda: "250,000 of 1,000,000  125,000/s  6 s left" in seen.getvalue(), 5)
         assert "loading public.b" in seen.getvalue()
-        board.polled("public.a", 1_000_000)
-        board.polled("public.b", 2)
+        board.record_poll("public.a", 1_000_000)
+        board.record_poll("public.b", 2)
         bars.show(bars_of_loads([board.picture()]))
         assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"
     plain = io.StringIO()
     monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=plain))
-    board.loading("public.a", Load(rows=1, of=2, seconds=1.0))
+    board.record_load("public.a", Load(rows=1, of=2, seconds=1.0))
     with Bars() as bars:
         bars.show(bars_of_loads([board.picture()]))
     assert plain.getvalue() == ""

@@ -19,7 +19,8 @@ from compactory_api.ops.listener import Listener
 from compactory_connectors import schema
 from compactory_connectors.source.polling.removal import HeldRemoval
 from compactory_connectors.source.runtime.worker import SourceWorker
-from compactory_connectors.source.status.status import SourceState, StatusBoard
+from compactory_connectors.source.status.board import StatusBoard
+from compactory_connectors.source.status.status import SourceState
 from tests.api.serving import ask
 from tests.api.test_operations import samples
 from tests.api.test_orders import Told
@@ -204,11 +205,11 @@ class Waiting(Told):
 
     def status(self) -> dict[str, Any]:
         board = StatusBoard("c")
-        board.connector(SourceState.RUNNING)
+        board.set_state(SourceState.RUNNING)
         for name in ("public.t", "public.u"):
-            board.table(name, name, adopted=False)
-        board.connector(SourceState.WAITING, "Postgres is away")
-        board.failed("Postgres is away")
+            board.add_table(name, name, adopted=False)
+        board.set_state(SourceState.WAITING, "Postgres is away")
+        board.record_session_failure("Postgres is away")
         source: Any = SimpleNamespace(status=board.picture)
         return SourceWorker(source, lambda: True).status()
 
@@ -223,8 +224,8 @@ class Holding(Told):
 
     def status(self) -> dict[str, Any]:
         board = StatusBoard("c")
-        board.connector(SourceState.RUNNING)
-        board.table("public.t", "t", adopted=False)
-        board.held("public.t", "98 of 100 keys", HeldRemoval(id="4f2a", removed=98, keys=100))
+        board.set_state(SourceState.RUNNING)
+        board.add_table("public.t", "t", adopted=False)
+        board.hold("public.t", "98 of 100 keys", HeldRemoval(id="4f2a", removed=98, keys=100))
         source: Any = SimpleNamespace(status=board.picture)
         return SourceWorker(source, lambda: True).status()

@@ -156,7 +156,7 @@ class House:
         connector = replace(found, name=self.prefix, **changes)
         create = self.holds(SOURCE, self.topic, AclOperation.CREATE)
         kafka = Kafka(self.server.client(SOURCE))
-        Source(connector, kafka, create_topics=create).run(threading.Event(), once=True, patience=15)
+        Source(connector, kafka, create_topics=create).run(threading.Event(), once=True, timeout=15)
 
     def store(self) -> dict[str, Any]:
         """What a store reads, with its own user."""

@@ -89,7 +89,7 @@ def test_source_and_writer_need_no_more(tenancy: Tenancy, running: Running, kafk
 
 def test_a_table_left_as_it_is_needs_select_alone(tenancy: Tenancy, kafka: str, prefix: str) -> None:
     tenancy.run(INSERT, tenancy.roles.writer)
-    Source(connector(tenancy, prefix), kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector(tenancy, prefix), kafka).run(threading.Event(), once=True, timeout=20)
     with GlobalStore(kafka, [f"{prefix}terminal_acquirer"]) as store:
         assert store[f"{prefix}terminal_acquirer"]["1"]["terminalId"] == "T1"
 

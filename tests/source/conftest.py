@@ -21,6 +21,7 @@ from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.config.connector import ConnectorConfig, SoftDelete
 from compactory_connectors.source.config.files import load_connector
+from compactory_connectors.source.offsets.target_state import Target
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.status.status import SourceState
 from tests.source.harness import STAMP, Feed
@@ -88,8 +89,8 @@ class Bench:
             changes["soft_delete"] = SoftDelete("is_active")
         return replace(config, **changes)
 
-    def once(self, *, patience: float = 20.0, **changes: Any) -> None:
-        Source(self.connector(**changes), self.kafka).run(threading.Event(), once=True, patience=patience)
+    def once(self, *, timeout: float = 20.0, **changes: Any) -> None:
+        Source(self.connector(**changes), self.kafka).run(threading.Event(), once=True, timeout=timeout)
 
     def start(self, **changes: Any) -> Running:
         running = Running(Source(self.connector(**changes), self.kafka))
@@ -126,7 +127,7 @@ def paused_within_a_load(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Runni
         publish(publisher, *given)
         if next(published) == 3:
             assert begun.wait(20)
-            running.source.control.pause()
+            running.source.orders.set_target(Target.PAUSED)
 
     monkeypatch.setattr(Publisher, "publish", observed)
     running = bench.start(batch_max_rows=100)

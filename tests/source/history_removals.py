@@ -23,8 +23,9 @@ from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.runtime.session import Session
 from compactory_connectors.source.runtime.table_registry import TopicReplaced
-from compactory_connectors.source.status.orders import Control
-from compactory_connectors.source.status.status import StatusBoard, TableStatus
+from compactory_connectors.source.status.board import StatusBoard
+from compactory_connectors.source.status.orders import Orders
+from compactory_connectors.source.status.status import TableStatus
 from tests.source.conftest import Bench
 from tests.source.removals.test_removals import ROWS, adopted, by_terminal
 from tests.stack.apache_kafka import new_admin
@@ -68,7 +69,7 @@ class RemovalHistory:
         self._bench, self._random = bench, seed
         self.log: list[str] = []
         self.board = StatusBoard(bench.prefix)
-        self._control = Control()
+        self._orders = Orders()
         self._rules = TopicRules(default=TopicCreation(partitions=2, replication_factor=1))
         self._by_terminal, self._partitioner, self._soft = False, "murmur2_random", True
         self._terminal_key = by_terminal(bench)
@@ -156,8 +157,8 @@ class RemovalHistory:
             for table in self.board.picture().tables:
                 if table.removal is not None:
                     self._note(f"approve {table.removal.id}")
-                    self._control.approve(TABLE, table.removal.id)
-            self._session.round(threading.Event())
+                    self._orders.approve(TABLE, table.removal.id)
+            self._session.poll_tables(threading.Event())
         except (TopicReplaced, Unreachable) as ended:
             self._note(f"session ends: {ended}")
             self._end()
@@ -176,7 +177,7 @@ class RemovalHistory:
             **(self._terminal_key if self._by_terminal else {}),
         )
         return Session.open(
-            connector, self._bench.kafka, self.board, create_topics=True, strict=False, control=self._control
+            connector, self._bench.kafka, self.board, create_topics=True, strict=False, orders=self._orders
         )
 
     def _end(self) -> None:
@@ -277,13 +278,13 @@ class RemovalHistory:
         assert producer.flush(30) == 0
         if hidden := sorted(before - self._found()):
             self._note(f"repair hidden {hidden}")
-            self._control.resend(TABLE, hidden)
+            self._orders.resend(TABLE, hidden)
 
     def _repair(self) -> None:
         rows = [key for keys in self._rows() for key in sorted(keys)]
         keys = [*self._random.sample(rows, min(4, len(rows))), b"nobody's"]
         self._note(f"repair {keys}")
-        self._control.resend(TABLE, keys)
+        self._orders.resend(TABLE, keys)
 
     def _primary_key(self) -> None:
         with self._bench.sql.transaction():

@@ -88,7 +88,7 @@ def main(connector: Path, bootstrap: str, step: str = "", sign: str = "SIGKILL",
     if longest:  # a transaction may stay open for so many seconds only
         publisher._LONGEST = float(longest)
         publisher._DEFAULTS["message.timeout.ms"] = int(publisher._LONGEST * 1000)
-    produce, poll = Kafka.producer, session.Session.round
+    produce, poll = Kafka.producer, session.Session.poll_tables
 
     def producer(self: Kafka, *arguments: Any) -> Any:
         return Producer(produce(self, *arguments), fate)
@@ -98,7 +98,7 @@ def main(connector: Path, bootstrap: str, step: str = "", sign: str = "SIGKILL",
         return poll(self, *arguments, **options)
 
     Kafka.producer = producer  # type: ignore[method-assign]
-    session.Session.round = round_  # type: ignore[method-assign]
+    session.Session.poll_tables = round_  # type: ignore[method-assign]
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stdout))
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

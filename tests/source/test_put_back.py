@@ -83,7 +83,7 @@ def test_a_cold_copy_of_postgres_is_put_back(
     bench.add("V1")
     bench.sql.execute("CREATE TABLE filler AS SELECT n, repeat('x', 500) AS t FROM generate_series(1, 20000) n")
     with pytest.MonkeyPatch.context() as broken:
-        broken.setattr("compactory_connectors.source.runtime.session.Session.round", _fail)
+        broken.setattr("compactory_connectors.source.runtime.session.Session.poll_tables", _fail)
         with pytest.raises(RuntimeError):
             bench.once(soft_delete=True)
     bench.once(soft_delete=True)

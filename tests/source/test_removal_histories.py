@@ -43,7 +43,7 @@ def histories(shared: str, kafka: str, unique: Callable[[str], str]) -> Callable
             for _ in range(steps):
                 history.step()
             history.settle()
-            return history.status.stopped_total
+            return history.status.removals_stopped_total
         except BaseException:
             print("\n".join(history.log))
             print(f"history {seed}")

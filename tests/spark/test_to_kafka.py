@@ -163,7 +163,7 @@ def test_bytes_and_partitions_are_those_of_the_source(
     connectors = [config(keyed(database, "bulk") | {"topic.prefix": prefix} | kind, name=prefix) for prefix in prefixes]
     for prefix in prefixes:
         topic_of(cluster, f"{prefix}t")
-    Source(connectors[0], cluster).run(threading.Event(), once=True, patience=20)
+    Source(connectors[0], cluster).run(threading.Event(), once=True, timeout=20)
     types = {"id": "bigint"} | {name: kind_ for name, (kind_, _, _) in COLUMNS.items()}
     arrow = pa.table(
         {"id": pa.array(range(len(rows)), pa.int64())}
@@ -513,7 +513,7 @@ def test_the_topic_of_a_source_is_not_loaded(spark: SparkSession, cluster: Kafka
     found, _ = load(mastered(), rows, Mode.REPLACE)
     assert counted(found) == {"update": 1, "unchanged": 1}
     assert values(cluster, mastered())[b"9"].startswith(b'{"id":9,"acquirer":"load","limit_":null')
-    Source(connector, cluster).run(threading.Event(), once=True, patience=20)
+    Source(connector, cluster).run(threading.Event(), once=True, timeout=20)
     assert values(cluster, mastered()) == table  # it is the table's again
 
 

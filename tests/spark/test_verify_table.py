@@ -38,7 +38,7 @@ def test_a_million_keys_on_all_sides(spark: SparkSession, bench: Bench, tmp_path
         "INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
         " SELECT 'T' || n, 'A' FROM generate_series(1, 1000000) n"
     )
-    bench.once(patience=300)
+    bench.once(timeout=300)
     connector, kafka = bench.connector(), bench.kafka
     serving = Serving(GlobalStore(kafka.properties(), [bench.topic]), Access())
     took: dict[str, float] = {}

@@ -78,7 +78,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
         sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())
     ]
     show_overviews(overviews, unanswered, as_json=flags.json)
-    _exit(all(overview.target_state.paused or overview.publishes for overview in overviews))
+    _exit(all(overview.target_state.is_paused or overview.publishes for overview in overviews))
 
 
 @connector_command

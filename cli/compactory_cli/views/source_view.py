@@ -79,10 +79,8 @@ def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _of_overview(each: Overview) -> Iterable[tuple[str, str]]:
-    yield (
-        "target",
-        f"{each.target_state.target.value} {_for(each.target_state.since) if each.target_state.paused else ''}".strip(),
-    )
+    target = each.target_state
+    yield "target", f"{target.target.value} {_for(target.since)}" if target.is_paused else target.target.value
     if each.unseen is not None:
         yield "Postgres", f"was not asked: {each.unseen}"
         return

@@ -29,7 +29,7 @@ def run(bench: Bench, *transforms: dict[str, str], function: str | None = None, 
     """One round of the connector with these transforms behind those that make the key."""
     specs = chain_of([*KEY, *transforms], TOMBSTONES, function)
     config = replace(bench.connector(**changes), transforms=specs)
-    Source(config, bench.kafka).run(threading.Event(), once=True, patience=20.0)
+    Source(config, bench.kafka).run(threading.Event(), once=True, timeout=20.0)
 
 
 def found(bench: Bench, topic: str) -> list[tuple[bytes | None, bytes | None]]:

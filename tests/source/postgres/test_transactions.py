@@ -86,7 +86,7 @@ def test_what_is_remembered_is_counted_and_bounded(bench: Bench, monkeypatch: py
         bench.add("U")
         wait_until(lambda: state(running.source.status()) is SourceState.HELD, what="HELD")
         (held,) = running.source.status().tables
-        assert 50 <= held.remembered <= 61  # whatever else the server ran counts as well
+        assert 50 <= held.remembered_transactions <= 61  # whatever else the server ran counts as well
         assert f"pid {writer.info.backend_pid} (user postgres, application billing" in (held.detail or "")
         sent, word = len(bench.records()), held.current_at
         bench.add(*(f"U{number}" for number in range(49)))
@@ -96,7 +96,7 @@ def test_what_is_remembered_is_counted_and_bounded(bench: Bench, monkeypatch: py
     assert len(bench.wait_for_records(111)) == 111
     wait_until(lambda: state(running.source.status()) is SourceState.RUNNING, what="RUNNING")
     bench.add("last")
-    wait_until(lambda: running.source.status().tables[0].remembered == 0, what="forgetting")
+    wait_until(lambda: running.source.status().tables[0].remembered_transactions == 0, what="forgetting")
 
 
 def state(status: SourceStatus) -> SourceState:

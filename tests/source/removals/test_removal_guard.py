@@ -83,7 +83,7 @@ def test_a_switched_partitioner_moves_keys_and_loses_none(bench: Bench) -> None:
     bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id <= 100")
     running = bench.start(producer=CONSISTENT, **SOON)
     wait_until(lambda: lookups(bench) == at_home(bench), what="every key at home, and there alone")
-    assert status(running).stopped_total == 0
+    assert status(running).removals_stopped_total == 0
 
 
 @pytest.mark.parametrize("partitioner", ["consistent_random", "random"])
@@ -133,7 +133,7 @@ def test_the_primary_key_changes_under_a_running_source(bench: Bench, monkeypatc
         one_removed(bench, 7)
     assert lookups(bench).keys() == keys(bench, "terminal_id")
     assert {key for key, value in bench.records() if value is None} == {b"short"}
-    assert status(running).stopped_total == 0
+    assert status(running).removals_stopped_total == 0
 
 
 def test_inheritance_children_share_ids(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,11 +106,11 @@ def test_a_mass_deactivation_waits_and_the_rest_goes_on(bench: Bench, as_it_is: 
     running = bench.start(soft_delete=True)
     again = held(running)
     assert again.id == found.id
-    running.source.control.approve("public.terminal_acquirer", "of something else")
+    running.source.orders.approve("public.terminal_acquirer", "of something else")
     bench.add("newer")
     wait_until(lambda: 42 in living(bench), what="a poll")
     assert set(range(1, 40)) <= living(bench)
-    running.source.control.approve("public.terminal_acquirer", again.id)
+    running.source.orders.approve("public.terminal_acquirer", again.id)
     wait_until(lambda: living(bench) == {*range(21, 40), 41, 42}, what="the removal")
     wait_until(lambda: status(running).state is SourceState.RUNNING, what="RUNNING")
     assert status(running).removal is None
@@ -143,7 +143,7 @@ def test_a_truncate_of_a_small_directory_is_held(bench: Bench) -> None:
     bench.sql.execute("TRUNCATE terminal_acquirer")
     found = held(running)
     assert (found.removed, found.keys) == (20, 20)
-    running.source.control.approve("public.terminal_acquirer", found.id)
+    running.source.orders.approve("public.terminal_acquirer", found.id)
     wait_until(lambda: not living(bench), what="the removal")
 
 
@@ -203,10 +203,10 @@ def test_deactivations_that_are_values_hold_the_whole_poll(bench: Bench) -> None
     assert (found.removed, found.keys) == (20, 40)
     bench.add("new")
     polls = status(running).polls_total
-    running.source.control.approve("public.terminal_acquirer", "of something else")
-    wait_until(lambda: not running.source.control.wants("public.terminal_acquirer"), what="another poll")
+    running.source.orders.approve("public.terminal_acquirer", "of something else")
+    wait_until(lambda: not running.source.orders.needs_poll("public.terminal_acquirer"), what="another poll")
     assert (len(bench.records()), status(running).polls_total) == (40, polls)
-    running.source.control.approve("public.terminal_acquirer", found.id)
+    running.source.orders.approve("public.terminal_acquirer", found.id)
     bench.wait_for_records(61)
     wait_until(lambda: status(running).state is SourceState.RUNNING, what="RUNNING")
 
@@ -223,7 +223,7 @@ def test_a_view_is_held_as_a_whole_and_never_swept(bench: Bench) -> None:
         bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'hidden' WHERE id > 20")
         bench.sql.execute("UPDATE terminal_acquirer SET is_active = false WHERE id <= 10")
     found = held(running)
-    running.source.control.approve("public.seen", found.id)
+    running.source.orders.approve("public.seen", found.id)
     wait_until(lambda: living(bench) == set(range(11, 41)), what="the removal")
     bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 11")
     bench.wait_for_records(51)

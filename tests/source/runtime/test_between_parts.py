@@ -22,7 +22,8 @@ from compactory_connectors.source.polling.record_batch import RecordBatch
 from compactory_connectors.source.removals.sweeper import Sweeper
 from compactory_connectors.source.runtime import table_task as polled
 from compactory_connectors.source.runtime.session import Session
-from compactory_connectors.source.status.status import SourceState, StatusBoard
+from compactory_connectors.source.status.board import StatusBoard
+from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench, Running, paused_within_a_load
 from tests.source.removals.test_removals import ROWS, held, living, status
 from tests.source.workload import TERMINALS, wait_until
@@ -151,7 +152,7 @@ def test_what_was_compared_and_then_held_is_sent_when_it_is_approved(bench: Benc
     bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B', is_active = id > 20")
     running = bench.start(soft_delete=values)
     found = held(running)
-    running.source.control.approve(TABLE, found.id)
+    running.source.orders.approve(TABLE, found.id)
     wait_for(running, SourceState.RUNNING)
     newest = dict(bench.records())
     assert {key: value for key, value in newest.items() if b"B" not in (value or b"")} == {}
@@ -194,11 +195,11 @@ def test_only_what_was_sent_counts_as_sent(bench: Bench, monkeypatch: pytest.Mon
         afresh = table.reader.offset.afresh(ResendReason.CRASH)
         table.reader.acknowledge(RecordBatch([], afresh, persist=False))
         monkeypatch.setattr(Publisher, "publish", once_refused)
-        session.round(threading.Event())
+        session.poll_tables(threading.Event())
         assert table.schedule.failures == 1
         assert len(bench.records()) == 5
         table.schedule.due = 0.0
-        session.round(threading.Event())
+        session.poll_tables(threading.Event())
     finally:
         session.close()
     [(_, value)] = bench.records()[5:]
@@ -251,7 +252,7 @@ def test_rows_to_send_again_wait_for_a_lock_to_end(bench: Bench) -> None:
     running = bench.start(**NEVER)
     bench.wait_for_records(1)
     with locked(bench):
-        running.source.control.resend(TABLE, [b"1"])
+        running.source.orders.resend(TABLE, [b"1"])
         wait_for(running, SourceState.WAITING)
     bench.wait_for_records(2)
 
@@ -261,7 +262,7 @@ def test_rows_to_send_again_wait_for_a_topic_that_refuses_them(bench: Bench) -> 
     running = bench.start()
     bench.wait_for_records(1)
     with refusing(bench, bench.topic):
-        running.source.control.resend(TABLE, [b"1"])
+        running.source.orders.resend(TABLE, [b"1"])
         wait_for(running, SourceState.FAILED)
     bench.wait_for_records(2)
 

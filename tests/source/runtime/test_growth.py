@@ -75,7 +75,7 @@ def test_growth_is_held_and_put_right_when_approved(
         bench.sql.execute("DELETE FROM terminal_acquirer WHERE id = 300")
         assert len(bench.records()) == 300
         watch = Watch(store, len(store["d"]))
-        running.source.control.approve("public.terminal_acquirer", removal.id)
+        running.source.orders.approve("public.terminal_acquirer", removal.id)
         wait_until(lambda: watch.look() or settled(bench, 3), what="every key at home, and there alone")
         wait_until(lambda: status(running).state is SourceState.RUNNING, what="RUNNING")
         bench.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'C' WHERE id <= 50")
@@ -110,7 +110,7 @@ def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, mo
     running = bench.start(topics=one, sweep_interval_ms=3_600_000)
     bench.wait_for_records(100)
     grow(bench, 3)
-    running.source.control.approve("public.terminal_acquirer", held(running).id)
+    running.source.orders.approve("public.terminal_acquirer", held(running).id)
     wait_until(lambda: settled(bench, 3), what="every key at home, and there alone")
 
 
@@ -146,7 +146,7 @@ def test_a_kill_in_the_middle_is_gone_on_from(bench: Bench, monkeypatch: pytest.
         publish(self, *args)
 
     monkeypatch.setattr(Publisher, "publish", dying)
-    running.source.control.approve("public.terminal_acquirer", removal.id)
+    running.source.orders.approve("public.terminal_acquirer", removal.id)
     wait_until(lambda: running.ended, what="the end")
     with pytest.raises(Killed):
         running.stop()

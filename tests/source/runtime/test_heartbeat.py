@@ -10,9 +10,9 @@ import psycopg
 from compactory import GlobalStore
 from compactory.store_worker import HEARTBEATS_TOPIC, StoreWorker, heartbeat_ages
 from compactory_connectors.schema import install
-from compactory_connectors.source.runtime.worker import SourceWorker
-from compactory_connectors.source.status.metrics import source_metrics
-from compactory_connectors.source.status.status import SourceState
+from compactory_connectors.source.offsets.target_state import Target
+from compactory_connectors.source.runtime.worker import SourceWorker, source_metrics
+from compactory_connectors.source.status.status import Moment, SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
 
@@ -35,7 +35,7 @@ def test_an_idle_table_is_told_from_a_source_that_does_nothing(bench: Bench) -> 
         assert (bench.prefix,) in found.samples
         polls = running.source.status().tables[0].polls_total
 
-        running.source.control.pause()
+        running.source.orders.set_target(Target.PAUSED)
         running.wait_for(SourceState.PAUSED)
         wait_until(lambda: (age() or 0) > 2, 10, "an age of two seconds")
         assert running.source.status().tables[0].polls_total == polls, "its own table was left alone"
@@ -55,9 +55,9 @@ def test_without_the_table_or_its_rights_the_source_works_and_says_so(bench: Ben
     bench.wait_for_records(2)
     status = running.source.status()
     assert (status.state, status.heartbeat) == (SourceState.RUNNING, None)
-    assert all(not metric.samples for metric in source_metrics(status, now=0, began=0) if "heartbeat" in metric.name)
+    assert all(not metric.samples for metric in source_metrics(Moment(status, 0, 0)) if "heartbeat" in metric.name)
     install(bench.sql)
-    running.source.control.restart()
+    running.source.orders.restart()
     wait_until(lambda: running.source.status().heartbeat, what="a heartbeat after the restart")
 
 

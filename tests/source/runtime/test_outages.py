@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from compactory_connectors.postgres.watched_connection import WatchedConnection
+from compactory_connectors.source.offsets.target_state import Target
 from compactory_connectors.source.status.status import SourceState
 from tests.conftest import needs_apache_kafka
 from tests.source.outages import END_TRANSACTION, Fragile, Trial, on_request, terminating
@@ -83,13 +84,13 @@ def test_a_pause_while_kafka_is_away_counts_and_is_stored_afterwards(trial: Tria
     with trial.going():
         trial.fragile.kafka_proxy.freeze()
         trial.wait_for(SourceState.WAITING)
-        trial.source.control.pause()
+        trial.source.orders.set_target(Target.PAUSED)
         trial.wait_for(SourceState.PAUSED)
         assert not trial.source.status().target_state_stored
         trial.fragile.kafka_proxy.thaw()
         wait_until(lambda: trial.source.status().target_state_stored, 60, "the pause in Kafka")
         assert trial.state() is SourceState.PAUSED
-        trial.source.control.resume()
+        trial.source.orders.set_target(Target.RUNNING)
         trial.wait_for(SourceState.RUNNING)
 
 

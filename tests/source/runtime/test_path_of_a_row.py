@@ -12,7 +12,7 @@ import pytest
 
 from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.source.runtime.session import Session
-from compactory_connectors.source.status.status import StatusBoard
+from compactory_connectors.source.status.board import StatusBoard
 from tests.source.conftest import Bench
 
 _FEWER_THAN = 20
@@ -21,7 +21,7 @@ _FEWER_THAN = 20
 class Calls:
     """The calls of the source's functions from when a poll's rows have come to ``Producer.produce``.
 
-    Of an adopted table the rows come with the statement that begins the poll, and are taken by ``ChunkReader.page``.
+    Of an adopted table the rows come with the statement that begins the poll, and are taken by ``ChunkReader.read_page``.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ def _fetches(frame: FrameType) -> bool:
     if frame.f_code.co_qualname == "Connection.execute":
         statement = frame.f_locals["query"]
         return "FETCH" in (statement if isinstance(statement, str) else statement.as_string(None))
-    return frame.f_code.co_qualname == "ChunkReader.page"
+    return frame.f_code.co_qualname == "ChunkReader.read_page"
 
 
 @pytest.mark.parametrize("adopted", [True, False])
@@ -63,14 +63,14 @@ def test_a_changed_row_passes_few_functions(bench: Bench, adopted: bool) -> None
         adopt(bench.sql, Adoption(table="terminal_acquirer", key=("terminal_id",)))
     session = Session.open(bench.connector(), bench.kafka, StatusBoard("path"), create_topics=True)
     with closing(session):
-        while session.round(threading.Event()):
+        while session.poll_tables(threading.Event()):
             pass
         bench.add("T2")
         calls = Calls()
         sys.setprofile(calls)
         try:
-            while not session.round(threading.Event()):
-                session.rest(threading.Event())
+            while not session.poll_tables(threading.Event()):
+                session.wait(threading.Event())
         finally:
             sys.setprofile(None)
     assert calls.produced

@@ -236,7 +236,7 @@ def test_kafka_away_and_back(own_kafka: ApacheKafka, database: str, unique: Call
 def test_unreachable_at_the_start_ends_in_time(bench: Bench) -> None:
     bench.kafka = type(bench.kafka)("127.0.0.1:9")
     with pytest.raises(Unreachable, match="Kafka at 127"):
-        bench.once(patience=3)
+        bench.once(timeout=3)
 
 
 def test_wrong_database(bench: Bench, database: str) -> None:

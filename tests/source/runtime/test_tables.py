@@ -192,7 +192,7 @@ def test_a_table_that_was_given_up_goes_on_when_it_is_restarted(shop: Shop) -> N
     running = shop.start(query__retry__attempts="1")
     wait_until(lambda: "given up" in str(shop.status("bad")), what="the end of attempts")
     shop.sql.execute("UPDATE bad SET amount = 3 WHERE id = 2")
-    running.source.control.restart("public.bad")
+    running.source.orders.restart("public.bad")
     shop.wait_for("bad", b"1", b"2")
     assert shop.status("bad").state is SourceState.RUNNING  # type: ignore[union-attr]
 
@@ -238,7 +238,7 @@ def test_a_query_goes_to_its_topic(shop: Shop) -> None:
     shop.start(table__include__list=None, query="SELECT id, changed FROM t", topic__prefix=topic)
     wait_until(lambda: shop.running[-1].source.status().tables, what="the query")
     found = shop.running[-1].source.status().tables[0]
-    assert (found.table, found.covered) == ("query", False)
+    assert (found.table, found.misses_late_commits) == ("query", True)
     wait_until(lambda: len(shop.keys("")) == 2, what="rows")
     value = next(iter(read(shop.kafka, shop.prefix))).value()
     assert json.loads(value or b"")["id"] == 1
@@ -318,5 +318,5 @@ def test_a_name_that_makes_no_topic_stops_its_table_alone(shop: Shop) -> None:
     shop.running.pop().stop()
     shop.add("good", 3)
     with pytest.raises(CompactoryError, match="price list"):
-        shop.source(**everything).run(threading.Event(), once=True, patience=20)
+        shop.source(**everything).run(threading.Event(), once=True, timeout=20)
     assert shop.keys("good") == [b"1", b"2", b"3"]

@@ -7,8 +7,15 @@ import math
 import pytest
 
 from compactory_connectors.source.offsets.target_state import Target, TargetState
-from compactory_connectors.source.status.metrics import source_metrics
-from compactory_connectors.source.status.status import BeatStatus, SourceState, SourceStatus, StatusBoard, TableStatus
+from compactory_connectors.source.runtime.worker import source_metrics
+from compactory_connectors.source.status.board import StatusBoard
+from compactory_connectors.source.status.status import (
+    HeartbeatStatus,
+    Moment,
+    SourceState,
+    SourceStatus,
+    TableStatus,
+)
 
 NOW = 1_700_000_000.0
 NEVER = TableStatus(table="public.never", topic="")
@@ -19,7 +26,7 @@ POLLED = TableStatus(
 
 def shown(state: SourceState, *tables: TableStatus, **fields: object) -> dict[str, dict[tuple[str, ...], float]]:
     status = SourceStatus(connector="c", state=state, detail=None, tables=tables, **fields)  # type: ignore[arg-type]
-    found = {metric.name: dict(metric.samples) for metric in source_metrics(status, now=NOW, began=NOW - 100)}
+    found = {metric.name: dict(metric.samples) for metric in source_metrics(Moment(status, NOW, NOW - 100))}
     assert all(math.isfinite(value) and value >= 0 for samples in found.values() for value in samples.values())
     return {name.removeprefix("compactory_source_"): samples for name, samples in found.items()}
 
@@ -49,7 +56,7 @@ def test_a_table_is_shown_in_the_state_of_its_connector(state: SourceState) -> N
 
 def test_what_a_pause_and_heartbeats_show() -> None:
     target_state = TargetState(target=Target.PAUSED, since=NOW - 50)
-    beat = BeatStatus(committed_at=NOW - 60, seconds=0.02)
+    beat = HeartbeatStatus(committed_at=NOW - 60, seconds=0.02)
     found = shown(SourceState.PAUSED, target_state=target_state, heartbeat=beat)
     assert found["paused_seconds"] == {("c",): 50}
     assert found["heartbeat_timestamp_seconds"] == {("c",): NOW - 60}
@@ -62,9 +69,9 @@ def test_what_a_pause_and_heartbeats_show() -> None:
 
 def test_the_time_of_a_state_is_that_of_its_beginning() -> None:
     board = StatusBoard("c")
-    board.connector(SourceState.WAITING, "one")
+    board.set_state(SourceState.WAITING, "one")
     since = board.picture().since
-    board.connector(SourceState.WAITING, "two")
+    board.set_state(SourceState.WAITING, "two")
     assert (board.picture().since, board.picture().detail) == (since, "two")
-    board.connector(SourceState.RUNNING)
+    board.set_state(SourceState.RUNNING)
     assert board.picture().since > since  # type: ignore[operator]

@@ -19,8 +19,9 @@ from compactory_connectors.source.offsets.target_state import Target, TargetStat
 from compactory_connectors.source.runtime import source
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.runtime.worker import SourceWorker
-from compactory_connectors.source.status.orders import MOST_KEYS, Control, Halt
-from compactory_connectors.source.status.status import SourceState, StatusBoard
+from compactory_connectors.source.status.board import StatusBoard
+from compactory_connectors.source.status.orders import MOST_KEYS, Orders, StopWhen
+from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench, paused_within_a_load
 from tests.source.workload import wait_until
 
@@ -29,13 +30,13 @@ from tests.source.workload import wait_until
 def legal_moves(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every move of a connector's state in these tests is one of those that are documented."""
     moves: set[tuple[SourceState, SourceState]] = set()
-    recorded = StatusBoard.connector
+    recorded = StatusBoard.set_state
 
     def record(board: StatusBoard, state: SourceState, detail: str | None = None) -> None:
         moves.add((board.picture().state, state))
         recorded(board, state, detail)
 
-    monkeypatch.setattr(StatusBoard, "connector", record)
+    monkeypatch.setattr(StatusBoard, "set_state", record)
     yield
     assert {(old, new) for old, new in moves if old is not new and not old.may_become(new)} == set()
 
@@ -54,12 +55,12 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
     bench.add("T1")
     running = bench.start()
     bench.wait_for_records(1)
-    running.source.control.pause()
+    running.source.orders.set_target(Target.PAUSED)
     running.wait_for(SourceState.PAUSED)
     wait_until(lambda: running.source.status().target_state_stored, what="the pause in Kafka")
     bench.add("T2")
     target_state = read_target_state(bench.kafka, bench.prefix)
-    assert (target_state, running.source.control.stored) == (running.source.control.target_state, True)
+    assert (target_state, running.source.orders.is_target_stored) == (running.source.orders.target_state, True)
     assert target_state.target is Target.PAUSED
     running.stop()
     with pytest.raises(CompactoryError, match="is paused"):
@@ -67,13 +68,13 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
 
     again = bench.start()
     again.wait_for(SourceState.PAUSED)
-    assert again.source.control.target_state == target_state, "since when is kept, too"
+    assert again.source.orders.target_state == target_state, "since when is kept, too"
     assert snapshots_held(bench) == 0
     lease = again.source.status().lease
     assert lease is not None
     assert lease.held
     assert len(bench.records()) == 1
-    again.source.control.resume()
+    again.source.orders.set_target(Target.RUNNING)
     bench.wait_for_records(2)
     assert [stored.connector for stored in read_offsets(bench.kafka)].count(bench.prefix) == 1, "no offset of a table"
     again.stop()
@@ -83,7 +84,7 @@ def test_a_pause_survives_the_process_and_ends_with_a_resume(bench: Bench) -> No
 
 def test_a_pause_ends_when_somebody_else_has_stored_so(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A source without a listener is resumed by way of the offsets topic."""
-    monkeypatch.setattr(source, "PAUSED_LOOK", 0.2)
+    monkeypatch.setattr(source, "PAUSE_CHECK_INTERVAL", 0.2)
     write_target_state(bench.connector(), bench.kafka, TargetState(target=Target.PAUSED, since=1.0))
     running = bench.start()
     running.wait_for(SourceState.PAUSED)
@@ -102,8 +103,8 @@ def test_a_standby_takes_no_orders_and_takes_a_pause_over(bench: Bench) -> None:
     for verb in Verb:
         with pytest.raises(OrderRefused, match="standby"):
             worker.run_command(Order(verb=verb, table="public.terminal_acquirer"))
-    assert not standby.source.control.paused
-    holder.source.control.pause()
+    assert not standby.source.orders.is_paused
+    holder.source.orders.set_target(Target.PAUSED)
     wait_until(lambda: holder.source.status().target_state_stored, what="the pause in Kafka")
     holder.stop()
     standby.wait_for(SourceState.PAUSED)
@@ -116,7 +117,7 @@ def test_a_standby_takes_no_orders_and_takes_a_pause_over(bench: Bench) -> None:
 def test_a_paused_holder_that_loses_its_lease_stands_by_and_comes_back_paused(bench: Bench) -> None:
     install(bench.sql)
     running = bench.start()
-    running.source.control.pause()
+    running.source.orders.set_target(Target.PAUSED)
     wait_until(lambda: running.source.status().target_state_stored, what="the pause in Kafka")
     running.wait_for(SourceState.PAUSED)
     steal = "UPDATE compactory.leases SET holder = gen_random_uuid(), pid = 1, renewed_at = clock_timestamp() + %s"
@@ -145,7 +146,7 @@ def test_a_pause_interrupts_a_long_load_and_the_rest_comes_after_it(
     )
     running = paused_within_a_load(bench, monkeypatch)
     assert snapshots_held(bench) == 0
-    running.source.control.resume()
+    running.source.orders.set_target(Target.RUNNING)
     assert len(bench.wait_for_records(3000)) == 3000, "nothing is sent twice"
 
 
@@ -155,8 +156,8 @@ def test_a_pause_that_is_taken_back_within_a_page_leaves_a_stored_target(
     publish = Publisher.publish
 
     def paused_and_resumed(publisher: Publisher, *arguments: Any) -> None:
-        running.source.control.pause()
-        running.source.control.resume()
+        running.source.orders.set_target(Target.PAUSED)
+        running.source.orders.set_target(Target.RUNNING)
         publish(publisher, *arguments)
         monkeypatch.setattr(Publisher, "publish", publish)
 
@@ -186,12 +187,12 @@ def test_a_source_that_waits_for_postgres_can_be_paused(bench: Bench) -> None:
         wait_until(
             lambda: running.source.status().state in {SourceState.WAITING, SourceState.FAILED}, what="no Postgres"
         )
-        running.source.control.pause()
+        running.source.orders.set_target(Target.PAUSED)
         running.wait_for(SourceState.PAUSED)
         wait_until(lambda: running.source.status().target_state_stored, what="the pause in Kafka")
         assert read_target_state(bench.kafka, bench.prefix).target is Target.PAUSED
         admin.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
-    running.source.control.resume()
+    running.source.orders.set_target(Target.RUNNING)
     bench.add("T1")
     bench.wait_for_records(1)
 
@@ -201,50 +202,44 @@ def test_a_restart_of_the_connector_is_a_new_session_and_sends_nothing_twice(ben
     running = bench.start(poll_interval_ms=3_600_000)
     bench.wait_for_records(1)
     bench.add("T2")
-    running.source.control.restart()
+    running.source.orders.restart()
     assert len(bench.wait_for_records(2, timeout=10)) == 2
 
 
 def test_orders_are_kept_once_and_taken_once() -> None:
-    control = Control()
-    control.approve("t", "1")
-    control.approve("t", "2")
-    assert control.wants("t")
-    assert (control.take_approval("t"), control.take_approval("t")) == ("2", None)
-    control.approve("t", "3")
-    control.approve("t", None)
-    control.resend("t", [b"2", b"1"])
-    control.resend("t", [b"2", b"3"])
+    orders = Orders()
+    orders.approve("t", "1")
+    orders.approve("t", "2")
+    assert orders.needs_poll("t")
+    assert (orders.take_approval("t"), orders.take_approval("t")) == ("2", None)
+    orders.resend("t", [b"2", b"1"])
+    orders.resend("t", [b"2", b"3"])
     with pytest.raises(OrderRefused, match="try later"):
-        control.resend("t", [b"k%d" % number for number in range(MOST_KEYS)])
-    assert (control.take_approval("t"), control.take_resend("t"), control.wants("t")) == (
-        None,
-        [b"2", b"1", b"3"],
-        False,
-    )
+        orders.resend("t", [b"k%d" % number for number in range(MOST_KEYS)])
+    assert (orders.take_resend("t"), orders.needs_poll("t")) == ([b"2", b"1", b"3"], False)
 
 
 def test_what_was_stored_does_not_undo_an_order_that_is_not_stored_yet() -> None:
-    control = Control()
-    control.pause()
-    control.keep(TargetState())
-    assert (control.paused, control.stored) == (True, False)
-    control.keep(control.target_state)
-    control.keep(TargetState())
-    assert not control.paused, "somebody else stored something since"
+    orders = Orders()
+    orders.set_target(Target.PAUSED)
+    orders.target_stored(TargetState())
+    assert (orders.is_paused, orders.is_target_stored) == (True, False)
+    orders.target_stored(orders.target_state)
+    orders.target_stored(TargetState())
+    assert not orders.is_paused, "somebody else stored something since"
 
 
 def test_a_wait_ends_when_an_order_comes() -> None:
-    control, stop = Control(), threading.Event()
-    halt = Halt(stop.is_set, lambda: control.interrupts)
-    threading.Timer(0.2, control.restart, ["t"]).start()
-    control.wait(stop, 20)
+    orders, stop = Orders(), threading.Event()
+    halt = StopWhen(stop.is_set, lambda: orders.ends_session)
+    threading.Timer(0.2, orders.restart, ["t"]).start()
+    orders.wait(stop, 20)
     assert not halt.is_set(), "an order about one table does not end the session"
-    control.restart()
-    control.wait(stop, 20)
+    orders.restart()
+    orders.wait(stop, 20)
     assert halt.is_set()
-    assert control.take_restart()
-    control.wait(stop, 0.01)
+    assert orders.take_restart()
+    orders.wait(stop, 0.01)
     assert not halt.is_set()
 
 
@@ -257,7 +252,7 @@ def test_a_target_that_a_newer_version_wrote_is_a_pause() -> None:
 
 def test_a_source_that_is_paused_before_it_starts_never_opens_a_session(bench: Bench) -> None:
     source = Source(bench.connector(), bench.kafka)
-    source.control.pause()
+    source.orders.set_target(Target.PAUSED)
     stop = threading.Event()
     thread = threading.Thread(target=source.run, args=[stop])
     thread.start()

@@ -195,7 +195,7 @@ def test_other_ways_of_reading(bench: Bench, mode: str, changes: dict[str, str],
     prefix = bench.topic if "query" in changes else bench.prefix
     connector = config(settings(bench.url, mode, **{**changes, "topic__prefix": prefix}), bench.prefix)
     topic = prefix if "query" in changes else f"{prefix}{changes.get('table__whitelist', 't')}"
-    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     assert compared(bench, connector, topic).equal
     bench.sql.execute("INSERT INTO t VALUES (6, 'B')")
     bench.sql.execute("UPDATE t SET name = 'B', changed = timezone('utc', clock_timestamp()) WHERE id = 1")
@@ -213,7 +213,7 @@ def test_values_that_postgres_writes_itself_are_the_converters(bench: Bench) -> 
         "INSERT INTO t VALUES (20, NULL, now()), (21, 'past', '0044-03-15'), (22, 'far', '9999-12-31 23:59:59.9')"
     )
     connector = config(settings(bench.url, "timestamp+incrementing", topic__prefix=bench.prefix), bench.prefix)
-    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     assert compared(bench, connector, f"{bench.prefix}t").equal
 
 
@@ -228,7 +228,7 @@ def test_a_partitioned_table(bench: Bench) -> None:
         bench.url, "timestamp+incrementing", table__types="PARTITIONED TABLE", topic__prefix=bench.prefix
     )
     connector = config(written, bench.prefix)
-    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     bench.sql.execute("UPDATE t SET name = 'B' WHERE id = 4")
     found = compared(bench, connector, f"{bench.prefix}t")
     assert (found.expected, found.findings) == (5, {Finding.PENDING: 1})
@@ -247,7 +247,7 @@ def test_two_tables_of_one_topic(bench: Bench) -> None:
     written = settings(bench.url, "timestamp+incrementing", table__whitelist="t,u", topic__prefix=bench.prefix)
     connector = config(written | routed, bench.prefix)
     with pytest.raises(CompactoryError, match="may be of"):  # what a first load must not remove is held
-        Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+        Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     [found] = verify(connector, bench.kafka, Options())
     assert (found.equal, found.tables, found.stored) == (True, ("public.t", "public.u"), 6)
     bench.topic = found.topic
@@ -265,9 +265,9 @@ def test_a_row_that_a_cursor_misses(bench: Bench) -> None:
         settings(bench.url, "timestamp", table__whitelist="v", table__types="VIEW", topic__prefix=bench.prefix),
         bench.prefix,
     )
-    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     bench.sql.execute("INSERT INTO t VALUES (6, 'late', '2001-01-01')")
-    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     found = compared(bench, connector, f"{bench.prefix}v")
     assert [(each.key, each.finding) for each in found.differences] == [(b"6", Finding.MISSING)]
 
@@ -276,7 +276,7 @@ def test_a_row_that_can_not_be_converted(bench: Bench) -> None:
     bench.sql.execute(OTHER)
     bench.sql.execute("ALTER TABLE t ADD amount numeric NOT NULL DEFAULT 1")
     connector = config(settings(bench.url, "timestamp+incrementing", topic__prefix=bench.prefix), bench.prefix)
-    Source(connector, bench.kafka).run(threading.Event(), once=True, patience=20)
+    Source(connector, bench.kafka).run(threading.Event(), once=True, timeout=20)
     bench.sql.execute("UPDATE t SET amount = 'NaN' WHERE id = 1")
     found = compared(bench, connector, f"{bench.prefix}t")
     assert found.findings == {Finding.UNREADABLE: 1}

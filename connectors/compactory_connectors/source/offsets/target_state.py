@@ -31,13 +31,13 @@ class TargetState:
     since: float | None = None
 
     @property
-    def paused(self) -> bool:
-        """Whether nothing is to be published."""
+    def is_paused(self) -> bool:
+        """Return True if nothing is to be polled or published."""
         return self.target is Target.PAUSED
 
     def dumps(self) -> bytes | None:
         """The record's value; None is a tombstone."""
-        return orjson.dumps({"target": self.target.value, "since": self.since}) if self.paused else None
+        return orjson.dumps({"target": self.target.value, "since": self.since}) if self.is_paused else None
 
     @classmethod
     def loads(cls, value: bytes | None) -> TargetState:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import structlog
 
 from ..polling.removal import HeldRemoval, RemovalHeld
-from ..status.orders import Control
-from ..status.status import StatusBoard
+from ..status.board import StatusBoard
+from ..status.orders import Orders
 
 __all__ = ["PendingApproval"]
 
@@ -16,10 +16,10 @@ log = structlog.get_logger("compactory.source")
 class PendingApproval:
     """The hold of one table. Only the removal that an operator saw by its id is ever let pass."""
 
-    def __init__(self, connector: str, table: str, control: Control, board: StatusBoard) -> None:
+    def __init__(self, connector: str, table: str, orders: Orders, board: StatusBoard) -> None:
         self._connector = connector
         self._table = table
-        self._control = control
+        self._orders = orders
         self._board = board
         self._approved: str | None = None
         self._detail: str | None = None
@@ -33,7 +33,7 @@ class PendingApproval:
 
     def hear(self) -> bool:
         """Take an approval that came meanwhile; whether one did."""
-        approved = self._control.take_approval(self._table)
+        approved = self._orders.take_approval(self._table)
         if approved is None:
             return False
         self._approved = approved
@@ -70,11 +70,11 @@ class PendingApproval:
         self._approved = None
         if self.active:
             self._detail, self.removal = None, None
-            self._board.held(self._table, None)
+            self._board.release(self._table)
             log.info("removal not held any more", table=self._table)
 
     def _show(self, detail: str, removal: HeldRemoval | None) -> None:
         if detail != self._detail:
             log.error("removal held", table=self._table, detail=detail)
         self._detail, self.removal = detail, removal
-        self._board.held(self._table, detail, removal)
+        self._board.hold(self._table, detail, removal)

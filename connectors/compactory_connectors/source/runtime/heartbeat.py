@@ -75,7 +75,7 @@ class Heartbeat:
             self._context.board.warn(f"no heartbeats: Kafka refuses them, see the settings of topic {HEARTBEATS_TOPIC}")
             log.debug("heartbeat refused", connector=name, error=str(error))  # a text of its own each time
             return
-        self._context.board.beaten(row[0] / 1000, time.monotonic() - committed)
+        self._context.board.record_heartbeat(row[0] / 1000, time.monotonic() - committed)
 
     def _give_up(self, error: psycopg.Error) -> None:
         self.due = float("inf")

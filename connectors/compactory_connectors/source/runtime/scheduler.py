@@ -21,7 +21,7 @@ from ..planning.table_plan import Reading
 from ..polling.change_detector import ChangeDetector, Observation
 from ..polling.cursor_reader import CursorReader
 from ..postgres.server import Server
-from ..status.orders import Control, Stop
+from ..status.orders import Orders, Stop
 from .schedule import BUSY
 from .table_registry import TableRegistry
 from .table_task import TableTask
@@ -48,9 +48,9 @@ class Turn:
 class Scheduler:
     """Owned by the session's thread. Raises psycopg.Error."""
 
-    def __init__(self, server: Server, registry: TableRegistry, control: Control) -> None:
+    def __init__(self, server: Server, registry: TableRegistry, orders: Orders) -> None:
         self._registry = registry
-        self._control = control
+        self._orders = orders
         self._wakeup = Wakeup(server.connection, WAKEUP_CHANNEL, (WAKEUP_LOCK_CLASS, 0), listen=False)
         self._notified: set[str] = set()
         self._detector = ChangeDetector(server)
@@ -68,7 +68,7 @@ class Scheduler:
         asked: list[TableTask] = []
         poll: list[TableTask] = []
         for table in self._registry:
-            if table.schedule.due <= now or self._control.wants(table.name):
+            if table.schedule.due <= now or self._orders.needs_poll(table.name):
                 (asked if self._may_be_asked(table) else poll).append(table)
         if asked:
             self._look(asked, now)
@@ -98,7 +98,7 @@ class Scheduler:
         self._fall_asleep()
         self._streaks.clear()
         until = min([until, *self._attempts()])
-        while not stop.is_set() and not self._control.changed.is_set():
+        while not stop.is_set() and not self._orders.changed.is_set():
             left = min(self._registry.due, until) - time.monotonic()
             if left <= 0:
                 return
@@ -137,7 +137,7 @@ class Scheduler:
 
     def _may_be_asked(self, table: TableTask) -> bool:
         """Whether a look can say that there is nothing to poll."""
-        wanted = table.schedule.ailing or self._control.wants(table.name)
+        wanted = table.schedule.ailing or self._orders.needs_poll(table.name)
         return _versioned(table) and table.schedule.fresh and table.reader.settled and not wanted
 
     def _look(self, asked: list[TableTask], now: float) -> None:

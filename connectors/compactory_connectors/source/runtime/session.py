@@ -31,8 +31,8 @@ from ..postgres.chunk_reader import PageBytes
 from ..postgres.poll_transaction import TableReplaced
 from ..postgres.server import Server
 from ..postgres.transactions import OldestTransaction, open_transactions
-from ..status.orders import Control, Stop
-from ..status.status import StatusBoard
+from ..status.board import StatusBoard
+from ..status.orders import Orders, Stop
 from .heartbeat import Heartbeat
 from .lease import LeaseUnsure
 from .repair import resend_rows
@@ -62,7 +62,7 @@ class Session:
         self._server = server
         self._registry = TableRegistry(context, server)
         self._oldest = OldestTransaction(server)
-        self._scheduler = Scheduler(server, self._registry, context.control)
+        self._scheduler = Scheduler(server, self._registry, context.orders)
         self._heartbeat = Heartbeat(context, server)
         self._opened = ExitStack()  # closed by :meth:`close`
 
@@ -75,7 +75,7 @@ class Session:
         *,
         create_topics: bool,
         strict: bool = True,
-        control: Control | None = None,
+        orders: Orders | None = None,
         lease: PublishLease | None = None,
         page_bytes: PageBytes | None = None,
     ) -> Self:
@@ -97,7 +97,7 @@ class Session:
                 publisher=opened.enter_context(closing(publisher_of(connector, kafka, lease))),
                 board=board,
                 create_topics=create_topics and connector.topics.create,
-                control=control or Control(),
+                orders=orders or Orders(),
                 page_bytes=page_bytes or PageBytes(),
                 ends=TopicEnds(kafka),
             )
@@ -113,7 +113,7 @@ class Session:
         self._registry.close()
         self._opened.close()
 
-    def sweeping(self) -> bool:
+    def is_sweeping(self) -> bool:
         """Whether a sweep goes on, or will."""
         return any(table.cleanup.pending and not table.schedule.ailing for table in self._registry)
 
@@ -121,7 +121,7 @@ class Session:
         """The reasons why tables are not polled, or why there are none at all."""
         return self._registry.failures()
 
-    def round(self, stop: Stop) -> bool:
+    def poll_tables(self, stop: Stop) -> bool:
         """Poll every table that is due and may have changed; whether anything was published.
 
         ``stop`` is heard between the pages of a poll: the next session goes on there.
@@ -129,31 +129,31 @@ class Session:
         self._registry.check_topics()
         with postgres_errors(self._connector.connection):
             self._take_orders()
-            self._context.board.floor(self._oldest.check())
+            self._context.board.set_open_transaction(self._oldest.check())
             self._registry.check_tables()
             turn = self._scheduler.turn()
             for table in turn.unchanged:
-                self._context.board.current(table.name, turn.looked_at)
+                self._context.board.set_current(table.name, turn.looked_at)
             published = False
             for table in turn.poll:
                 published |= self._poll(table, turn.looked_at, stop)
             for table in self._registry:
                 if table.sweeping:
                     published |= self._attempt(table, partial(table.tend, stop)) or False
-                if not table.schedule.ailing and (keys := self._context.control.take_resend(table.name)):
+                if not table.schedule.ailing and (keys := self._context.orders.take_resend(table.name)):
                     published |= self._attempt(table, partial(self._resend_rows, table, keys)) or False
             self._heartbeat.beat()
             return published
 
-    def rest(self, stop: Stop) -> None:
+    def wait(self, stop: Stop) -> None:
         """Wait until a writer notifies, something is due, an order comes or ``stop`` is set."""
         with postgres_errors(self._connector.connection):
             self._scheduler.rest(stop, until=self._heartbeat.due)
 
     def _take_orders(self) -> None:
         """Look afresh at the tables that an operator wants restarted; other orders are for the tables."""
-        self._context.control.changed.clear()
-        for name in self._context.control.take_restarts():
+        self._context.orders.changed.clear()
+        for name in self._context.orders.take_restarts():
             self._registry.restart(name)
 
     def _poll(self, table: TableTask, looked_at: float, stop: Stop) -> bool:
@@ -161,8 +161,8 @@ class Session:
         published = self._attempt(table, lambda: None if self._waits(table) else table.drain(stop))
         if published is None:
             return False
-        self._context.board.current(table.name, looked_at)
-        self._context.board.remembers(table.name, table.remembered)
+        self._context.board.set_current(table.name, looked_at)
+        self._context.board.set_remembered(table.name, table.remembered)
         self._scheduler.polled(table, published)
         return published
 
@@ -175,7 +175,7 @@ class Session:
             log.error("rows not sent again", table=table.name, detail=str(error))
             return False
         except BaseException:  # whatever it is, the order still stands
-            self._context.control.put_back(table.name, keys)
+            self._context.orders.put_back(table.name, keys)
             raise
         table.cleanup.sweeper.note(mended.records)
         log.info("rows sent again", table=table.name, keys=len(mended.records), left_alone=mended.left_alone)
@@ -232,10 +232,10 @@ class Session:
         may = table.reader.waits_for(_BEGINNING) is not None
         xid = table.reader.waits_for(self._server.current_snapshot()) if may else None
         if xid is None:
-            self._context.board.resumed(table.name)
+            self._context.board.release_from_transaction(table.name)
             return False
         who = "; ".join(map(str, open_transactions(self._server, xid))) or "one that has ended meanwhile"
         detail = f"an open transaction has too many later ones to remember: {who}"
         log.error("table waits", table=table.name, detail=detail)
-        self._context.board.waits(table.name, detail)
+        self._context.board.hold_for_transaction(table.name, detail)
         return True

@@ -23,23 +23,24 @@ from ..offsets.target_state import read_target_state, write_target_state
 from ..planning.planner import find_plans
 from ..postgres.chunk_reader import PageBytes
 from ..postgres.server import connected
-from ..status.orders import Control, Halt, Stop
-from ..status.status import SourceState, SourceStatus, StatusBoard
+from ..status.board import StatusBoard
+from ..status.orders import Orders, Stop, StopWhen
+from ..status.status import SourceState, SourceStatus
 from .claim import TTL
 from .lease import Lease, LeaseContested, LeaseTaken, LeaseUnsure, end_abandoned
 from .session import Session
 
-__all__ = ["PAUSED_LOOK", "Source"]
+__all__ = ["PAUSE_CHECK_INTERVAL", "Source"]
 
 log = structlog.get_logger("compactory.source")
 
-PAUSED_LOOK: Final = 10.0
-"""Seconds after which a paused source looks whether the offsets topic says otherwise by now."""
+PAUSE_CHECK_INTERVAL: Final = 10.0
+"""Seconds after which a paused source reads its target state from the offsets topic again."""
 
-_STANDBY_LOOK = 0.25  # seconds between two looks at the lease
-_FENCED_PAUSE = 2.0  # seconds
-_FENCED_MOST = 3
-_FENCED_WITHIN = 600.0  # seconds
+_STANDBY_INTERVAL = 0.25  # seconds between two attempts to take the lease
+_TAKEOVER_PAUSE = 2.0  # seconds
+_MOST_TAKEOVERS = 3
+_TAKEOVER_WINDOW = 600.0  # seconds
 
 
 class Source:
@@ -57,191 +58,200 @@ class Source:
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._create_topics = create_topics
         self._board = StatusBoard(connector.name)
-        self.control = Control()
+        self.orders = Orders()
         """Takes the orders of operators."""
         self._page_bytes = PageBytes()
-        self._fenced: list[float] = []  # when, by others than holders of the lease and edits of offsets
-        self._known_edits: set[Edit] = set()
-        self._stands_by_since: float | None = None
-        self._opened = False  # nor was it paused: from then on it waits for as long as it takes
+        self._takeovers: list[float] = []  # of the transactional id, by neither a holder of the lease nor an edit
+        self._seen_edits: set[Edit] = set()
+        self._standby_since: float | None = None
+        self._has_started = False  # it has opened a session, stood by or been paused: outages are waited out
         self._log = log.bind(connector=connector.name)
 
     def status(self) -> SourceStatus:
-        """The state of the connector and of its tables now."""
+        """Return the state of the connector and of its tables."""
         return replace(
-            self._board.picture(), target_state=self.control.target_state, target_state_stored=self.control.stored
+            self._board.picture(),
+            target_state=self.orders.target_state,
+            target_state_stored=self.orders.is_target_stored,
         )
 
-    def run(self, stop: threading.Event, *, once: bool = False, patience: float = 30.0) -> None:
+    def run(self, stop: threading.Event, *, once: bool = False, timeout: float = 30.0) -> None:
         """Publish changes until ``stop`` is set, or with ``once`` until everything committed before now is in Kafka.
 
         The source waits for the end of outages, with back-off. Until the first session is open, and with ``once``
-        always, a system that stays away for ``patience`` seconds raises Unreachable; ConfigError is raised at once.
+        always, a system that stays away for ``timeout`` seconds raises Unreachable; ConfigError is raised at once.
 
         While another source has the lease this one stands by. With ``once`` it raises LeaseLost after some seconds. It
         also raises LeaseLost if sources without a common lease fence each other repeatedly.
         """
         for note in self._connector.notes:
             self._log.info(note)
-        lease = Lease(self._connector, self._board.lease)
+        lease = Lease(self._connector, self._board.set_lease)
         try:
-            self._run(lease, stop, once, time.monotonic() + patience)
+            self._run_sessions(lease, stop, once, time.monotonic() + timeout)
         except BaseException as error:
-            self._board.connector(SourceState.FAILED, str(error))
+            self._board.set_state(SourceState.FAILED, str(error))
             raise
         finally:
             lease.close()
-        self._board.connector(SourceState.STOPPED)
+        self._board.set_state(SourceState.STOPPED)
 
-    def _run(self, lease: Lease, stop: Stop, once: bool, deadline: float) -> None:
+    def _run_sessions(self, lease: Lease, stop: Stop, once: bool, deadline: float) -> None:
         backoff = Backoff()
-        while not stop.is_set():
+        is_done = False
+        while not is_done and not stop.is_set():
             try:
-                if self._turn(lease, stop, once, backoff):
-                    break
+                if self._take(lease, stop, once):
+                    is_done = self._run_session(lease, stop, once, backoff)
+                else:
+                    backoff.reset()
             except (LeaseTaken, LeaseContested) as error:
                 raise LeaseLost(str(error)) from error
             except LeaseLost as error:
-                self._wait_fenced(error, lease, stop)
+                self._wait_after_takeover(error, lease, stop)
             except CompactoryError as error:
-                hopeless = not error.retryable or time.monotonic() >= deadline
-                if hopeless and (once or not self._opened):
+                is_final = not error.retryable or time.monotonic() >= deadline
+                if is_final and (once or not self._has_started):
                     raise
-                self._wait_out(error, stop, backoff)
-
-    def _turn(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
-        """A session where the lease is to be had, else a little wait for it; whether ``once`` is satisfied."""
-        if not self._take(lease, stop, once):
-            backoff.reset()
-            return False
-        lost = Halt(stop.is_set, lambda: not lease.held)
-        self._wait_paused(lost)  # ordered just now: that counts whether or not Kafka can be asked
-        end_abandoned(self._connector, self._kafka, lease)
-        self.control.keep(read_target_state(self._kafka, self._connector.name))
-        if once and self.control.paused:
-            raise CompactoryError(
-                f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
-            )
-        self._wait_paused(lost)
-        if not lost.is_set():
-            self._store_target()
-        return self._live(Halt(lost.is_set, lambda: self.control.interrupts), lease, once, backoff)
+                self._wait_after_failure(error, stop, backoff)
 
     def _take(self, lease: Lease, stop: Stop, once: bool) -> bool:
-        """Take the lease, or stand by for a little while; whether it is ours."""
+        """Take the lease, or stand by for a moment. Return True if this source has it."""
         try:
             lease.take()
         except LeaseTaken as taken:
-            self.control.forget()
+            self.orders.drop()
             self._stand_by(taken, stop, once)
-            self._opened = True
-            self._fenced.clear()
+            self._has_started = True
+            self._takeovers.clear()
             return False
-        self._stands_by_since = None
-        if len(self._fenced) >= _FENCED_MOST:
+        self._standby_since = None
+        if len(self._takeovers) >= _MOST_TAKEOVERS:
             raise LeaseContested(
-                f"the transactional id of connector {self._connector.name!r} was taken over {_FENCED_MOST} times,"
+                f"the transactional id of connector {self._connector.name!r} was taken over {_MOST_TAKEOVERS} times,"
                 " although nobody else has its lease: another source of this name runs on another database, as a role"
                 " that may not write compactory.leases, or in an older version; stop it, or give it another name"
             )
         return True
 
     def _stand_by(self, taken: LeaseTaken, stop: Stop, once: bool) -> None:
-        """Wait a little for the lease, with ``once`` not for longer than a holder that has died keeps it.
+        """Wait for the lease for a moment. With ``once`` raise ``taken`` after the time that a dead holder keeps it.
 
         Tables that can't be polled are an error here as they would be for a session.
         """
-        if self._stands_by_since is None:
-            self._show_tables(strict=once or not self._opened)
-            self._stands_by_since = time.monotonic()
+        if self._standby_since is None:
+            self._show_tables(strict=once or not self._has_started)
+            self._standby_since = time.monotonic()
             self._log.info("source stands by", detail=str(taken))
-        if once and time.monotonic() - self._stands_by_since > TTL + _STANDBY_LOOK:
+        if once and time.monotonic() - self._standby_since > TTL + _STANDBY_INTERVAL:
             raise taken
-        self._board.stands_by(str(taken))
-        self.control.wait(stop, _STANDBY_LOOK)
+        self._board.set_standby(str(taken))
+        self.orders.wait(stop, _STANDBY_INTERVAL)
 
     def _show_tables(self, *, strict: bool) -> None:
         with connected(self._connector.connection) as server:
             found = find_plans(server, self._connector)
         if strict:
             found.sound()
-        self._board.only([plan.qualified for plan in found.plans])
+        self._board.retain_tables([plan.qualified for plan in found.plans])
         for plan in found.plans:
-            how = plan.reading
-            self._board.table(plan.qualified, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
+            self._board.add_table(plan.qualified, plan.topic, adopted=plan.adopted, reading=plan.reading)
 
-    def _wait_paused(self, stop: Stop) -> None:
-        """Return when it is not paused any more, or ``stop`` is set. The pause is kept while Kafka is away.
+    def _run_session(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
+        """Wait while the connector is paused. Then run a session until it fails or has to end.
 
-        It has the lease meanwhile, but no session, and so no snapshot in Postgres.
+        With ``once`` run its first round, and return True if that was completed.
         """
-        detail, waited = "an operator paused it; compactory source resume ends that", False
-        while self.control.paused and not stop.is_set():
-            self._board.connector(SourceState.PAUSED, detail)
-            try:
-                self._store_target()
-            except Unreachable as error:
-                later = f"{detail}; not stored yet, so that a restart of the process would end it: {error}"
-                self._board.connector(SourceState.PAUSED, later)
-            self.control.wait(stop, PAUSED_LOOK)
-            with suppress(Unreachable):  # somebody may have resumed it from elsewhere
-                self.control.keep(read_target_state(self._kafka, self._connector.name))
-            waited = True
-        if waited and not stop.is_set():
-            self._board.connector(SourceState.STARTING)
-            self._log.info("source resumed")
-        self._opened |= waited
-
-    def _store_target(self) -> None:
-        """Store a target that was ordered and is not stored yet."""
-        target_state = self.control.target_state
-        if not self.control.stored:
-            write_target_state(self._connector, self._kafka, target_state, create=self._create_topics)
-            self.control.keep(target_state)
-            self._log.info("target stored", target=target_state.target.value)
-
-    def _live(self, stop: Stop, lease: Lease, once: bool, backoff: Backoff) -> bool:
-        """One session, until it fails or ``stop`` is set; with ``once`` its first round, and whether that was done."""
-        self.control.take_restart()
-        if stop.is_set():
+        lost = StopWhen(stop.is_set, lambda: not lease.held)
+        self._wait_while_paused(lost)  # a pause that this process ordered counts whether or not Kafka answers
+        end_abandoned(self._connector, self._kafka, lease)
+        self._read_target()
+        if once and self.orders.is_paused:
+            raise CompactoryError(
+                f"connector {self._connector.name!r} is paused; end that with: compactory source resume"
+            )
+        self._wait_while_paused(lost)
+        if not lost.is_set():
+            self._store_target()
+        self.orders.take_restart()
+        ending = StopWhen(lost.is_set, lambda: self.orders.ends_session)
+        if ending.is_set():
             return False
         session = Session.open(
             self._connector,
             self._kafka,
             self._board,
             create_topics=self._create_topics,
-            strict=once or not self._opened,
-            control=self.control,
+            strict=once or not self._has_started,
+            orders=self.orders,
             lease=lease,
             page_bytes=self._page_bytes,
         )
         with closing(session):
-            self._opened = True
-            self._board.connector(SourceState.RUNNING)
-            while not stop.is_set():
-                busy = session.round(stop)
-                backoff.reset()
-                if once and not session.sweeping():
-                    if failures := session.failures():  # the other tables were published all the same
-                        raise CompactoryError("; ".join(failures))
-                    return not stop.is_set()
-                if once or not busy:
-                    session.rest(stop)
+            self._has_started = True
+            self._board.set_state(SourceState.RUNNING)
+            return self._poll(session, ending, once, backoff)
+
+    def _poll(self, session: Session, ending: Stop, once: bool, backoff: Backoff) -> bool:
+        while not ending.is_set():
+            has_published = session.poll_tables(ending)
+            backoff.reset()
+            if once and not session.is_sweeping():
+                if failures := session.failures():  # the other tables were published all the same
+                    raise CompactoryError("; ".join(failures))
+                return not ending.is_set()
+            if once or not has_published:
+                session.wait(ending)
         return False
 
-    def _wait_fenced(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
-        """Somebody took the transactional id over. If it was a new holder of the lease, the next look finds it.
+    def _wait_while_paused(self, stop: Stop) -> None:
+        """Return when the connector is not paused, or ``stop`` is set. A pause lasts while Kafka is away.
 
-        Else it was an edit of offsets, which gets the time to end and does not count, or a source without the lease.
+        Meanwhile the source has the lease, but no session, and so no snapshot in Postgres.
+        """
+        if stop.is_set() or not self.orders.is_paused:
+            return
+        self._has_started = True
+        detail = "an operator paused it; compactory source resume ends that"
+        while not stop.is_set() and self.orders.is_paused:
+            self._board.set_state(SourceState.PAUSED, detail)
+            try:
+                self._store_target()
+            except Unreachable as error:
+                problem = f"{detail}; not stored yet, so that a restart of the process would end it: {error}"
+                self._board.set_state(SourceState.PAUSED, problem)
+            self.orders.wait(stop, PAUSE_CHECK_INTERVAL)
+            with suppress(Unreachable):  # somebody may have resumed it from elsewhere
+                self._read_target()
+        if not stop.is_set():
+            self._board.set_state(SourceState.STARTING)
+            self._log.info("source resumed")
+
+    def _read_target(self) -> None:
+        self.orders.target_stored(read_target_state(self._kafka, self._connector.name))
+
+    def _store_target(self) -> None:
+        """Store a target that was ordered and is not stored yet."""
+        target_state = self.orders.target_state
+        if not self.orders.is_target_stored:
+            write_target_state(self._connector, self._kafka, target_state, create=self._create_topics)
+            self.orders.target_stored(target_state)
+            self._log.info("target stored", target=target_state.target.value)
+
+    def _wait_after_takeover(self, error: LeaseLost, lease: Lease, stop: Stop) -> None:
+        """Wait after another process took the transactional id over.
+
+        If that was a new holder of the lease, the next attempt to take the lease shows it. Else it was an edit of
+        offsets, which gets the time to end and does not count, or a source without the lease.
         """
         now = time.monotonic()
-        self._fenced = [*(at for at in self._fenced if now - at < _FENCED_WITHIN), now]
-        self._board.connector(SourceState.WAITING, str(error))
+        self._takeovers = [*(at for at in self._takeovers if now - at < _TAKEOVER_WINDOW), now]
+        self._board.set_state(SourceState.WAITING, str(error))
         self._log.warning("source fenced", error=str(error))
         if lease.held:
-            self.control.wait(stop, _FENCED_PAUSE)
+            self.orders.wait(stop, _TAKEOVER_PAUSE)
             if self._was_edited():
-                self._fenced.pop()
+                self._takeovers.pop()
 
     def _was_edited(self) -> bool:
         """Return True if the connector's offsets were edited since the last call."""
@@ -249,14 +259,14 @@ class Source:
             edits = stored_edits(self._kafka, self._connector.name)
         except Unreachable:
             return False
-        fresh = edits - self._known_edits
-        self._known_edits |= edits
-        return bool(fresh)
+        new_edits = edits - self._seen_edits
+        self._seen_edits |= edits
+        return bool(new_edits)
 
-    def _wait_out(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
+    def _wait_after_failure(self, error: CompactoryError, stop: Stop, backoff: Backoff) -> None:
         pause = backoff.pause()
-        waiting = isinstance(error, Unreachable | LeaseUnsure | TransactionTimedOut)
-        self._board.connector(SourceState.WAITING if waiting else SourceState.FAILED, str(error))
-        self._board.failed(str(error))
+        is_outage = isinstance(error, Unreachable | LeaseUnsure | TransactionTimedOut)
+        self._board.set_state(SourceState.WAITING if is_outage else SourceState.FAILED, str(error))
+        self._board.record_session_failure(str(error))
         self._log.warning("source waits", error=str(error), retry_in_seconds=round(pause, 2))
-        self.control.wait(stop, pause)
+        self.orders.wait(stop, pause)

@@ -74,7 +74,7 @@ class TableRegistry:
         refuse_left_behind(self._connector, self._server, plans, self._stored())
         self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-        self._context.board.only([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
+        self._context.board.retain_tables([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
         self._note_unfit(found)
         stored = self._stored()
         offsets = [item.offset for item in stored.values() if item.connector == self._connector.name]
@@ -253,12 +253,19 @@ class TableRegistry:
         self._tables[plan.qualified] = TableTask(
             context=self._context, server=self._server, reader=reader, key=key, others=others, partitions=spread
         )
-        name, how = plan.qualified, plan.reading
-        self._context.board.table(name, plan.topic, adopted=plan.adopted, reading=how.value, covered=how.covered)
+        name = plan.qualified
+        self._context.board.add_table(name, plan.topic, adopted=plan.adopted, reading=plan.reading)
         if offset is None:
             self._context.board.warn(*plan.load_warnings)
         resumed = offset is not None
-        log.info("table", table=name, topic=plan.topic, rows_found_by=how.value, adopted=plan.adopted, resumed=resumed)
+        log.info(
+            "table",
+            table=name,
+            topic=plan.topic,
+            rows_found_by=plan.reading.value,
+            adopted=plan.adopted,
+            resumed=resumed,
+        )
 
     def _known(self, *, but: TableTask | None = None) -> set[tuple[int, str]]:
         """Tables that need not be planned again."""
@@ -271,9 +278,9 @@ class TableRegistry:
         interval = self._connector.table_poll_interval_ms / 1000
         listed = any(listed.name == table.plan.name for listed in self._connector.selection.listed)
         if listed or table.plan.connector.query is not None:
-            self._context.board.unfit(name, f"table {name} {why}; looked for again every {interval:g} s")
+            self._context.board.reject_table(name, f"table {name} {why}; looked for again every {interval:g} s")
         else:
-            self._context.board.gone(name)
+            self._context.board.remove_table(name)
 
     def _note_unfit(self, found: Plans) -> None:
         """Show tables that can't be polled; those that were polled until now stop."""
@@ -283,15 +290,15 @@ class TableRegistry:
                 table.cleanup.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
-            self._context.board.unfit(name, "; ".join(problems))
+            self._context.board.reject_table(name, "; ".join(problems))
             if name in found.locked:
-                self._context.board.table_waits(name, problems[0])
+                self._context.board.record_locked(name, problems[0])
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
 
     def _leave_out(self, name: str, why: str) -> None:
         log.error("table can't be polled", table=name, problems=[why])
         self._unfit[name] = (why,)
-        self._context.board.unfit(name, why)
+        self._context.board.reject_table(name, why)
 
     def _failed(self, name: str) -> bool:
         table = self._tables.get(name)

@@ -32,8 +32,8 @@ from ..removals.cleanup import TopicCleanup
 from ..removals.pending_approval import PendingApproval
 from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import Sweeper
-from ..status.orders import Control, Stop
-from ..status.status import StatusBoard
+from ..status.board import StatusBoard
+from ..status.orders import Orders, Stop
 from ..verify.comparison import MOST_COMPARED, Comparison
 from .schedule import Schedule
 
@@ -61,7 +61,7 @@ class SessionContext:
     publisher: Publisher
     board: StatusBoard
     create_topics: bool
-    control: Control
+    orders: Orders
     page_bytes: PageBytes
     ends: TopicEnds
 
@@ -92,8 +92,10 @@ class TableTask:
         self.plan = self.reader.plan
         context, connector = self.context, self.context.connector
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
-        self.guard = RemovalGuard(self.server, self.plan, context.publisher, partial(context.board.stopped, self.name))
-        approval = PendingApproval(connector.name, self.name, context.control, context.board)
+        self.guard = RemovalGuard(
+            self.server, self.plan, context.publisher, partial(context.board.count_stopped_removals, self.name)
+        )
+        approval = PendingApproval(connector.name, self.name, context.orders, context.board)
         self.cleanup = TopicCleanup(
             reader=self.reader,
             server=self.server,
@@ -154,7 +156,7 @@ class TableTask:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
         self.cleanup.ended()
         self.schedule.ended()
-        self.context.board.polled(self.name, sent)
+        self.context.board.record_poll(self.name, sent)
         return sent > 0
 
     def tend(self, stop: Stop) -> bool:
@@ -162,7 +164,7 @@ class TableTask:
         self._stop = stop
         sent = self.cleanup.tend()
         if sent:
-            self.context.board.polled(self.name, sent)
+            self.context.board.record_poll(self.name, sent)
         return sent > 0
 
     def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
@@ -185,7 +187,7 @@ class TableTask:
                 self._publish(batch)
                 self._comparison = comparison if self.reader.offset.phase is Phase.COMPARING else None
                 if batch.load is not None:
-                    self.context.board.loading(self.name, batch.load)
+                    self.context.board.record_load(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
@@ -195,7 +197,7 @@ class TableTask:
         assert self._stop is not None
         sent, ended = self._poll(self._stop)
         if sent:
-            self.context.board.polled(self.name, sent)
+            self.context.board.record_poll(self.name, sent)
         return ended
 
     def _begins_empty(self) -> bool:
@@ -247,14 +249,14 @@ class TableTask:
         if not self.schedule.failed(time.monotonic()):
             detail = f"{detail}; given up after {self.schedule.failures} attempts, as query.retry.attempts says"
         log.error("table failed", table=self.name, detail=logged or detail)
-        self.context.board.table_failed(self.name, detail)
+        self.context.board.record_failure(self.name, detail)
 
     def locked(self, holders: list[str]) -> None:
         """Somebody has locked the table: try again soon, without keeping the others waiting."""
         self.schedule.found_locked(time.monotonic())
         by = "; ".join(holders) or "a transaction that has ended meanwhile"
         detail = f"{self.plan.label} is locked by {by}; tried again by itself"
-        self.context.board.table_waits(self.name, detail)
+        self.context.board.record_locked(self.name, detail)
 
     def _compare(self, offset: SourceOffset) -> None:
         """Leave out what the topic has, where the offset says so.
@@ -275,7 +277,7 @@ class TableTask:
     def _report(self, skipped: Sequence[RowFailed]) -> None:
         """Count skipped rows, and log as many as the error settings of the connector demand."""
         errors = self.context.connector.errors
-        first = not self.context.board.skipped(self.name, len(skipped))
+        first = not self.context.board.count_skipped(self.name, len(skipped))
         shown = skipped[: _LOGGED if errors.log_each else int(first)]
         for row in shown:
             log.warning("row skipped", table=self.name, reason=row.log_text(name_rows=errors.name_rows))
@@ -309,7 +311,7 @@ class TableTask:
         self.reader.acknowledge(batch)
         if batch.resend_reason is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.resend_reason.value, records=len(batch.records))
-            self.context.board.resent(self.name, batch.resend_reason, len(batch.records))
+            self.context.board.count_resent(self.name, batch.resend_reason, len(batch.records))
 
     def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
         """The record of an offset that is published with so many records."""

@@ -3,73 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
 
-from ..postgres.transactions import OpenTransaction
-from ..status.metrics import lag, source_metrics
-from ..status.status import SourceState, SourceStatus, TableStatus
+from ..offsets.target_state import Target
+from ..status.status import Moment, SourceState, SourceStatus, TableStatus, figures_of
 from .source import Source
 
-__all__ = ["SourceWorker"]
+__all__ = ["SourceWorker", "source_metrics"]
 
 
 class SourceWorker:
-    """Implements `compactory.worker.Operated`. Thread-safe. ``alive`` says whether the source's thread still runs."""
+    """Implements `compactory.worker.Operated`. Thread-safe. ``is_alive`` tells if the source's thread still runs."""
 
-    def __init__(self, source: Source, alive: Callable[[], bool]) -> None:
+    def __init__(self, source: Source, is_alive: Callable[[], bool]) -> None:
         self._source = source
-        self._alive = alive
+        self._is_alive = is_alive
         self._began = time.time()
-        self._ready = False
+        self._is_ready = False
 
     @property
     def name(self) -> str:
         """``source`` and the connector's name."""
-        return f"source {self._source.status().connector}"
-
-    def live(self) -> bool:
-        """Whether its thread runs, or is yet to be started; a source that waits for Postgres or Kafka is alive."""
-        return self._alive() or self._source.status().state is SourceState.STARTING
-
-    def ready(self) -> bool:
-        """Whether every table was published as far as it went at some time since the start, or is not to be now.
-
-        It is not where another process publishes or an operator paused it.
-        """
-        status = self._source.status()
-        current = bool(status.tables) and all(table.current_at is not None for table in status.tables)
-        self._ready = self._ready or current or status.state in {SourceState.STANDBY, SourceState.PAUSED}
-        return self._ready
-
-    def blocking(self) -> list[dict[str, Any]]:
-        """Return the tables that were never published to their end, or why there is no session yet."""
-        status = self._source.status()
-        what = {"connector": status.connector, "state": status.state.value, "detail": status.detail}
-        behind = [table.table for table in status.tables if table.current_at is None]
-        return [{**what, "table": table} for table in behind] or ([] if status.tables else [what])
-
-    def status(self) -> dict[str, Any]:
-        """Return the connector's state and that of its tables."""
-        status = self._source.status()
-        return {
-            "connector": status.connector,
-            "state": status.state.value,
-            "target": status.target_state.target.value,
-            "target_since": status.target_state.since,
-            "target_stored": status.target_state_stored,
-            "since": status.since,
-            "heartbeat": asdict(status.heartbeat) if status.heartbeat is not None else None,
-            "detail": status.detail,
-            "lease": asdict(status.lease) if status.lease is not None else None,
-            "open_transaction": _shown(status.open_transaction),
-            "warnings": list(status.warnings),
-            "tables": [self._table(status, table) for table in status.tables],
-        }
+        return f"source {self.connector}"
 
     @property
     def connector(self) -> str:
@@ -80,64 +40,114 @@ class SourceWorker:
         """Return the tables that the status shows."""
         return [table.table for table in self._source.status().tables]
 
+    def live(self) -> bool:
+        """Return True while the source's thread runs or is yet to be started, also during outages."""
+        return self._is_alive() or self._source.status().state is SourceState.STARTING
+
+    def ready(self) -> bool:
+        """Return True once every table was published to its end, another process publishes, or it was paused."""
+        status = self._source.status()
+        is_current = bool(status.tables) and all(table.current_at is not None for table in status.tables)
+        self._is_ready = self._is_ready or is_current or status.state in {SourceState.STANDBY, SourceState.PAUSED}
+        return self._is_ready
+
+    def blocking(self) -> list[dict[str, Any]]:
+        """Return the tables that were never published to their end, or why there is no session yet."""
+        status = self._source.status()
+        connector = {"connector": status.connector, "state": status.state.value, "detail": status.detail}
+        unfinished = [table.table for table in status.tables if table.current_at is None]
+        return [{**connector, "table": table} for table in unfinished] or ([] if status.tables else [connector])
+
+    def status(self) -> dict[str, Any]:
+        """Return the connector's state and that of its tables."""
+        moment = self._moment()
+        status, document = moment.status, asdict(moment.status)
+        del document["target_state"], document["target_state_stored"]
+        if status.open_transaction is not None:
+            document["open_transaction"]["text"] = str(status.open_transaction)
+        return document | {
+            "state": status.state.value,
+            "target": status.target_state.target.value,
+            "target_since": status.target_state.since,
+            "target_stored": status.target_state_stored,
+            "tables": [_table_document(table, moment) for table in status.tables],
+        }
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return the metrics of the connector and of each table."""
+        return source_metrics(self._moment())
+
     def run_command(self, order: Order) -> None:
         """Note an order.
 
-        Raises OrderRefused where another process publishes, where this one has ended, and for the approval of something
-        else than what is held.
+        Raises OrderRefused if another process publishes, if this one has ended, and for the approval of something else
+        than what is held.
         """
-        status, control = self._source.status(), self._source.control
+        status, orders = self._source.status(), self._source.orders
         if status.state is SourceState.STANDBY:
             raise OrderRefused(f"this is a standby of {self.connector!r}; give the order to the process that publishes")
         if not self.live() or status.state is SourceState.STOPPED:
             raise OrderRefused(f"the source of {self.connector!r} has ended: {status.detail}")
         match order:
             case Order(verb=Verb.PAUSE):
-                control.pause()
+                orders.set_target(Target.PAUSED)
             case Order(verb=Verb.RESUME):
-                control.resume()
+                orders.set_target(Target.RUNNING)
             case Order(verb=Verb.RESTART):
-                control.restart(order.table)
+                orders.restart(order.table)
             case Order(table=None):
                 raise OrderRefused(f"{order.verb.value} is about one table")
-            case Order(verb=Verb.APPROVE, table=str() as table):
-                held = [t.removal.id for t in status.tables if t.table == table and t.removal is not None]
-                if order.removal not in held:
-                    there = f"removal {held[0]} is" if held else "nothing is"
-                    raise OrderRefused(f"{table} does not hold removal {order.removal}; {there} held now")
-                control.approve(table, order.removal)
+            case Order(verb=Verb.APPROVE, table=str() as table, removal=str() as removal):
+                _refuse_other_removal(status, table, removal)
+                orders.approve(table, removal)
             case Order(table=str() as table):
-                control.resend(table, order.keys)
+                orders.resend(table, order.keys)
 
-    def metrics(self) -> Iterable[Metric]:
-        """Return the metrics of the connector and of each table."""
-        return source_metrics(self._source.status(), now=time.time(), began=self._began)
-
-    def _table(self, status: SourceStatus, table: TableStatus) -> dict[str, Any]:
-        standby = status.state is SourceState.STANDBY
-        return {
-            "table": table.table,
-            "topic": table.topic,
-            "state": status.shown(table).value,
-            "adopted": table.adopted,
-            "rows_found_by": table.reading,
-            "misses_late_commits": not table.covered,
-            "load": None if table.load is None else table.load.fields(),
-            "rows_total": table.rows_total,
-            "skipped_total": table.skipped_total,
-            "removals_stopped_total": table.stopped_total,
-            "resent": dict(table.resent),
-            "polls_total": table.polls_total,
-            "errors_total": table.errors_total,
-            "lag_seconds": None if standby else round(lag(table, time.time(), self._began), 3),
-            "last_poll": table.last_poll,
-            "last_publish": table.last_publish,
-            "remembered_transactions": table.remembered,
-            "held_since": table.held_since,
-            "removal": asdict(table.removal) if table.removal is not None else None,
-            "detail": table.detail,
-        }
+    def _moment(self) -> Moment:
+        return Moment(self._source.status(), time.time(), self._began)
 
 
-def _shown(transaction: OpenTransaction | None) -> dict[str, Any] | None:
-    return {**asdict(transaction), "text": str(transaction)} if transaction is not None else None
+def _refuse_other_removal(status: SourceStatus, table: str, removal: str) -> None:
+    """Raise OrderRefused unless the table holds this removal."""
+    held = [row.removal.id for row in status.tables if row.table == table and row.removal is not None]
+    if removal not in held:
+        present = f"removal {held[0]} is" if held else "nothing is"
+        raise OrderRefused(f"{table} does not hold removal {removal}; {present} held now")
+
+
+def _table_document(table: TableStatus, moment: Moment) -> dict[str, Any]:
+    document = asdict(table)
+    lag = moment.lag(document.pop("current_at"))
+    return document | {
+        "state": moment.status.shown(table.state).value,
+        "load": table.load.fields() if table.load is not None else None,
+        "lag_seconds": round(lag, 3) if lag is not None else None,
+    }
+
+
+def source_metrics(moment: Moment) -> Iterator[Metric]:
+    """Yield every metric of one connector."""
+    status = moment.status
+    yield from _metrics(SourceStatus, ("connector",), {(status.connector,): status}, moment)
+    tables: dict[tuple[str, ...], Any] = {(status.connector, table.table): table for table in status.tables}
+    yield from _metrics(TableStatus, ("connector", "table"), tables, moment)
+
+
+def _metrics(
+    status_class: type[Any], labels: tuple[str, ...], rows: Mapping[tuple[str, ...], Any], moment: Moment
+) -> Iterator[Metric]:
+    for field, figure in figures_of(status_class):
+        samples: dict[tuple[str, ...], float] = {}
+        for names, row in rows.items():
+            value = figure.value(getattr(row, field), moment)
+            if isinstance(value, Mapping):
+                samples |= {(*names, label): float(number) for label, number in value.items()}
+            elif value is not None:
+                samples[names] = float(value)
+        yield Metric(
+            name=f"compactory_source_{figure.name}",
+            kind="counter" if figure.name.endswith("_total") else "gauge",
+            help=figure.help,
+            labels=(*labels, figure.label) if figure.label else labels,
+            samples=samples,
+        )

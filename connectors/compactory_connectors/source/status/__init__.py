@@ -1,1 +1,1 @@
-"""Status, metrics and orders of a running source."""
+"""Status and metrics of a running source, and the orders that it takes."""

@@ -215,7 +215,7 @@ class Verifier:
             differences=tuple(sorted(differences, key=lambda each: each.key)),
             doubled=tally.doubled,
             sources=tuple(self._sources()),
-            paused=read_target_state(self._kafka, self._connector.name).paused,
+            paused=read_target_state(self._kafka, self._connector.name).is_paused,
             polled=all(key in stored and stored[key].offset is not None for key in self._keys),
             rounds=rounds,
             seconds=seconds,
