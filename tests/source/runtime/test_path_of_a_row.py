@@ -21,7 +21,7 @@ _FEWER_THAN = 20
 class Calls:
     """The calls of the source's functions from when a poll's rows have come to ``Producer.produce``.
 
-    Of an adopted table the rows come with the statement that begins the poll, and are taken by ``ChunkReader.read_page``.
+    Of an adopted table they come with the statement that begins the poll; ``ChunkReader.read_page`` takes them.
     """
 
     def __init__(self) -> None:
