@@ -21,7 +21,7 @@ SELECT 'a', i, '{}', now() + CASE state WHEN 'scheduled' THEN interval '1 day' E
 """
 STATEMENTS: dict[str, dict[str, Any]] = {
     "jobs/promote": {"since": "-infinity", "most": 1000},
-    "jobs/claim": {"start": 0, "running": [], "lows": [], "limit": 100, "suspect": True, "suspicious": 3},
+    "jobs/claim": {"start": 0, "running": [], "lows": [], "limit": 100},
     "jobs/finish": outcomes_json([Outcome(id=number, token=1, state="succeeded") for number in range(6001, 6011)]),
     "jobs/expire": {"keep": timedelta(days=1)},
 }

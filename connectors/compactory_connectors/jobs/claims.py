@@ -9,7 +9,7 @@ import structlog
 
 from .attempt import Ended
 from .attempts import Attempts
-from .statements import SUSPECT, Assigned, Batch, Chain, Claimed, Outcome, Request
+from .statements import Assigned, Batch, Chain, Claimed, Outcome, Request
 from .status import Board
 
 __all__ = ["Claims", "Ends"]
@@ -52,8 +52,6 @@ class Claims:
         self._groups: dict[str, None] = {}  # to be looked at; in order
         self._freed: set[str] = set()  # in which a job of ours has ended
         self._held: set[str | None] = set()  # groups of which a chain is here: when it ends, they are looked at
-        self._suspect = 0  # the last suspect that was claimed
-        self._passed = False  # suspects were left
         self._voided = False  # claims nothing until its attempts have ended
         self._rate = 0.0  # jobs a second
 
@@ -71,12 +69,6 @@ class Claims:
     def handing_back(self) -> bool:
         """Whether the next round has jobs to hand back."""
         return bool(self._back)
-
-    def look_again(self) -> bool:
-        """Whether suspects were left that may be claimed now. The next call says False."""
-        again = self._passed and self._suspect not in self._tokens
-        self._passed &= not again
-        return again
 
     def void(self) -> None:
         """Others have its jobs, or will."""
@@ -146,8 +138,7 @@ class Claims:
         depth = max(1, min(_DEPTH, room // 2 // len(names))) if names and self._rate > _QUICK else 1
         limit = max(1, room - len(names) * depth) if room else 0
         freed = list(self._freed.intersection(names))
-        suspect = self._suspect not in self._tokens
-        return Request(limit=limit, groups=names, freed=freed, depth=depth, suspect=suspect)
+        return Request(limit=limit, groups=names, freed=freed, depth=depth)
 
     def settle(self, request: Request, batch: Batch) -> None:
         """Jobs were claimed."""
@@ -156,12 +147,9 @@ class Claims:
             self._freed.discard(name)
         self._groups.update(dict.fromkeys(name for name in (*batch.found, *batch.refused) if name not in self._held))
         self._freed.update(batch.refused.intersection(request.freed))
-        self._passed |= batch.passed
         for chain in batch.chains:
             for job in chain:
                 self._tokens[job.id] = job.token
-                if job.rescues >= SUSPECT:
-                    self._suspect = job.id
             self._held.add(chain[0].group)
             self._attempts.put(chain)
 

@@ -209,8 +209,6 @@ class Keeper:
             self._ending.extendleft(reversed(ending))
             raise
         self._claims.settle_ends(ends, ended)
-        if self._claims.look_again():
-            self._look_again(table)
         request = self._claims.request()
         batch = Batch(position=self._position)
         if request.limit:

@@ -20,7 +20,6 @@ from compactory_connectors.postgres.watched_connection import WatchedConnection
 from compactory_sql import JOB_GROUP_LOCK_CLASS, query
 
 __all__ = [
-    "SUSPECT",
     "TTL",
     "Assigned",
     "Batch",
@@ -40,12 +39,6 @@ TTL: Final = 10.0
 
 SPREAD: Final = 5.0
 """Seconds over which the jobs of a dead executor come back, at their first rescue."""
-
-SUSPECT: Final = 3
-"""Rescues after which a job may be the reason: an executor holds one such job at a time.
-
-If that executor dies, the job is the only one to blame. Two more rescues, and it has failed.
-"""
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
@@ -108,21 +101,19 @@ class Request:
     """A claim: at most ``limit`` jobs without a group (0: none of any kind), ``depth`` of each group.
 
     A job of ours has ended in each of the ``freed`` groups: if the next one is another executor's, it is shown to it.
-    ``suspect``: one suspect may be among them.
     """
 
     limit: int
     groups: Sequence[str] = ()
     freed: Sequence[str] = ()
     depth: int = 1
-    suspect: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """The result of a claim. ``found``: groups with due jobs.
 
-    ``refused``: groups that another executor was claiming from; look at them again. ``passed``: suspects were left.
+    ``refused``: groups that another executor was claiming from; look at them again.
     """
 
     position: Position
@@ -130,7 +121,6 @@ class Batch:
     found: list[str] = field(default_factory=list)
     refused: frozenset[str] = frozenset()
     full: bool = False
-    passed: bool = False
     later: float | None = None
 
 
@@ -183,8 +173,6 @@ class JobTable:
             "groups": list(request.groups),
             "freed": list(request.freed),
             "depth": request.depth,
-            "suspect": request.suspect,
-            "suspicious": SUSPECT,
         }
         claimed = self._connection.cursor(row_factory=tuple_row)
         grouped = self._connection.cursor(row_factory=tuple_row)
@@ -201,8 +189,7 @@ class JobTable:
         if request.groups:
             locked, jobs = _claimed(grouped)
             refused = frozenset(request.groups).difference(locked["locked"])
-            passed = batch.passed or locked["passed"]
-            batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused, passed=passed)
+            batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused)
         return batch
 
     def resume(self, session: str, held: Iterable[int]) -> bool:
@@ -314,7 +301,6 @@ class JobTable:
             found=facts["groups"],
             position=position,
             full=facts["last"] is not None or more_due,
-            passed=facts["passed"],
             later=facts["later"],
         )
 

@@ -95,8 +95,7 @@ SELECT DISTINCT executor FROM compactory.jobs_live
 -- name: jobs/rescue
 -- Return the jobs of a dead executor to the queue, once its sessions have ended. The attempt does not count, but
 -- the fifth rescue is the last. The jobs become due at different times, so that a job that kills its executor
--- takes few others along. A job that was rescued several times is a suspect; an executor runs one suspect at a
--- time.
+-- takes few others along.
 UPDATE compactory.jobs_live
    SET state = CASE WHEN cancelling OR rescues < 4 THEN 'scheduled' ELSE 'failed' END,
        last_error = 'its executor ' || executor || ' died', run_at = clock_timestamp() + (rescues + 1) * random() * %(spread)s,
@@ -121,21 +120,19 @@ UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq'
  WHERE j.id = due.id;
 
 -- name: jobs/claim
--- Claim due jobs without a group, after a given position, and name the groups of the others. It claims at most one
--- suspect, and only if %(suspect)s is true. The first row has the state of the queue: "last" is the highest
--- position if there may be more, "skipped" says that a row was locked, "passed" that suspects were left.
+-- Claim due jobs without a group, after a given position, and name the groups of the others. The first row has the
+-- state of the queue: "last" is the highest position if there may be more, "skipped" says that a row was locked.
 WITH ended AS (SELECT min(r.low) AS low
                  FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
                 WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
 found AS MATERIALIZED (
-    SELECT id, "group", position, "group" IS NULL AND rescues >= %(suspicious)s AS suspect FROM compactory.jobs_live
+    SELECT id, "group", position FROM compactory.jobs_live
      WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
        AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
      ORDER BY position LIMIT %(limit)s),
 free AS MATERIALIZED (
-    SELECT j.id, suspect FROM found JOIN compactory.jobs_live AS j ON j.id = ANY (ARRAY[found.id])
+    SELECT j.id FROM found JOIN compactory.jobs_live AS j ON j.id = ANY (ARRAY[found.id])
      WHERE found."group" IS NULL AND j.state = 'scheduled'
-       AND (NOT suspect OR %(suspect)s AND j.id = (SELECT min(id) FROM found WHERE suspect))
      ORDER BY found.id FOR UPDATE OF j SKIP LOCKED),
 taken AS (
     UPDATE compactory.jobs_live AS j
@@ -149,9 +146,7 @@ SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                           'newest', (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM compactory.jobs_id_seq),
                           'last', CASE WHEN (SELECT count(*) FROM found) = %(limit)s THEN (SELECT max(position) FROM found) END,
                           'groups', (SELECT coalesce(jsonb_agg(DISTINCT "group"), '[]') FROM found WHERE "group" IS NOT NULL),
-                          'skipped', (SELECT count(*) FROM found WHERE "group" IS NULL AND NOT suspect) > (SELECT count(*) FROM free WHERE NOT suspect),
-                          'passed', (SELECT count(*) FROM found WHERE suspect) > (SELECT count(*) FROM free WHERE suspect),
-                          'suspects', set_config('compactory.suspects', (SELECT count(*) FROM free WHERE suspect)::text, true),
+                          'skipped', (SELECT count(*) FROM found WHERE "group" IS NULL) > (SELECT count(*) FROM free),
                           'clock', clock_timestamp(),
                           'later', (SELECT extract(epoch FROM min(l.run_at) - clock_timestamp()) FROM
                                      (SELECT run_at FROM compactory.jobs_live
@@ -183,16 +178,13 @@ SELECT id, type, 'cancelled', "group", origin, place, payload, headers, run_at, 
 
 -- name: jobs/claim_groups
 -- Claim the first jobs of locked groups in which no job runs, as far as they are due and belong to this executor.
--- Jobs without "holds" that are not due are ignored. A suspect is claimed alone, and only if no other was claimed
--- before. If the first job of a freed group belongs to another executor, it becomes due again, so that the
--- executor finds it. The first row names the locked groups; "passed" as above.
+-- Jobs without "holds" that are not due are ignored. If the first job of a freed group belongs to another executor,
+-- it becomes due again, so that the executor finds it. The first row names the locked groups.
 WITH heads AS MATERIALIZED (
-    SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine AND NOT h.suspect) OVER w AS ready, row_number() OVER w = 1 AS first,
-           h.due AND h.mine AND h.suspect AND row_number() OVER w = 1 AS suspect
+    SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine) OVER w AS ready, row_number() OVER w = 1 AS first
       FROM unnest(current_setting('compactory.locked_groups')::text[]) AS g
       JOIN LATERAL (SELECT j.id, j.state = 'scheduled' AND j.position IS NOT NULL AS due,
-                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine,
-                           j.rescues >= %(suspicious)s AS suspect
+                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine
                       FROM compactory.jobs_live AS j
                      WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
                      ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
@@ -203,8 +195,7 @@ taken AS (
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
            started_at = clock_timestamp()
       FROM heads AS h
-     WHERE j.id = ANY (ARRAY[h.id]) AND j.state = 'scheduled'
-       AND (h.ready OR %(suspect)s AND current_setting('compactory.suspects') = '0' AND j.id = (SELECT min(id) FROM heads WHERE suspect))
+     WHERE j.id = ANY (ARRAY[h.id]) AND j.state = 'scheduled' AND h.ready
     RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
               j.payload::text AS payload, j.headers, j.run_at, j.created_at),
 shown AS (
@@ -213,8 +204,7 @@ shown AS (
      WHERE j.id = h.id AND h.first AND h.due AND NOT h.mine AND h.g = ANY (%(freed)s::text[]) AND j.state = 'scheduled'
     RETURNING pg_notify('compactory_jobs', ''))
 SELECT NULL::int8, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-       jsonb_build_object('locked', to_jsonb(current_setting('compactory.locked_groups')::text[]), 'shown', (SELECT count(*) FROM shown),
-                          'passed', (SELECT count(*) FROM heads WHERE suspect) > (SELECT count(*) FROM taken WHERE rescues >= %(suspicious)s)),
+       jsonb_build_object('locked', to_jsonb(current_setting('compactory.locked_groups')::text[]), 'shown', (SELECT count(*) FROM shown)),
        NULL, NULL
  UNION ALL SELECT * FROM taken;
 
