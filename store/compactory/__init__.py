@@ -48,7 +48,6 @@ from compactory.storage.rocksdb.backend import RocksDB
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.watch.change import Change, Cursor
-from compactory.watch.subscription import ChangeSubscription
 from compactory.watch.watch import Watch
 from compactory.write.writer import DirectoryWriter
 
@@ -60,7 +59,6 @@ __all__ = [
     "BackendLocked",
     "BadRecord",
     "Change",
-    "ChangeSubscription",
     "CompactoryError",
     "ConfigError",
     "Conflict",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -13,7 +13,7 @@ from compactory.base_store import BaseStore
 from compactory.cleanup import in_forked_children, keep_forever, start_thread
 from compactory.clock import clock
 from compactory.directory import Directory
-from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout, WatchExpired
+from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
 from compactory.ingest.engine import Engine
 from compactory.ingest.gc_tuning import collector_paused, trim_early
 from compactory.kafka.client import Kafka
@@ -28,8 +28,6 @@ from compactory.table.table import Table
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.tracing import annotate, spanned
-from compactory.watch.change import Change, Cursor
-from compactory.watch.subscription import ChangeSubscription
 
 __all__ = ["GlobalStore"]
 
@@ -174,23 +172,6 @@ class GlobalStore(BaseStore):
         view = self[name]
         self._refuse_idle()
         return self._engine.snapshot(view.directory, timeout)
-
-    def on_change(
-        self,
-        directory: str | Directory[T],
-        callback: Callable[[Change[T]], object],
-        *,
-        since: Cursor | None = None,
-        on_expired: Callable[[WatchExpired], object] | None = None,
-    ) -> ChangeSubscription:
-        """Call ``callback`` with each change of a directory, in order, in a thread of its own.
-
-        The store never waits for it. `View.watch` says what ``since`` is and what it raises here; later, where changes
-        are gone, ``on_expired`` is called (the log says so without one), and it goes on from the error's cursor.
-        Returns the subscription, to be closed; it ends with the store. Errors of ``callback`` are logged.
-        """
-        view = self[directory]
-        return ChangeSubscription(view.directory.name, view.watch, callback, since, on_expired)
 
     @spanned("barrier")
     def barrier(self, timeout: float = 5.0) -> None:

@@ -163,7 +163,7 @@ class Reader:
 
         The log says so once.
         """
-        unusable = [table for table in tables.tables if table.unusable]
+        unusable = [table for table in tables.tables if table.has_only_bad_records]
         if unusable and not tables.has_logged_unusable:
             tables.has_logged_unusable = True
             consequence = "it is served all the same" if self._serves_unusable else "not served until one is"

@@ -46,7 +46,7 @@ class TopicTables:
         )
         """True if the topic storage was opened with the complete topic, read under the same definitions."""
         for table in self.tables:
-            table.usable = self.resumable  # what is kept was served once
+            table.has_good_record = self.resumable  # what is kept was served once
             if self.resumable and self.committed is not None:
                 self._resume(table, self.committed)
 

@@ -1,4 +1,4 @@
-"""Decides which record answers for a lookup key that several topic keys own. Pure.
+"""Decides which record counts: of several topic keys with one lookup key, of one topic key in several partitions. Pure.
 
 Works on any mutable mapping, so that a backend on disk can provide its own. One thread writes. Meanwhile any thread may
 read the current records: it sees the old or the new one of a lookup key, never none.
@@ -7,12 +7,15 @@ read the current records: it sees the old or the new one of a lookup key, never 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import NamedTuple
 
-from compactory.codec.packed_record import ORIGIN_SIZE, pack_origin, recency
+from compactory.codec.packed_record import ORIGIN_SIZE, origin_of, pack_origin, recency
+from compactory.records import Contested
 
-__all__ = ["EntryUpdate", "KeyOwners"]
+__all__ = ["EntryUpdate", "KeyOwners", "PartitionConflicts"]
+
+_MAX_CONTESTED_KEYS = 1000
 
 Rank = tuple[int, int]
 """The `recency` of a packed record: its timestamp and address, which no other record has."""
@@ -102,3 +105,40 @@ class KeyOwners:
             for ranks in self._ranks.values():
                 ranks.sort()
         return self._ranks
+
+
+class PartitionConflicts:
+    """Finds the newer record of a topic key in several partitions by its timestamp, tombstones included.
+
+    For the table's thread; any may read the figures.
+
+    ``count``           records of a key that another partition has written
+    ``contested_keys``  the first 1,000 such topic keys
+    ``tombstones``      topic key → origin of its tombstone, of topics with several partitions
+    """
+
+    def __init__(self, directory: str, owners: Mapping[bytes, bytes], tombstones: MutableMapping[bytes, bytes]) -> None:
+        self.count = 0
+        self.contested_keys: dict[bytes, Contested] = {}
+        self.tombstones = tombstones
+        self._directory = directory
+        self._owners = owners
+
+    def is_superseded(self, topic_key: bytes, origin: bytes) -> bool:
+        """Return True if another partition has a newer record of the topic key. Counts records of other partitions."""
+        existing = self._owners.get(topic_key) or self.tombstones.get(topic_key)
+        if existing is None:
+            return False
+        partition, existing_partition = origin_of(origin).partition, origin_of(existing).partition
+        if partition == existing_partition:
+            return False
+        self.count += 1
+        if topic_key in self.contested_keys or len(self.contested_keys) < _MAX_CONTESTED_KEYS:
+            self.contested_keys[topic_key] = Contested(self._directory, topic_key, partition, existing_partition)
+        return recency(existing) > recency(origin)
+
+    def forget_tombstones(self, before_ms: int) -> None:
+        """Forget tombstones older than a record time, when no older record can come any more."""
+        expired = [key for key, origin in self.tombstones.items() if origin_of(origin).timestamp_ms < before_ms]
+        for topic_key in expired:
+            del self.tombstones[topic_key]

@@ -16,12 +16,11 @@ _UNREAD: Document = {}
 
 
 class RecordReader:
-    """Reads the records of one directory. It has no state, and refers to no table.
+    """Reads the records of one directory. Refers to no table, so that one is freed without the garbage collector.
 
     ``needs_documents``  keys, indexes or an envelope need the JSON of a value
     ``decodes_values``   a value is decoded once when it is applied
     ``decodes_entries``  the user's decoder takes an `Entry`
-    ``lookup_key_of``    the function that reads the lookup key of a packed record
     """
 
     def __init__(self, directory: Directory[Any], *, validate: bool) -> None:
@@ -30,7 +29,6 @@ class RecordReader:
         is_checked_object = directory.decode is dict and self.needs_documents
         self.decodes_values = validate and directory.decode is not bytes and not is_checked_object
         self.decodes_entries = directory.decodes_entries
-        self.lookup_key_of = _lookup_key_reader(directory)
         self._topic = directory.topic
         self._field = directory.key or ""
         self._read_document = document_reader(directory.envelope)
@@ -59,6 +57,11 @@ class RecordReader:
         """Return the lookup key of a record."""
         return topic_key if self._read_key is None else lookup_key_from(self._field, self._read_key(doc))
 
+    def lookup_key_of(self, packed: bytes) -> bytes:
+        """Return the lookup key of a packed record with a key field, which was read before without an error."""
+        assert self._read_key is not None
+        return lookup_key_from(self._field, self._read_key(self._read_document(packed[:-ORIGIN_SIZE]) or _UNREAD))
+
     def has_lookup_key(self, value: bytes) -> bool:
         """Return True if the value of an inactive row has the key field that a live entry needs."""
         try:
@@ -70,16 +73,6 @@ class RecordReader:
     def decode(self, key: str, packed: bytes) -> Any:
         """Return the decoded value of a packed record. Raises whatever the user's decoder raises."""
         return self._decode(entry_of(key, packed, self._topic) if self.decodes_entries else packed[:-ORIGIN_SIZE])
-
-
-def _lookup_key_reader(directory: Directory[Any]) -> Callable[[bytes], bytes]:
-    """Return the function that reads the lookup key of a packed record, which was read before without an error.
-
-    The function refers to no table, so that a storage is freed with its last reader, without the garbage collector.
-    """
-    field, read_document = directory.key or "", document_reader(directory.envelope)
-    read_key = field_reader(field)
-    return lambda packed: lookup_key_from(field, read_key(read_document(packed[:-ORIGIN_SIZE]) or {}))
 
 
 def checked_key(key: bytes | None) -> bytes:

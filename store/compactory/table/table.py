@@ -25,8 +25,7 @@ from compactory.table.bad_records import Quarantine
 from compactory.table.batch import RecordRun
 from compactory.table.column_applier import ColumnApplier
 from compactory.table.entry_writer import EntryWriter
-from compactory.table.key_owners import EntryUpdate
-from compactory.table.partition_conflicts import PartitionConflicts
+from compactory.table.key_owners import EntryUpdate, PartitionConflicts
 from compactory.table.record_reader import RecordReader, checked_key
 from compactory.table.secondary_index import SecondaryIndex, Terms
 from compactory.watch.change import changes_of
@@ -62,7 +61,7 @@ class Table:
     ``topic_id``         id of the topic that was read, once it is served
     ``changes``          what `View.watch` reads, in the order in which records were applied
     ``projection``       the user's object, which gets each change before it is applied
-    ``usable``           a record with a value was applied; that of an inactive row counts if it has the key field
+    ``has_good_record``  a record with a value was applied; that of an inactive row counts if it has the key field
     ``version``          another object after each run: values that were read at the same version are still current
     ``revision``         another number after each record, in all tables: equal revisions mean equal entries
     """
@@ -87,7 +86,7 @@ class Table:
         self.revision = next(_revisions)
         self.topic_id: str | None = None
         self.multi_partition = False
-        self.usable = False
+        self.has_good_record = False
         self.changes = ChangeLog()
         self.projection = None if directory.projection is None else directory.projection()
         self._reader = reader = RecordReader(directory, validate=validate)
@@ -104,11 +103,9 @@ class Table:
         While ``loading``, without readers, independent records may be applied first, unless changes are recorded.
         """
         with self._exclusive(run.keys):
-            remaining: RecordRun | None = run
-            if self._fits_columns(run):
-                remaining = self._apply_columns(run, loading=loading)
-            if remaining is not run:
-                self.usable = self.usable or remaining is None or len(remaining.keys) < len(run.keys)
+            remaining = self._apply_columns(run, loading=loading) if self._fits_columns(run) else run
+            if remaining is None or len(remaining.keys) < len(run.keys):
+                self.has_good_record = True
             if remaining is not None:
                 self._apply_records(remaining)
         self.version = object()
@@ -124,9 +121,9 @@ class Table:
         return bad not in self.quarantine
 
     @property
-    def unusable(self) -> bool:
+    def has_only_bad_records(self) -> bool:
         """True if records with a value were read, and all of them are bad."""
-        return not self.usable and self.quarantine.outstanding > 0
+        return not self.has_good_record and self.quarantine.outstanding > 0
 
     def snapshot(self) -> ReadSnapshot:
         """Return topic key → packed record at this moment, for one reader in any thread. Called between two runs."""
@@ -242,7 +239,8 @@ class Table:
             if problem is not None:
                 self.quarantine.add(origin_of(origin), key, value, problem, lookup_key)
                 return
-        self.usable = self.usable or packed is not None or (value is not None and self._reader.has_lookup_key(value))
+        if packed is not None or (value is not None and self._reader.has_lookup_key(value)):
+            self.has_good_record = True
         self._write(topic_key, lookup_key, packed, terms, origin)
         if self.quarantine and not self.quarantine.outlives(topic_key, origin_of(origin)):
             self.quarantine.clear(topic_key)  # only now, so that a reader never finds the key neither bad nor present

@@ -34,7 +34,7 @@ _ENVELOPES = {"connect": {"schema", "payload"}, "debezium": {"before", "after", 
 
 def unusable_reason(table: Table) -> str | None:
     """Return why no record is usable; None if one is, or if there are no records. For any thread."""
-    if not table.unusable:
+    if not table.has_only_bad_records:
         return None
     directory, bad_records = table.directory, list(islice(table.quarantine, _SAMPLE))
     fields = _fields(_documents(directory, bad_records))

@@ -219,47 +219,6 @@ def test_how_a_watch_ends_is_how_the_store_ended() -> None:
         next(closed)
 
 
-def test_a_callback_gets_each_change_and_its_errors_are_its_own(
-    store: testing.InProcessStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    keys: list[str] = []
-
-    def callback(change: Change[Any]) -> None:
-        keys.append(change.key)
-        raise ValueError("of the callback")
-
-    subscription = store.on_change("d", callback)
-    store.put("d", "b", {})
-    store.put("d", "c", {})
-    eventually(lambda: keys == ["b", "c"])
-    subscription.close()
-    store.put("d", "d", {})
-    assert keys == ["b", "c"]
-    assert "of the callback" in caplog.text
-
-
-def test_what_nobody_would_call_or_await_is_refused(store: testing.InProcessStore) -> None:
-    async def callback(change: object) -> None: ...
-
-    for options in ({"callback": "print"}, {"callback": callback}, {"callback": print, "on_expired": callback}):
-        with pytest.raises(ConfigError, match="must be a function"):
-            store.on_change("d", **options)  # type: ignore[arg-type]
-
-
-def test_a_callback_goes_on_after_changes_were_missed(store: testing.InProcessStore) -> None:
-    keys: list[str] = []
-    expired: list[WatchExpired] = []
-    subscription = store.on_change("d", lambda change: keys.append(change.key), on_expired=expired.append)
-    store.become_stale()
-    store.become_current()
-    eventually(lambda: len(expired) == 1)
-    assert "read anew" in str(expired[0])
-    assert store["d"].watch(expired[0].cursor).take() == []
-    eventually(lambda: subscription._watch._log is store["d"]._served.table.changes)
-    store.put("d", "b", {})
-    eventually(lambda: keys == ["b"])
-
-
 def test_watches_that_share_a_log_go_on_from_each_other(store: testing.InProcessStore) -> None:
     """Taken in parts, no further than another one, and forked: each has the cursor of what it returned."""
     watch = store["d"].watch()
