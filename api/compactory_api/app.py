@@ -51,7 +51,7 @@ _FORWARDED = FORWARDED.encode()
 _HEADERS = frozenset(
     {b"authorization", b"cache-control", b"compactory-min-offset", b"host", b"if-none-match", b"prefer", _FORWARDED}
 )
-_CLOSE = (b"connection", b"close")  # of a server that drains: it may not answer another request of the client
+_CLOSE = (b"connection", b"close")  # while the server drains: the next request of the client needs another server
 _OPEN_PATHS = frozenset({b"/livez", b"/readyz", b"/metrics"})
 _ALWAYS_ANSWERED = _OPEN_PATHS | {b"/v1/status"}
 _LARGE_BYTES = 64 << 10  # smaller answers fit into a connection's buffer

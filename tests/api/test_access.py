@@ -125,8 +125,8 @@ def test_tokens_are_checked_and_never_shown() -> None:
     with pytest.raises(ConfigError, match="the write token and the client me's token are the same"):
         Access(asked)
     assert READ not in repr(Tokens(read=READ, admin=ADMIN)) + repr(asked)
-    assert Tokens(admin=ADMIN).any == ADMIN
-    assert Tokens(read=READ, admin=ADMIN).any == READ
+    assert Tokens(admin=ADMIN).for_reading == ADMIN
+    assert Tokens(read=READ, admin=ADMIN).for_reading == READ
     assert not Tokens()
 
 

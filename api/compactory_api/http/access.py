@@ -90,7 +90,7 @@ class Tokens:
             for name, token in (*scopes, *clients)
             if not _TOKEN.fullmatch(token)
         ]
-        for tokens in (scopes, clients):  # not both: a program may have a client's token as its own
+        for tokens in (scopes, clients):  # a client program has its own token as the read token
             problems += [
                 f"{name} and {second_name} are the same: choose one for each"
                 for (name, token), (second_name, second_token) in combinations(tokens, 2)
@@ -108,7 +108,7 @@ class Tokens:
         return [(scope, token) for scope, token in tokens if token is not None]
 
     @property
-    def any(self) -> str | None:
+    def for_reading(self) -> str | None:
         """The token with the fewest rights that may read; None where there is none or only clients have one."""
         return next((token for _, token in self.by_scope()), None)
 

@@ -20,8 +20,8 @@ from .problem import BadRequest, HeadTooLarge, TooLarge, TooManyConnections, Too
 
 __all__ = ["Connection"]
 
-_SLICE = 1 << 10  # bytes that are parsed at once: only requests in one slice wait for each other's answers
-_CLOSED_PART = 16  # one connection above the limit closes a sixteenth of all, so that not each one sorts them
+_SLICE = 1 << 10  # bytes that are parsed at once: this limits how many requests of a client wait in memory
+_CLOSED_PART = 16  # at the limit a sixteenth of the connections is closed: sorting all of them takes long
 
 
 class _Stage(IntEnum):
@@ -38,7 +38,7 @@ _IDLE, _HEAD, _BODY = _Stage
 class Connection(HttpToolsProtocol):
     """Refuses large and slow requests with 431, 413 or 408, if no other answer has begun. Owned by the event loop.
 
-    Requests that arrive together are parsed a few at a time: the next ones when the previous ones have their answers.
+    Parses requests that arrive together a few at a time, and the next ones after those have their answers.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -46,8 +46,8 @@ class Connection(HttpToolsProtocol):
         self._stage = _IDLE
         self.waiting_since = self.loop.time()  # for the next request, or for the end of this one
         self._request_bytes = 0
-        self._head_bytes = 0  # since the request began, or since the last piece of its body: chunk extensions, trailers
-        self._unparsed = b""  # received after requests that wait, or after a body that is not read yet
+        self._head_bytes = 0  # since the last piece of the body: the head, chunk extensions, trailers
+        self._unparsed = b""  # received while earlier requests wait, or while a body is not read
         self._unread_bytes = HeldBytes(self.config.app.budget)  # type: ignore[union-attr]
         self._unread_since = 0.0  # when the client last read some of them
 
@@ -107,7 +107,7 @@ class Connection(HttpToolsProtocol):
             self._parse(data)
 
     def parse_on(self) -> None:
-        """Parse the received bytes, until a request waits for the answer to another one or a body is not read."""
+        """Parse the received bytes, until a request waits for an earlier answer or the application reads no body."""
         data, start = memoryview(self._unparsed), 0
         while start < len(data) and not (self.flow.read_paused or self.transport.is_closing()):
             self._parse(data[start : start + _SLICE])
@@ -121,7 +121,7 @@ class Connection(HttpToolsProtocol):
                 try:
                     self.parser.feed_data(data)
                     break
-                except HttpParserUpgrade as offer:  # without its header Upgrade, so this ends
+                except HttpParserUpgrade as offer:  # happens once for each request
                     data = self._head_without_offer() + data[offer.args[0] :]
         except HttpParserError:
             self._refuse(BadRequest("the request is not HTTP/1.1, or asks for a tunnel"))
@@ -130,7 +130,7 @@ class Connection(HttpToolsProtocol):
                 self._limit(size)
 
     def _limit(self, size: int) -> None:
-        """Count the bytes of a slice for the request in it that is not complete. Refuse a request that is too large."""
+        """Count the bytes of an incomplete request. Refuse it if it is too large."""
         self._request_bytes += size
         self._head_bytes += size
         if self._head_bytes > limits.HEAD_BYTES or len(self.headers) > limits.HEADERS:
@@ -188,9 +188,10 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return True to keep the connection until a complete request has its answer: its client may still read.
+        """Return True to keep the connection until the answer is sent: the client sends no more, but may still read.
 
-        A client that has gone looks the same, so an answer that has begun ends: it may be a stream without end.
+        Return False if the request is incomplete or its answer has begun. The answer may be an endless stream, and a
+        client that has gone looks the same.
         """
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_started or self._stage is _BODY:
@@ -216,7 +217,7 @@ class Connection(HttpToolsProtocol):
         self._unread_bytes.set(0)
 
     def _refuse(self, error: Exception) -> None:
-        """Answer the incoming request and close. Only close if another answer has begun or is due."""
+        """Answer the incoming request with the error and close. Only close if another answer has begun or is due."""
         if self.transport.is_closing():
             return
         cycle: RequestResponseCycle | None = self.cycle
@@ -232,7 +233,7 @@ class Connection(HttpToolsProtocol):
 
 
 class _Flow(FlowControl):
-    """uvicorn's flow control. Reads on once no request waits and all received bytes are parsed."""
+    """Flow control that resumes reading only after no request waits and all received bytes are parsed."""
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__(transport)

@@ -108,9 +108,9 @@ class DirectoryState(BaseModel):
     stale: str | None = Field(None, description="Why the served data is old, while its topic is read anew")
     entries: Long | None = Field(description="null before the store is ready")
     bad_records: int = Field(description="Outstanding ones: no newer record of their key has superseded them")
-    unusable: str | None = Field(None, description="Why none of its records is usable, where that is so")
-    lag: Long = Field(description="Offsets behind the last known end, over all partitions")
-    age_seconds: float | None = Field(description="Since it was last known to hold all that was in the topic")
+    unusable: str | None = Field(None, description="Why none of its records is usable; null if some are")
+    lag: Long = Field(description="Offsets to read until the last known end, over all partitions")
+    age_seconds: float | None = Field(description="Seconds since the directory last had every record of its topic")
     partitions: int
 
 
@@ -136,7 +136,7 @@ class Errors(BaseModel):
     """The outstanding bad records: those that no newer record of their key has superseded."""
 
     errors: list[RecordProblem]
-    outstanding: int = Field(description="How many there are, those not shown included")
+    outstanding: int = Field(description="Number of all, including those not shown")
 
 
 class RecordId(BaseModel):
@@ -157,7 +157,7 @@ class Resolved(BaseModel):
     """The number of records retried or skipped. Other records are still bad, or a newer record has superseded them."""
 
     done: int
-    outstanding: int = Field(description="Bad records that are left")
+    outstanding: int = Field(description="Number of records that are still bad")
 
 
 class RangeDigest(BaseModel):
@@ -188,12 +188,12 @@ class Digest(BaseModel):
     topic_id: str | None
     version: int = Field(description="Of the digests' definition (decision 0020)")
     definition: Definition
-    positions: dict[str, Long] = Field(description="Partition to next offset: what is before was applied, nothing else")
+    positions: dict[str, Long] = Field(description="Partition → next offset. Only the records before it were applied")
     bad: int = Field(description="Keys whose newest record is bad")
-    seconds: float = Field(description="Time taken; next to nothing if nothing has changed since the last time")
+    seconds: float = Field(description="Duration; near 0 if nothing has changed since the last digest")
     count: Long
     digest: str = Field(description="Of all ranges together")
-    ranges: list[RangeDigest] = Field(description="256 of them")
+    ranges: list[RangeDigest] = Field(description="The 256 ranges")
 
 
 class BlockingPartition(BaseModel):
@@ -204,13 +204,13 @@ class BlockingPartition(BaseModel):
     position: Long | None
     target: Long | None
     directory: str | None = Field(None, description="The directory none of whose records is usable")
-    reason: str | None = Field(None, description="Why it is not")
+    reason: str | None = Field(None, description="Why no record is usable")
 
 
 class Readiness(BaseModel):
     ready: bool
     blocking: list[BlockingPartition]
-    stopping: bool | None = Field(None, description="With 503: whether the server shuts down")
+    stopping: bool | None = Field(None, description="With 503: true while the server shuts down")
 
 
 class LoadingState(BaseModel):
@@ -242,9 +242,9 @@ class WorkerState(BaseModel):
     stale: dict[str, str] | None = Field(None, description="Why the served data is old, by topic; empty unless STALE")
     loading: LoadingState | None = Field(None, description="null where nothing is being loaded")
     failure: str | None = Field(None, description="The kind of error that ended it")
-    load_seconds: float | None = Field(None, description="How long its start took")
-    bad_records: int | None = Field(None, description="Met since the start")
-    contested_keys: int | None = Field(None, description="Keys met in two partitions of their topic")
+    load_seconds: float | None = Field(None, description="Duration of the start")
+    bad_records: int | None = Field(None, description="Number since the start")
+    contested_keys: int | None = Field(None, description="Keys with records in two partitions of their topic")
     directories: list[DirectoryState] | None = None
     partitions: list[PartitionState] | None = None
 

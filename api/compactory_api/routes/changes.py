@@ -207,7 +207,7 @@ class Stream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the answer, as an ASGI application."""
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        sending = asyncio.ensure_future(self._send_events(send))  # a task of its own: each change wakes a short stack
+        sending = asyncio.ensure_future(self._send_events(send))  # each event then resumes few coroutines
         try:
             while (await receive())["type"] != "http.disconnect":  # which also comes once everything was sent
                 continue
@@ -253,7 +253,7 @@ class Stream(Response):
         self.end(_ask_another_server())
 
     async def next(self) -> bytes:
-        """Return the next events; nothing where the changes have none for this client, or after an error."""
+        """Return the next events; none if no change has the prefix of this client, or after an error."""
         shared_watch = self._feed.shared_watch
         if self._own_watch is not None and shared_watch is not None:
             try:

@@ -26,7 +26,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         "/livez",
         tags=["probes"],
         operation_id="get_liveness",
-        summary="Whether the process should go on running",
+        summary="Liveness: 200 while the process works, 503 if it has to be restarted",
         responses={503: {"description": "A part died; restart the process"}},
         openapi_extra=OPEN,
     )
@@ -38,7 +38,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         "/readyz",
         tags=["probes"],
         operation_id="get_readiness",
-        summary="Whether lookups are answered",
+        summary="Readiness: 200 while lookups are answered",
         responses={200: {"model": Readiness}, 503: {"model": Readiness, "description": "Not yet, or not any more"}},
         openapi_extra=OPEN,
     )
@@ -50,7 +50,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         "/metrics",
         tags=["operations"],
         operation_id="get_metrics",
-        summary="Figures for Prometheus",
+        summary="Metrics for Prometheus",
         responses={200: {"content": _PLAIN, "description": "Prometheus text format, or OpenMetrics if asked for"}},
         openapi_extra=OPEN,
     )
@@ -62,7 +62,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         "/v1/directories",
         tags=["operations"],
         operation_id="list_directories",
-        summary="Every directory and how it is",
+        summary="All directories, with their states",
         responses={200: {"model": Directories}, **problems(401, 421)},
     )
     async def directories() -> Response:
@@ -72,7 +72,7 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
         "/v1/status",
         tags=["operations"],
         operation_id="get_status",
-        summary="The state of every part of the process",
+        summary="The states of all workers of the process",
         responses={200: {"model": Status}, **problems(401, 421)},
     )
     async def status() -> Response:

@@ -109,7 +109,7 @@ class Configuration:
         """
         from .remote import Server
 
-        token = (self.tokens.admin if admin or orders else None) or self.tokens.any
+        token = (self.tokens.admin if admin or orders else None) or self.tokens.for_reading
         return Server(url or self.url or "", token, timeout, orders=orders)
 
     @property
