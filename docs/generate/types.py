@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator
 from compactory_connectors.connect.converters.avro_schema import AvroNames, avro_schema
 from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.connect.converters.string_converter import StringConverter
-from compactory_connectors.connect.record.record import Java, Node, StructNode
-from compactory_connectors.connect.record.schema import Schema, Type
+from compactory_connectors.connect.record.record import Cell, Java
+from compactory_connectors.connect.record.schema import Schema
 from compactory_connectors.source.config.column_options import ColumnOptions, ColumnTypes, Granularity
-from compactory_connectors.source.mapping.column_node import column_node
-from compactory_connectors.source.postgres.catalog import Column, Shape
+from compactory_connectors.source.mapping.column_type import column_cell
+from compactory_connectors.source.postgres.catalog import Column
 
 from .markdown import cell, code, page, table
 
@@ -105,38 +105,28 @@ _DIFFERENCES = (
 )
 
 _OTHERS = (
-    (
-        "integer[], text[] …",
-        Shape(type="_int4", element=Shape(type="int4")),
-        "{1,NULL}",
-    ),
-    ("hstore", Shape(type="hstore", type_schema="public"), '"a"=>"1", "b"=>NULL'),
+    ("integer[], text[] …", Column(name="c", type="_int4", has_parts=True), "[1, null]"),
+    ("hstore", Column(name="c", type="hstore", type_schema="public", has_parts=True), '{"a": "1", "b": null}'),
     (
         "a composite",
-        Shape(
-            type="address",
-            type_schema="public",
-            type_kind="c",
-            attributes=(
-                ("street", Shape(type="text")),
-                ("number", Shape(type="int4")),
-            ),
-        ),
-        '("High St",7)',
+        Column(name="c", type="address", type_schema="public", type_kind="c", has_parts=True),
+        '{"street": "High St", "number": 7}',
     ),
-    ("citext", Shape(type="citext", type_schema="public"), "aB"),
-    ("interval", Shape(type="interval"), "1 mon 03:04:05"),
-    ("inet, cidr, macaddr", Shape(type="inet"), "10.0.0.1/8"),
-    ("ranges, multiranges", Shape(type="int4range", type_kind="r"), "[1,6)"),
-    ("varbit", Shape(type="varbit"), "0101"),
-    ("point and other shapes, tsvector, xid8 …", Shape(type="point"), "(1,2)"),
+    ("citext", Column(name="c", type="citext", type_schema="public"), "aB"),
+    ("interval", Column(name="c", type="interval"), "1 mon 03:04:05"),
+    ("inet, cidr, macaddr", Column(name="c", type="inet"), "10.0.0.1/8"),
+    ("ranges, multiranges", Column(name="c", type="int4range", type_kind="r"), "[1,6)"),
+    ("varbit", Column(name="c", type="varbit"), "0101"),
+    ("point and other shapes, tsvector, xid8 …", Column(name="c", type="point"), "(1,2)"),
 )
 
 _ALL = """\
 The real connector skips columns of other types with a warning, and so does this one. `compactory.types=all` keeps
-them. Arrays have the schema of their elements, in the declared number of dimensions; a row with another number fails.
-The result of a query tells no dimensions, so it is one. `hstore` becomes a map of texts, a composite a struct, and
-any other type the text that Postgres writes. The rules above hold for the values inside."""
+them. An array, a composite or an `hstore` is the JSON that Postgres makes of it with `to_jsonb(column)`: numbers are
+numbers, times are ISO texts, and `bytea` is a text such as `\\x00ff`. JsonConverter without schemas writes it as a
+part of the record, with the blanks that Postgres puts after commas and colons. A Python function of
+`compactory.transform` gets lists and dictionaries. Every other converter writes it as a text that holds JSON, and every
+transform sees this text. Any other type becomes the text that Postgres writes."""
 
 _NUMBERS = """\
 `numeric.mapping` turns NUMERIC columns into numbers; `numeric.precision.mapping=true` means `precision_only`. All
@@ -194,15 +184,12 @@ def _supported() -> Iterator[list[str]]:
 
 def _others() -> Iterator[list[str]]:
     options = ColumnOptions(types=ColumnTypes.ALL)
-    for name, shape, raw in _OTHERS:
-        column = Column(name="c", type=shape.type, type_schema=shape.type_schema, type_kind=shape.type_kind).made_of(
-            shape
-        )
+    for name, column, raw in _OTHERS:
         yield _row(name, column, options, raw)
 
 
 def _row(name: str, column: Column, options: ColumnOptions, raw: str) -> list[str]:
-    node = column_node(column, options)
+    node = column_cell(column, options)
     assert node is not None
     avro = json.dumps(json.loads(avro_schema(node.schema.as_optional(False), AvroNames(meta=False))))
     schema = (
@@ -213,21 +200,15 @@ def _row(name: str, column: Column, options: ColumnOptions, raw: str) -> list[st
 
 def _described(schema: Schema) -> str:
     """The schema in few words."""
-    if schema.type is Type.ARRAY and schema.values is not None:
-        return f"array of {_described(schema.values)}"
-    if schema.type is Type.MAP and schema.values is not None:
-        return f"map of {_described(schema.values)}"
-    if schema.type is Type.STRUCT:
-        return f"struct {schema.name}"
     if schema.name is None:
         return schema.type.name.lower()
     return " ".join([schema.name.rsplit(".", 1)[1], *(f"{name}={value}" for name, value in schema.parameters)])
 
 
-def _written(node: Node, raw: str) -> Iterable[str]:
+def _written(node: Cell, raw: str) -> Iterable[str]:
     row = [raw.encode()]
     yield code(_text(JsonConverter(schemas_enable=False).compile(node, {"c": 0})(row)))
-    if isinstance(node, StructNode) or node.java is not Java.BYTES:
+    if node.java is not Java.BYTES:
         yield code(_text(StringConverter().compile(node, {"c": 0})(row)))
     else:
         yield "refused"
@@ -240,7 +221,7 @@ def _text(written: bytes | None) -> str:
 def _granularities() -> Iterator[list[str]]:
     column = Column(name="c", type="timestamp")
     for granularity in Granularity:
-        node = column_node(column, ColumnOptions(granularity=granularity))
+        node = column_cell(column, ColumnOptions(granularity=granularity))
         assert node is not None
         write = JsonConverter(schemas_enable=False).compile(node, {"c": 0})
         values = (write([raw]) for raw in (b"2024-01-01 11:11:11.123456", b"1969-12-31 23:59:59.5"))

@@ -83,6 +83,7 @@ class PlainRows:
     """A row plan without converters: values are columns joined by a bar."""
 
     columns = COLUMNS
+    json_columns = frozenset[str]()
     table = SimpleNamespace(
         columns=[
             SimpleNamespace(name=name, declared={"id": "bigint", "is_active": "boolean"}.get(name, "text"))

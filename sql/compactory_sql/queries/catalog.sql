@@ -46,7 +46,8 @@ WITH RECURSIVE base AS (
      WHERE d.typtype = 'd'
 )
 SELECT b.attname::text AS name, t.typname::text AS type, n.nspname::text AS type_schema, t.typtype::text AS type_kind,
-       b.typmod, b.not_null, b.declared, b.numbers_itself
+       b.typmod, b.not_null, b.declared, b.numbers_itself,
+       t.typcategory IN ('A', 'C') OR t.typname = 'hstore' AS has_parts
   FROM base b
   JOIN pg_type t ON t.oid = b.type
   JOIN pg_namespace n ON n.oid = t.typnamespace
@@ -57,6 +58,7 @@ SELECT b.attname::text AS name, t.typname::text AS type, n.nspname::text AS type
 -- The type of a column of a query's result, with the base type of a domain. "not_null" is true where the column of
 -- a table, or its domain, is declared NOT NULL.
 SELECT t.typname::text AS type, n.nspname::text AS type_schema, t.typtype::text AS type_kind,
+       t.typcategory IN ('A', 'C') OR t.typname = 'hstore' AS has_parts,
        format_type(t.oid, %(typmod)s) AS declared,
        coalesce((SELECT a.attnotnull OR (d.typtype = 'd' AND d.typnotnull)
                    FROM pg_attribute a

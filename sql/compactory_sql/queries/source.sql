@@ -186,7 +186,7 @@ SELECT {columns}, CASE WHEN d."row" ?& {names}::text[] THEN 2 ELSE 3 END AS "com
 
 -- name: source/logged_column
 -- One column of a logged row. It is read alone, so that changes of other columns do not matter.
-(SELECT t.{column} FROM jsonb_to_record(d."row") AS t ({column} {type}));
+(SELECT {value} FROM jsonb_to_record(d."row") AS t ({column} {type}));
 
 -- name: source/row_xids
 -- Transaction ids at or above the snapshot's xmin, of all visible row versions.

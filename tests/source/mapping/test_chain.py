@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -80,13 +79,13 @@ def test_a_table_as_the_catalogue_describes_it(postgres: psycopg.Connection[Any]
         ("id", "b"),
         True,
     )
-    assert tuple(replace(column, element=None, dimensions=1, attributes=()) for column in table.columns) == (
+    assert table.columns == (
         Column(name="b", type="int2", not_null=True, declared="smallint"),
         Column(name="id", type="int4", not_null=True, declared="integer"),
         Column(name="updated", type="timestamptz", not_null=True, declared="timestamp with time zone"),
         Column(name="price", type="numeric", typmod=(12 << 16 | 3) + 4, not_null=True, declared="price"),
         Column(name="mood", type="mood", type_schema="ref", type_kind="e", declared="ref.mood"),
-        Column(name="list", type="_int4", declared="integer[]"),
+        Column(name="list", type="_int4", has_parts=True, declared="integer[]"),
         Column(name="v c", type="varchar", typmod=11, declared="character varying(7)"),
     )
     plan = compile_plan(connector(), table)
@@ -181,37 +180,6 @@ def test_what_does_not_fit_the_table_is_a_problem(postgres: psycopg.Connection[A
     assert caught.value.problems == [
         "table public.t: transforms.copy: the value has no field idd; did you mean id? (it has id, name, updated)"
     ]
-
-
-COMPOSITES = [
-    (
-        ["Flatten$Value"],
-        b'{"id":1,"at.street":"High, \\"St\\"","at.geo.x":1.5,"updated":0}',
-        b'{"id":2,"at.street":null,"at.geo.x":null,"updated":0}',
-    ),
-    (["ExtractField$Value at", "ExtractField$Value geo", "ExtractField$Value x"], b"1.5", b"null"),
-    (["ExtractField$Value at", "Flatten$Value"], b'{"street":"High, \\"St\\"","geo.x":1.5}', b"null"),
-]
-
-
-@pytest.mark.parametrize(("transforms", "full", "empty"), COMPOSITES)
-def test_composite_columns_are_structs_for_transforms(
-    postgres: psycopg.Connection[Any], transforms: list[str], full: bytes, empty: bytes
-) -> None:
-    postgres.execute("CREATE TYPE geo AS (x float8); CREATE TYPE place AS (street text, geo geo)")
-    postgres.execute("CREATE TABLE t (id int8 PRIMARY KEY, at place, updated timestamp NOT NULL DEFAULT 'epoch')")
-    postgres.execute("""INSERT INTO t VALUES (1, ROW('High, "St"', ROW(1.5))), (2, NULL)""")
-    settings = dict(KEY) | {"compactory.types": "all"}
-    for number, transform in enumerate(transforms):
-        class_name, _, field = transform.partition(" ")
-        settings["transforms"] += f",x{number}"
-        settings[f"transforms.x{number}.type"] = class_name
-        if field:
-            settings[f"transforms.x{number}.field"] = field
-    plan = planned(postgres, connector(**{name.replace(".", "__"): text for name, text in settings.items()}))
-    columns = sql.SQL(", ").join(map(sql.Identifier, plan.columns))
-    rows = raw_rows(postgres.execute(sql.SQL("SELECT {} FROM t ORDER BY id").format(columns)))
-    assert [plan.render(row) for row in rows] == [(b"1", full), (b"2", empty)]
 
 
 KEYS = [("Cast$Key", {"spec": "string"}, False), ("Cast$Key", {"spec": "int8"}, True)]

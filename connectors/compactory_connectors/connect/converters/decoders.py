@@ -47,11 +47,11 @@ def decoded(schemas: Iterable[Schema | None], values: Iterable[Any]) -> Iterable
 
 
 _MAY_BE_ROUNDED = {float, dict, list}
-_LONG_NUMBER = re.compile(rb"[0-9.]{17}")
+_LONG_NUMBER = re.compile(rb"[0-9.]{17}|[0-9][eE][+-]?[0-9]{3}")
 
 
 def loads(texts: Sequence[bytes]) -> list[Any]:
-    """Return the values of JSON texts; numbers with more digits than a double has are Decimals. Raises RowError."""
+    """Return the values of JSON texts; numbers that a double may not hold are Decimals. Raises RowError."""
     try:
         values = list(map(orjson.loads, texts))
         fields = chain.from_iterable(value.values() for value in values if value.__class__ is dict)

@@ -73,7 +73,7 @@ class JsonConverter(Converter):
         if node is None:
             return lambda _: None
         head, tail = self.envelope(node)
-        template = _Template(positions, numeric=self.numeric)
+        template = _Template(positions, numeric=self.numeric, embeds=not self.schemas_enable)
         template.literal(head)
         template.node(node)
         template.literal(tail)
@@ -87,8 +87,9 @@ class JsonConverter(Converter):
 class _Template:
     """A text with gaps, collected in a walk over a node, and then the function of a row that fills them."""
 
-    def __init__(self, positions: Mapping[str, int], *, numeric: bool) -> None:
+    def __init__(self, positions: Mapping[str, int], *, numeric: bool, embeds: bool) -> None:
         self._positions = positions
+        self._embeds = embeds
         self._numeric = numeric
         self._text = b""
         self._gaps: list[tuple[int, _Write]] = []
@@ -103,7 +104,7 @@ class _Template:
         if isinstance(node, Constant):
             self.literal(_constant_in_json(node, numeric=self._numeric))
         elif isinstance(node, Cell):
-            self._gap(self._positions[node.column], _writer(node, numeric=self._numeric))
+            self._gap(self._positions[node.column], _writer(node, numeric=self._numeric, embeds=self._embeds))
         elif node.when is not None:
             self._gap(_ROW, self._nullable(node, node.when))
         else:
@@ -117,7 +118,7 @@ class _Template:
         self._gaps.append((position, write))
 
     def _nullable(self, node: StructNode, when: Cell) -> _Write:
-        inner = _Template(self._positions, numeric=self._numeric)
+        inner = _Template(self._positions, numeric=self._numeric, embeds=self._embeds)
         inner.node(replace(node, when=None))
         render, is_null = inner.render(), null_test(when, self._positions)
         return lambda row: b"null" if is_null(row) else render(row)
@@ -153,6 +154,10 @@ def _text_in_json(raw: bytes | None) -> bytes:
     if _NEEDS_CARE(raw) is None:
         return b'"%b"' % raw
     return json_string(raw.decode())
+
+
+def _verbatim(raw: bytes | None) -> bytes:
+    return raw or b"null"
 
 
 def _float_writer(text_of: Callable[[bytes], bytes]) -> _Write:
@@ -196,10 +201,11 @@ _BOOLEANS: Mapping[bytes | None, bytes] = {b"t": b"true", b"f": b"false", None: 
 
 _DIRECT: Mapping[Kind, _Write] = {
     Kind.BOOLEAN: _BOOLEANS.__getitem__,
-    Kind.INTEGER: lambda raw: raw or b"null",
+    Kind.INTEGER: _verbatim,
     Kind.FLOAT32: _float_writer(float_text),
     Kind.FLOAT64: _float_writer(double_text),
     Kind.TEXT: _text_in_json,
+    Kind.JSON: _text_in_json,
     Kind.BYTEA: _bytea_in_json,
     Kind.TIME: _time_in_json,
     Kind.TIMESTAMP: _timestamp_in_json,
@@ -207,8 +213,13 @@ _DIRECT: Mapping[Kind, _Write] = {
 }
 
 
-def _writer(cell: Cell, *, numeric: bool) -> _Write:
-    """Return the function from raw bytes of the cell's column to JSON."""
+def _writer(cell: Cell, *, numeric: bool, embeds: bool) -> _Write:
+    """Return the function from raw bytes of the cell's column to JSON.
+
+    ``embeds``: JSON of Postgres becomes a part of the record, not a text in it.
+    """
+    if embeds and cell.kind is Kind.JSON and not cell.steps:
+        return _verbatim
     write = value_writer(cell.schema, cell.java, numeric=numeric)
     if not cell.steps and cell.kind in _DIRECT:
         return _DIRECT[cell.kind]

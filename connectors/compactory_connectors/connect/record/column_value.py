@@ -1,8 +1,7 @@
 """Postgres text format → the Connect value that the JDBC source connector makes of it. Pure functions of bytes.
 
-The comments name where pgjdbc 42.7 decides; the session's formats are those that ``server.connect`` sets. Arrays,
-composites and hstore are taken apart as the manual says in 8.15.6, 8.16.6 and F.18: their parts stay in the text form
-of their own types, None is NULL.
+The comments name where pgjdbc 42.7 decides; the session's formats are those that ``server.connect`` sets. A
+composite is taken apart as the manual says in 8.16.6: its parts stay in the text form of their own types.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Context, Decimal, Inexact
-from typing import TypeAlias
 
 from ..javatext.java_calendar import MILLIS_PER_DAY, day_number
 from ..javatext.java_number import float32_of
@@ -19,8 +17,6 @@ from .record import RowError
 
 __all__ = [
     "INFINITIES",
-    "Parts",
-    "array_parts",
     "composite_parts",
     "decode_byte_of_bits",
     "decode_bytea",
@@ -30,7 +26,6 @@ __all__ = [
     "decode_time",
     "decode_timestamp",
     "decode_timetz",
-    "hstore_items",
     "integer_decoder",
     "is_plain",
     "numeric_decoder",
@@ -40,15 +35,8 @@ __all__ = [
 INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
 """Milliseconds of ``PGStatement.DATE_POSITIVE_INFINITY`` and ``DATE_NEGATIVE_INFINITY``."""
 
-Parts: TypeAlias = "list[bytes | Parts | None]"
-
-_ARRAY_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|([{},])|([^{},"]+)', re.DOTALL)
-_BOUNDS = re.compile(rb"(?:\[[+-]?\d+:[+-]?\d+\])+=")
-_BOX_TOKEN = re.compile(rb'"((?:[^"\\]|\\.)*)"|([{};])|([^{};"]+)', re.DOTALL)
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
 _ATTRIBUTE = re.compile(rb'((?:"(?:[^"\\]|\\.|"")*"|\\.|[^",()\\])*)([,)])', re.DOTALL)
 _QUOTED_PART = re.compile(rb'"((?:[^"\\]|\\.|"")*)"|\\(.)', re.DOTALL)
-_PAIR = re.compile(rb'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|(NULL))(?:, |$)', re.DOTALL)
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # both sides are naive UTC
 _DATE = re.compile(rb"(\d{4,})-(\d\d)-(\d\d)")
@@ -203,46 +191,6 @@ def _millis_of_day(match: re.Match[bytes]) -> int:
     return (hour * 60 + minute) * 60_000 + second * 1000 + _micros(match[4]) // 1000
 
 
-def array_parts(raw: bytes, dimensions: int, *, semicolons: bool = False) -> Parts:
-    """Return the elements of ``{1,NULL,"a b"}``, as nested lists if ``dimensions`` is above 1.
-
-    ``semicolons``: the delimiter of ``box[]``. Raises RowError for an array of another number of dimensions.
-    """
-    if match := _BOUNDS.match(raw):
-        raw = raw[match.end() :]
-    if raw == b"{}":
-        return []
-    stack: list[Parts] = []
-    closed: Parts = []
-    for match in (_BOX_TOKEN if semicolons else _ARRAY_TOKEN).finditer(raw):
-        quoted, mark, plain = match.groups()
-        if mark == b"{":
-            stack.append([])
-        elif mark == b"}":
-            closed = stack.pop()
-            if stack:
-                stack[-1].append(closed)
-        elif mark is None:
-            if len(stack) != dimensions:
-                raise RowError(f"the array has {len(stack)} dimensions, and its column was declared with {dimensions}")
-            stack[-1].append(_element(quoted, plain))
-    if _depth(closed) != dimensions:
-        raise RowError(f"the array has {_depth(closed)} dimensions, and its column was declared with {dimensions}")
-    return closed
-
-
-def _element(quoted: bytes | None, plain: bytes | None) -> bytes | None:
-    if quoted is not None:
-        return _ESCAPE.sub(rb"\1", quoted)
-    assert plain is not None
-    return None if plain == b"NULL" else plain
-
-
-def _depth(parts: Parts) -> int:
-    first = parts[0] if parts else None
-    return 1 + (_depth(first) if isinstance(first, list) else 0)
-
-
 def composite_parts(raw: bytes) -> list[bytes | None]:
     """Return the attributes of ``(1,,"a b")``; nothing between two commas is NULL, two quotes are an empty text."""
     if raw == b"()":
@@ -260,11 +208,3 @@ def _attribute(text: bytes) -> bytes | None:
 
 def _unquoted(text: bytes) -> bytes:
     return re.sub(rb'\\(.)|""', lambda match: match[1] or b'"', text, flags=re.DOTALL)
-
-
-def hstore_items(raw: bytes) -> dict[bytes, bytes | None]:
-    """Return the dictionary of ``"a"=>"1", "b"=>NULL``, in the order of the text."""
-    return {
-        _ESCAPE.sub(rb"\1", match[1]): None if match[3] else _ESCAPE.sub(rb"\1", match[2])
-        for match in _PAIR.finditer(raw)
-    }

@@ -50,6 +50,8 @@ class Kind(Enum):
     TIME = auto()
     TIMESTAMP = auto()
     TIMESTAMPTZ = auto()
+    JSON = auto()
+    """A text that is JSON: an array, a composite or hstore that Postgres wrote as JSON."""
     CONVERTED = auto()
     """No short cuts: the value depends on the connector's options, or is a part of a column's text."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias, TypeVar
 
 from ..javatext.java_calendar import MILLIS_PER_DAY
 from ..javatext.java_number import wrapped
-from .record import TIMES, Cell, Constant, Java, Node, RowError, StructNode
+from .record import TIMES, Cell, Constant, Java, Kind, Node, RowError, StructNode
 from .schema import DATE, DECIMAL, TIME, TIMESTAMP, Schema, Type
 
 __all__ = [
@@ -63,7 +64,13 @@ def row_reader(
 
 def value_reader(node: Node, positions: Mapping[str, int]) -> Callable[[Row], Any]:
     """Return the function from a row to the value that a user's function or a sink gets."""
-    return row_reader(node, positions, plain_value, _dictionary)
+    return row_reader(node, positions, plain_value, _dictionary, _cell_reader)
+
+
+def _cell_reader(cell: Cell, write: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    if cell.kind is Kind.JSON and not cell.steps:
+        return lambda raw: json.loads(raw, parse_float=Decimal)
+    return writer_of(cell, write, None)
 
 
 def _dictionary(node: StructNode) -> Callable[[Sequence[Any]], Any]:

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from compactory.errors import ConfigError
 from compactory_connectors.connect.converters import Render
-from compactory_connectors.connect.record.record import Cell, KeyParts, Node, Record, RowError, StructNode, cells
+from compactory_connectors.connect.record.record import Cell, KeyParts, Kind, Node, Record, RowError, StructNode, cells
 from compactory_connectors.connect.record.row_value import picker
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.connect.transforms.branches import (
@@ -28,7 +28,7 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
 from ..postgres.catalog import Table
-from .column_node import column_node, column_warnings
+from .column_type import column_cell, column_warnings
 from .key_parts import is_exact, key_reader, sample
 from .row_function import Row, RowCompiler
 from .sql_renderer import Formatted, formatted
@@ -54,7 +54,9 @@ class RowPlan:
     routed: bool
     """Records name their topic: there are several."""
     columns: tuple[str, ...]
-    """Names of the columns to SELECT, in this order; ``raw`` below may have more behind them."""
+    """Names of the columns to SELECT, in this order; ``raw`` below may have more after them."""
+    json_columns: frozenset[str]
+    """Those of ``columns`` that Postgres must convert with ``to_jsonb``."""
     key_columns: tuple[str, ...]
     """The columns that decide the record's key, in table order; empty when records have no key."""
     key_columns_of: Callable[[Row], KeyParts] = field(repr=False)
@@ -120,6 +122,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         publishes=bool(records),
         routed=routed,
         columns=columns,
+        json_columns=frozenset(cell.column for cell in cells(source.value) if cell.kind is Kind.JSON) & {*columns},
         key_columns=key_columns,
         key_columns_of=picker(columns, key_columns),
         case_columns=_columns(table, asked),
@@ -175,10 +178,10 @@ def _source_record(config: ConnectorConfig, table: Table) -> Record:
     warnings: list[str] = []
     for column in table.columns:
         warnings += column_warnings(table, column, config.columns)
-        node = column_node(column, config.columns)
-        if node is not None:
-            fields.append(Field(column.name, node.schema))
-            members.append(node)
+        cell = column_cell(column, config.columns)
+        if cell is not None:
+            fields.append(Field(column.name, cell.schema))
+            members.append(cell)
     schema = Schema(type=Type.STRUCT, name=table.name or None, fields=tuple(fields))
     value = StructNode(schema, tuple(members))
     return Record(topic=config.topic(table.name), key=None, value=value, warnings=tuple(warnings))

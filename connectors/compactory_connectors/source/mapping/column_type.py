@@ -1,13 +1,14 @@
 """Column types of Postgres → Connect schemas, as the JDBC source connector 10.9 with pgjdbc 42.7 maps them.
 
 Sources: ``addFieldToSchema`` of the connector's ``PostgreSqlDatabaseDialect`` and ``GenericDatabaseDialect``;
-``TypeInfoCache`` of pgjdbc, which says which JDBC type a type of Postgres is. A domain counts as its base type. Types
-that the connector leaves out are in ``column_node``.
+``TypeInfoCache`` of pgjdbc, which says which JDBC type a type of Postgres is. A domain counts as its base type. With
+``compactory.types=all`` the types that the connector leaves out are the texts that Postgres writes. Arrays, composites
+and hstore are JSON, for which ``RowPlan.json_columns`` has Postgres convert them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from compactory_connectors.connect.record.column_value import (
@@ -26,11 +27,11 @@ from compactory_connectors.connect.record.record import Cell, Kind
 from compactory_connectors.connect.record.row_value import java_of
 from compactory_connectors.connect.record.schema import Schema, Type
 
-from ..config.column_options import ColumnOptions, Granularity, NumericMapping
-from ..postgres.catalog import Column, Shape
+from ..config.column_options import ColumnOptions, ColumnTypes, Granularity, NumericMapping
+from ..postgres.catalog import Column
 from .column_time import granular, time_decoder, timestamp_decoder
 
-__all__ = ["STRING", "Mapped", "column_cell", "connect_type", "numeric_scale", "truncates"]
+__all__ = ["column_cell", "column_warnings", "numeric_scale"]
 
 Mapped = tuple[Kind, Schema, Callable[[bytes], Any]]
 
@@ -39,10 +40,6 @@ _UNSET_SCALE = 127
 """Scale of a NUMERIC without one: ``NUMERIC_TYPE_SCALE_HIGH`` of the connector's dialect."""
 _LONG_DIGITS = 18
 """Most digits that become an integer: ``MAX_INTEGER_TYPE_PRECISION``."""
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode()
 
 
 _TYPES: Mapping[str, Mapped] = {
@@ -62,15 +59,17 @@ _TYPES: Mapping[str, Mapped] = {
     "timestamptz": (Kind.TIMESTAMPTZ, Schema.timestamp(), decode_timestamp),
 }
 
-STRING: Mapped = (Kind.TEXT, Schema(type=Type.STRING), _text)
+_STRING: Mapped = (Kind.TEXT, Schema(type=Type.STRING), bytes.decode)
 """Text as Postgres writes it."""
 
 _STRINGS = {"text", "varchar", "bpchar", "char", "name", "uuid", "json", "jsonb", "xml"}
 
 
 def column_cell(column: Column, options: ColumnOptions = _DEFAULT) -> Cell | None:
-    """The value of ``column`` as the connector reads it, or None for a type that it leaves out."""
-    mapped = connect_type(column, options)
+    """Return the value of ``column``, or None for a type that is left out."""
+    mapped = _connector_type(column, options)
+    if mapped is None and options.types is ColumnTypes.ALL:
+        mapped = (Kind.JSON if column.has_parts else Kind.TEXT, Schema(type=Type.STRING), bytes.decode)
     if mapped is None:
         return None
     kind, schema, decode = mapped
@@ -78,20 +77,34 @@ def column_cell(column: Column, options: ColumnOptions = _DEFAULT) -> Cell | Non
     return Cell(column=column.name, kind=kind, schema=optional, java=java_of(schema), decode=decode)
 
 
-def connect_type(shape: Shape, options: ColumnOptions) -> Mapped | None:
-    """The value of a type as the connector reads it, or None for a type that it leaves out."""
-    if shape.type_kind == "e":
-        return STRING
-    if shape.type_schema != "pg_catalog":
+def column_warnings(table: object, column: Column, options: ColumnOptions) -> Iterator[str]:
+    """Yield warnings to an operator: the column is left out, or its values are cut off."""
+    place = f"table {table}: column {column.name}"
+    # pgjdbc says precision 0 and scale 0 of a bare NUMERIC, for which the connector takes the smallest integer
+    is_bare = column.type == "numeric" and column.typmod == -1
+    if is_bare and options.numeric_mapping is not NumericMapping.NONE:
+        yield (
+            f"{place} is NUMERIC without precision, of which numeric.mapping={options.numeric_mapping.value} makes"
+            " a number of 8 bits: fractions are cut off, and above 127 the connector fails; declare a precision"
+        )
+    if column_cell(column, options) is None:
+        yield f"{place} of type {column.type} is left out: not supported; compactory.types=all keeps it"
+
+
+def _connector_type(column: Column, options: ColumnOptions) -> Mapped | None:
+    """Return the value of a type as the connector reads it, or None for a type that it leaves out."""
+    if column.type_kind == "e":
+        return _STRING
+    if column.type_schema != "pg_catalog":
         return None
-    if shape.type in _STRINGS:
-        return STRING
-    if shape.type == "numeric":
-        return _numeric(shape.typmod, options.numeric_mapping)
-    if shape.type == "bit":
-        return _bits(shape.typmod)
-    mapped = _TYPES.get(shape.type)
-    return mapped if mapped is None or options == _DEFAULT else _with_options(shape.type, mapped, options)
+    if column.type in _STRINGS:
+        return _STRING
+    if column.type == "numeric":
+        return _numeric(column.typmod, options.numeric_mapping)
+    if column.type == "bit":
+        return _bits(column.typmod)
+    mapped = _TYPES.get(column.type)
+    return mapped if mapped is None or options == _DEFAULT else _with_options(column.type, mapped, options)
 
 
 def numeric_scale(typmod: int) -> tuple[int, int]:
@@ -99,15 +112,6 @@ def numeric_scale(typmod: int) -> tuple[int, int]:
     if typmod == -1:
         return _UNSET_SCALE, 0
     return (typmod - 4) & 0xFFFF, ((typmod - 4) >> 16) & 0xFFFF
-
-
-def truncates(column: Column, options: ColumnOptions) -> bool:
-    """Whether ``numeric.mapping`` cuts off what such a column can hold.
-
-    pgjdbc says precision 0 and scale 0 of a bare NUMERIC, for which the connector takes the smallest integer.
-    """
-    bare = column.type == "numeric" and column.typmod == -1
-    return bare and options.numeric_mapping is not NumericMapping.NONE
 
 
 def _numeric(typmod: int, mapping: NumericMapping) -> Mapped:

@@ -263,7 +263,7 @@ class OffsetAdmin:
                 f"{plan.label}: no row has {plan.incrementing} {number} and a timestamp; give --to-time, or"
                 " the id of a row that is there"
             )
-        milliseconds, nanos = parse_timestamp(str(found), plan.zone)
+        milliseconds, nanos = parse_timestamp(str(found), plan.connector.columns.zone)
         return Cursor(timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number - 1)
 
 

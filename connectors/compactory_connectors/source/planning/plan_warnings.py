@@ -44,8 +44,8 @@ def future_rows(server: Server, plan: TablePlan) -> Iterator[str]:
         if server.scalar(query):
             yield (
                 f"{plan.label}: rows have a {' or '.join(plan.timestamps)} that lies in the future, by the clock of"
-                f" zone {plan.zone}, and are sent only when that time has come; if the column holds local time, set"
-                " db.timezone to its zone"
+                f" zone {plan.connector.columns.zone}, and are sent only when that time has come; if the column holds"
+                " local time, set db.timezone to its zone"
             )
 
 

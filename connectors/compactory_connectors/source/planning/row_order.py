@@ -100,7 +100,7 @@ def read_limit(plan: TablePlan, now_ms: int) -> str:
 
 def timestamp_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:
     """A moment as a text to compare the table's timestamps with."""
-    return format_timestamp(milliseconds, nanos, None if plan.zoned else plan.zone)
+    return format_timestamp(milliseconds, nanos, None if plan.zoned else plan.connector.columns.zone)
 
 
 def parse_timestamp(text: str, zone: str = "UTC") -> tuple[int, int]:

@@ -90,11 +90,6 @@ class TablePlan:
         return self.connector.soft_delete is None or self.connector.soft_delete.tombstone
 
     @property
-    def zone(self) -> str:
-        """``db.timezone``: the zone of local times of ``timestamp`` columns in an offset."""
-        return self.connector.columns.zone
-
-    @property
     def qualified(self) -> str:
         """``schema.table`` for people; ``query`` for a query."""
         return "query" if self.kind == "q" else f"{self.schema}.{self.name}"
@@ -131,7 +126,8 @@ class TablePlan:
 
     def column(self, name: str) -> sql.Composable:
         """Return one column of ``rows``, as a poll selects it."""
-        return sql.Identifier("t", name)
+        column = sql.Identifier("t", name)
+        return sql.SQL("pg_catalog.to_jsonb({})::text").format(column) if name in self.rows.json_columns else column
 
     def relation(self) -> sql.Composable:
         """Return what follows FROM, to be called ``t``. A query may end in a comment, hence the newline."""

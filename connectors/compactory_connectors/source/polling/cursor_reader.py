@@ -129,5 +129,5 @@ class CursorReader(Reader):
             raise not_whole(self.plan) from None
         if not self.plan.timestamps:
             return replace(base, incrementing=number)
-        milliseconds, nanos = parse_timestamp((at[0] or b"").decode(), self.plan.zone)
+        milliseconds, nanos = parse_timestamp((at[0] or b"").decode(), self.plan.connector.columns.zone)
         return replace(base, timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number)

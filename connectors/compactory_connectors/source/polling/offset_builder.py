@@ -51,7 +51,7 @@ class OffsetBuilder:
         if living and plan.timestamps:
             numbers = ids or [0] * len(living)
             stamp, highest = max((row[0] or b"", number) for row, number in zip(living, numbers, strict=True))
-            milliseconds, nanos = parse_timestamp(stamp.decode(), plan.zone)
+            milliseconds, nanos = parse_timestamp(stamp.decode(), plan.connector.columns.zone)
             known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
             if None in known or (milliseconds, nanos, highest) > known:
                 incrementing = highest if plan.incrementing else None

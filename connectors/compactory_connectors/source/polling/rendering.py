@@ -137,6 +137,7 @@ def logged_columns(plan: TablePlan) -> tuple[list[str], sql.Composable]:
     for column in rows.table.columns:
         if column.name in names:
             parts = {"column": sql.Identifier(column.name), "type": type_name(column.declared)}
+            parts["value"] = plan.column(column.name)
             columns[rows.columns.index(column.name)] = statement("source/logged_column", **parts)
     return names, sql.SQL(", ").join(columns)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from psycopg import Connection
@@ -18,42 +17,30 @@ from compactory_sql import query
 
 from ..config.selection import Relation
 
-__all__ = ["Column", "Index", "Shape", "Table", "describe", "describe_query", "find_relations", "shapes_of"]
+__all__ = ["Column", "Index", "Table", "describe", "describe_query", "find_relations"]
 
 _REFUSAL = (DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY, DiagnosticField.MESSAGE_HINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """One type: an array when it has an ``element``, a composite when it has ``attributes``, else a plain one."""
+class Column:
+    """A column and its type. A domain shows as its base type, as in a result's row description."""
 
+    name: str
     type: str
     """Name in ``pg_type``, such as ``int8``."""
     type_schema: str = "pg_catalog"
     type_kind: str = "b"
     """``pg_type.typtype``: b base, c composite, e enum, m multirange, p pseudo, r range."""
     typmod: int = -1
-    element: Shape | None = None
-    dimensions: int = 1
-    """As declared; Postgres does not hold values to it."""
-    attributes: tuple[tuple[str, Shape], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column(Shape):
-    """One column and its type. A domain shows as its base type, as in a result's row description."""
-
-    name: str
+    has_parts: bool = False
+    """Its type is an array, a composite or hstore."""
     not_null: bool = False
     """The column's own NOT NULL, or its domain's."""
     declared: str = ""
     """The type as SQL writes it, domains as such: ``character varying(20)``."""
     numbers_itself: bool = False
     """An identity column, or one whose default is ``nextval``."""
-
-    def made_of(self, shape: Shape) -> Column:
-        """With the parts of its type."""
-        return replace(self, element=shape.element, dimensions=shape.dimensions, attributes=shape.attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +100,8 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
     if row is None:
         return None
     primary_key, indexes = row
-    shapes = _shapes(connection, cursor.execute(query("shape/columns"), {"oid": relation.oid}).fetchall())
-    found = connection.cursor(row_factory=class_row(Column)).execute(query("catalog/columns"), {"oid": relation.oid})
-    columns = [column.made_of(shapes[column.name]) for column in found]
+    column_cursor = connection.cursor(row_factory=class_row(Column))
+    columns = column_cursor.execute(query("catalog/columns"), {"oid": relation.oid}).fetchall()
     stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
     return Table(
         schema=relation.schema,
@@ -128,13 +114,6 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
         indexes=tuple(Index(tuple(names), unique, predicate) for names, unique, predicate in indexes),
         partition=relation.partition,
     )
-
-
-def _shapes(connection: Connection[Any], columns: list[tuple[Any, ...]]) -> Mapping[str, Shape]:
-    """The shapes of columns that are given as name, type, typmod and dimensions."""
-    types = [kind for _, kind, *_ in columns]
-    cursor = connection.cursor(row_factory=tuple_row).execute(query("shape/types"), {"types": types})
-    return shapes_of(columns, cursor.fetchall())
 
 
 def describe_query(connection: Connection[Any], text: str, *, masked: bool = False) -> Table:
@@ -175,8 +154,7 @@ def _result_column(connection: Connection[Any], name: str, kind: int, typmod: in
     place = {"type": kind, "typmod": typmod, "table": table, "number": number}
     row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), place).fetchone()
     assert row is not None
-    shape = _shapes(connection, [(name, kind, typmod, 1)])[name]
-    return Column(name=name, typmod=typmod, **row).made_of(shape)
+    return Column(name=name, typmod=typmod, **row)
 
 
 def _refusal(result: PGresult, *, masked: bool) -> str:
@@ -184,38 +162,3 @@ def _refusal(result: PGresult, *, masked: bool) -> str:
     sqlstate, message, hint = fields.values()
     shown = refusal_text(sqlstate, message, masked=masked)
     return shown if masked or not hint else f"{shown}; hint: {hint}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Type:
-    name: str
-    schema: str
-    kind: str
-    base: int
-    typmod: int
-    dimensions: int
-    element: int | None
-    attributes: list[tuple[str, int, int, int]] | None
-
-
-def shapes_of(columns: Iterable[tuple[Any, ...]], types: Iterable[tuple[Any, ...]]) -> Mapping[str, Shape]:
-    """The shape of each column by its name, of the rows of ``shape/columns`` and ``shape/types``."""
-    known = {oid: _Type(*rest) for oid, *rest in types}
-    return {name: _shape(known, oid, typmod, dimensions) for name, oid, typmod, dimensions in columns}
-
-
-def _shape(known: Mapping[int, _Type], oid: int, typmod: int, dimensions: int) -> Shape:
-    kind = known[oid]
-    while kind.base:
-        typmod = kind.typmod if kind.typmod >= 0 else typmod
-        dimensions = kind.dimensions or dimensions
-        kind = known[kind.base]
-    return Shape(
-        type=kind.name,
-        type_schema=kind.schema,
-        type_kind=kind.kind,
-        typmod=typmod,
-        element=None if kind.element is None else _shape(known, kind.element, typmod, 1),
-        dimensions=max(1, dimensions),
-        attributes=tuple((name, _shape(known, *rest)) for name, *rest in kind.attributes or ()),
-    )
