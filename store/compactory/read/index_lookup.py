@@ -73,7 +73,6 @@ def matching_between(
 
 
 def _term(secondary: SecondaryIndex, fields: Mapping[str, Any]) -> Term | None:
-    """Return the term of looked-up values; None for values that no index ever files."""
     try:
         return secondary.term_for(fields)
     except DecodeError:
@@ -97,7 +96,6 @@ def _pairs_with(table: ReadableTable, secondary: SecondaryIndex, term: Term) -> 
 def _pairs_of(
     table: ReadableTable, secondary: SecondaryIndex, term: Term, reading: Reading, names: Iterable[bytes]
 ) -> Iterator[Pair]:
-    """Yield the entries of these keys that have the term."""
     entries = reading.entries
     for name in names:
         packed = entries.get(name)

@@ -79,7 +79,6 @@ class WrittenDict(MutableMapping[bytes, bytes]):
         return len(self.packed_records)
 
     def update(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:  # type: ignore[override]  # all that is needed
-        """Put many entries."""
         if self._former_values is not None:
             pairs = list(pairs)
             self._keep_former([key for key, _ in pairs])
@@ -91,7 +90,6 @@ class WrittenDict(MutableMapping[bytes, bytes]):
             self[key] = packed
 
     def clear(self) -> None:
-        """Remove all entries."""
         self.packed_records.clear()
 
     def begin_snapshot(self) -> FormerValues:
@@ -204,7 +202,6 @@ class MemoryReadSnapshot(ReadSnapshot):
         self._term_of = term_of
 
     def close(self) -> None:
-        """Release the former values."""
         self._snapshot.release()
 
     def all_keys(self) -> Iterator[bytes]:

@@ -19,44 +19,39 @@ class LazyLoad:
 
     ``lock`` guards the state. The thread that applies records holds it, so that the bucket of a key is
     loaded before its records are applied.
-    ``take`` is the table's, called under the lock; ``done`` is called once, after the last bucket. Any thread may load.
+    ``take`` is the table's, called under the lock; ``end`` is called once, after the last bucket. Any thread may load.
     Raises BackendCorrupt for a malformed file, even if its digest is right.
     """
 
-    def __init__(self, saved: SavedDirectory, take: Callable[[Bucket], None], done: Callable[[], None]) -> None:
+    def __init__(self, saved: SavedDirectory, take: Callable[[Bucket], None], end: Callable[[], None]) -> None:
         self.lock = RLock()
         self.remaining = saved.count  # entries that are not loaded yet; bucket 0 is loaded at once
         self._saved = saved
         self._take = take
-        self._done = done
+        self._end = end
         self._next = 0
         self._loaded = bytearray(saved.buckets)
-        self._ended = False
+        self._is_stopped = False
 
     def load_keys(self, keys: Iterable[bytes | None]) -> None:
         """Load the buckets of topic keys."""
         for key in keys:
             for number in self._saved.buckets_of(key, named=False) if key else ():
-                self._load(number)
-
-    def load_shared(self) -> None:
-        """Load bucket 0, whose lookup keys are shared: which record answers depends on all of them."""
-        self._load(0)
+                self.load(number)
 
     def load_lookup_key(self, lookup_key: bytes) -> None:
-        """Load the buckets that may have a lookup key."""
         for number in self._saved.buckets_of(lookup_key, named=True):
-            self._load(number)
+            self.load(number)
 
     def load_all(self) -> None:
         """Load all remaining buckets, and let other threads run in between."""
         while self._step():
             time.sleep(0)
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Stop loading: the entries are being removed."""
         with self.lock:
-            self._ended = True
+            self._is_stopped = True
 
     def find(self, lookup_key: bytes) -> bytes | None:
         """Return the packed record of a lookup key from a bucket that is not loaded yet. Takes no lock."""
@@ -70,22 +65,23 @@ class LazyLoad:
     def _step(self) -> bool:
         """Load the next buckets; return True if there may be more."""
         with self.lock:
-            if self._ended:
+            if self._is_stopped:
                 return False
             if self._next < len(self._loaded):
                 self._next, begin = min(self._next + _BUCKETS_PER_STEP, len(self._loaded)), self._next
                 for number in range(begin, self._next):
-                    self._load(number)
+                    self.load(number)
                 return True
-            self._ended = True
-            self._done()
+            self._is_stopped = True
+            self._end()
             return False
 
-    def _load(self, number: int) -> None:
-        if self._loaded[number] or self._ended:
+    def load(self, number: int) -> None:
+        """Load a bucket, unless it is loaded."""
+        if self._loaded[number] or self._is_stopped:
             return
         with self.lock:
-            if self._loaded[number] or self._ended:
+            if self._loaded[number] or self._is_stopped:
                 return
             bucket = self._saved.bucket(number)
             try:

@@ -47,32 +47,29 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
 
     @property
     def loaded_entries(self) -> Mapping[bytes, bytes]:
-        """The dict, also while it is being loaded."""
         return self._packed_records
 
     def mapping(self, part: str) -> MutableMapping[bytes, bytes]:
-        """Return a dict, or its writing side."""
         return self._written[part] if part in self._written else self._small.setdefault(part, {})
 
     def postings(self, index: str) -> MemoryPostings:
-        """Return the index, for reading and writing."""
         return self._postings.setdefault(index, MemoryPostings())
 
     def lazy_load(
-        self, take: Callable[[Bucket], None], done: Callable[[], None], /, *, keyed: bool, indexes: int
+        self, take: Callable[[Bucket], None], end: Callable[[], None], /, *, keyed: bool, indexes: int
     ) -> LazyLoad | None:
         saved, self._saved = self._saved, None
         if saved is None:
             raise BackendCorrupt("a saved file is malformed: it lacks a directory that it was saved with")
         saved.check(keyed=keyed, indexes=indexes)
 
-        def filled() -> None:
+        def end_lazy_load() -> None:
             self._lazy_load, self.entries = None, self._packed_records
-            done()
+            end()
 
-        self._lazy_load = lazy_load = LazyLoad(saved, take, filled)
+        self._lazy_load = lazy_load = LazyLoad(saved, take, end_lazy_load)
         self.entries = LazyEntries(self._packed_records, lazy_load)
-        lazy_load.load_shared()
+        lazy_load.load(0)  # its lookup keys are shared: which record answers depends on all of them
         return lazy_load
 
     def reading(self) -> MemoryDirectoryStorage:
@@ -97,10 +94,9 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         return order.range(start, stop)
 
     def pairs(self, start: bytes | None = None, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the present lookup keys with their packed records, without keys that are deleted meanwhile."""
-        return self._still_there(self.all_keys() if start is None else self.range(start, stop))
+        return self._existing_pairs(self.all_keys() if start is None else self.range(start, stop))
 
-    def _still_there(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    def _existing_pairs(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         get = self.entries.get
         for key in keys:
             packed = get(key)
@@ -127,18 +123,15 @@ class MemoryDirectoryStorage(Live, DirectoryStorage):
         return self._postings[index].lookup_keys(term)
 
     def keys_of_term_between(self, index: str, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Return an iterator over the present lookup keys of a term, in order."""
         return self._postings[index].keys_of_term_between(term, start, stop)
 
     def terms(self, index: str) -> Iterator[Term]:
-        """Yield the terms as they were when the iteration began."""
         return iter(list(self._postings[index].postings))
 
     def clear(self) -> None:
-        """Remove all entries and postings."""
         self.closed = True
         if self._lazy_load is not None:
-            self._lazy_load.end()
+            self._lazy_load.stop()
         for part in (*self._written.values(), *self._small.values()):
             part.clear()
         for postings in self._postings.values():
@@ -168,7 +161,6 @@ class LazyEntries(LookupMapping):
 
 
 def _bytes_of(objects: Collection[Any], kind: type = object) -> int:
-    """Return an estimate of the bytes of objects of a kind, from the first and the last thousand."""
     first, last = list(islice(objects, _SAMPLE)), list(islice(reversed(cast("Any", objects)), _SAMPLE))
     sizes = [getsizeof(sample) + 15 & ~15 if isinstance(sample, kind) else 0 for sample in first + last]
     return round(sum(sizes) / len(sizes) * len(objects)) if sizes else 0
@@ -225,21 +217,18 @@ class MemoryPostings(Postings):
                 self.add(term, key)
 
     def lookup_keys(self, term: Term) -> list[bytes]:
-        """Return the keys of a term."""
         present = self.postings.get(term)
         if present is None:
             return []
         return list(present) if isinstance(present, set) else [present]
 
     def keys_of_term_between(self, term: Term, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-        """Return an iterator over the present keys of a term, in order."""
         order = self._in_order(term)
         if order is not None:
             return order.range(start, stop)
         return iter(sorted(key for key in self.lookup_keys(term) if start <= key and (stop is None or key < stop)))
 
     def clear(self) -> None:
-        """Remove all entries and postings."""
         self.postings.clear()
         self._orders.clear()
 

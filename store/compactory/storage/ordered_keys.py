@@ -42,7 +42,6 @@ class OrderedKeys:
         self._note(key, present=True)
 
     def discard(self, key: bytes) -> None:
-        """Remove a key, if it is there."""
         self._note(key, present=False)
 
     def range(self, start: bytes, stop: bytes | None) -> Iterator[bytes]:
@@ -73,7 +72,6 @@ class OrderedKeys:
 
 
 def _range(blocks_by_key: Blocks, start: bytes, stop: bytes | None) -> Iterator[bytes]:
-    """Yield the keys of the blocks from ``start`` to before ``stop``."""
     firsts, blocks = blocks_by_key
     first = max(bisect_right(firsts, start) - 1, 0)
     for number in range(first, len(blocks)):

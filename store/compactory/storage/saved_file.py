@@ -67,7 +67,6 @@ class HashIndex:
         self.rows = [bytearray() for _ in range(size)]
 
     def add(self, keys: Sequence[bytes], bucket: int) -> None:
-        """Add keys of a bucket."""
         rows, size = self.rows, len(self.rows)
         for digest in map(crc32, keys):
             rows[digest % size] += _HASHED.pack(digest, bucket)
@@ -246,7 +245,6 @@ class SavedFileWriter:
         return self._add(pack_fields([*bucket.topic_keys, *bucket.packed_records, *lookup_keys, *terms]))
 
     def part(self, mapping: Mapping[bytes, bytes]) -> int:
-        """Write a mapping whole; return its place."""
         return self._add(pack_fields([*mapping, *mapping.values()]))
 
     def index(self, index: HashIndex) -> int:
@@ -258,7 +256,6 @@ class SavedFileWriter:
         return self._add(Struct(f"<{len(places)}Q").pack(*places))
 
     def finish(self, topic: str, checkpoint: Checkpoint, directories: dict[str, Layout]) -> None:
-        """Write the description and the end."""
         description = msgspec.json.encode(_Description(topic, checkpoint, directories))
         at = self._add(description)
         self._file.write(_END.pack(at, len(description), self._digest.digest()))

@@ -206,7 +206,6 @@ def _packed_records(run: RecordRun, values: list[bytes]) -> map[bytes]:
 
 
 def _intersection(first: Mask, second: Mask) -> Mask:
-    """Return which records both masks mean."""
     if first is None or second is None:
         return second if first is None else first
     return [is_first and is_second for is_first, is_second in zip(first, second, strict=True)]

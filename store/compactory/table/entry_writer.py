@@ -116,7 +116,6 @@ class EntryWriter:
             self._changes.add(lookup_key, update.old, update.new, origin)
 
     def _update(self, lookup_key: bytes, removed: bytes | None, added: bytes | None) -> EntryUpdate:
-        """Return what replacing an owner changes."""
         if self.lazy_load is not None:
             self.lazy_load.load_lookup_key(lookup_key)
         new = self._key_owners.current_after(lookup_key, removed, added)

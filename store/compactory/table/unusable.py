@@ -98,7 +98,6 @@ def _documents(directory: Directory[Any], records: Iterable[QuarantinedRecord]) 
 
 
 def _fields(documents: Iterable[Document]) -> list[str]:
-    """Return the fields of documents, the most frequent first."""
     return [name for name, _ in Counter(name for document in documents for name in document).most_common()]
 
 

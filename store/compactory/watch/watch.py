@@ -179,7 +179,6 @@ class Watch(Iterator[Change[T]], Generic[T]):
 
 
 def _later(positions: Mapping[int, int], reference: Mapping[int, int]) -> dict[int, int]:
-    """Return the positions that are after those of ``reference``."""
     return {part: position for part, position in positions.items() if position > reference.get(part, 0)}
 
 

@@ -133,6 +133,18 @@ def test_a_load_in_bulk_reads_its_own_changes(reopen: Open) -> None:
     assert directory_storage.entries[b"%08d" % 7919] == cell("again", 2)
 
 
+def test_an_unfinished_load_goes_on_from_its_last_flush(reopen: Open) -> None:
+    storage = reopen()
+    storage.directory_storage("d").mapping("entries")[b"a"] = cell("1")
+    storage.commit(read_to(1, complete=False))
+    storage.flush()
+    storage = reopen()
+    assert storage.checkpoint == read_to(1, complete=False)
+    storage.directory_storage("d").mapping("entries")[b"b"] = cell("2")
+    storage.commit(read_to(2))
+    assert len(reopen().directory_storage("d").entries) == 2
+
+
 def test_idle_flushes_write_no_files(reopen: Open) -> None:
     """A mark of when the end was reached waits for up to a minute; closing writes it."""
     storage = reopen()

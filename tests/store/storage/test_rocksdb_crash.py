@@ -76,7 +76,7 @@ def child(path: str, shape: str, seed: int, incomplete: bool) -> None:
         apply(table, rows, at, end)
         storage.commit(read_to(end, complete=not incomplete))
         at = end
-        if chance.random() < 0.01:
+        if chance.random() < 0.1:
             storage.flush()
             print(at, flush=True)
     print("end", flush=True)

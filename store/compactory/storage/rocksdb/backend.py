@@ -185,7 +185,6 @@ def _dispose_in_thread(threads: list[Thread], disposal: tuple[Any, TopicFolder, 
 
 
 def _dispose(handle: Any, folder: TopicFolder, generation: Path, damage: str | None) -> None:
-    """Close and remove a generation without readers."""
     try:
         handle.close()
     except Exception:

@@ -94,7 +94,6 @@ class RocksDatabase:
         return values
 
     def batch(self) -> Any:
-        """Return an empty batch."""
         return library().WriteBatch(raw_mode=True)
 
     def write(self, batch: Any) -> None:
@@ -111,7 +110,6 @@ class RocksDatabase:
             self.handle.flush(wait)
 
     def snapshot(self) -> RocksSnapshot:
-        """Return the present state, for any thread."""
         with self.mapped(), self._closing:
             snapshot = RocksSnapshot(self, *self._consistent_handles())
             self._snapshots.add(snapshot)
@@ -137,7 +135,6 @@ class RocksDatabase:
         self._open()
 
     def figures(self) -> dict[str, float]:
-        """Return sizes in bytes and numbers of running jobs, for metrics."""
         with self.mapped():
             return {
                 name: self.handle.property_int_value(property_name) or 0 for name, property_name in _FIGURES.items()
@@ -181,7 +178,6 @@ class RocksSnapshot:
         return self
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key."""
         try:
             value: bytes = _unreleased(self._handle)[key]
         except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, KeysView, MutableMapping, Sequence
-from itertools import islice
 from typing import Any, cast
 
 from compactory.codec.decoding import Term
@@ -16,7 +15,6 @@ from compactory.storage.rocksdb.keys import after, term_prefix
 __all__ = ["KeySpace", "RocksPostings"]
 
 _ABSENT = object()
-_SAMPLE = 100  # values whose lengths stand for those of all
 
 
 class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
@@ -25,8 +23,8 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
     ``sizes``  how many keys it holds: by the partition of their packed records, or all under 0; as of the last write.
                Replaced, never changed, so that any thread may read it
 
-    The mapping shows changes at once; `stage` puts them into the batch that is about to be written. ``_existing`` is
-    what the database had when it was asked since the last write.
+    A change takes three steps: *fresh* since the last commit, *pending* in the batch, then in the database. The mapping
+    shows it at once. ``_existing`` is what the database had when it was asked since the batch was begun.
     """
 
     def __init__(self, database: RocksDatabase, prefix: bytes, sizes: dict[int, int], *, by_partition: bool) -> None:
@@ -34,12 +32,13 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
         self.sizes = sizes
         self._by_partition = by_partition
         self._database = database
-        self._unwritten: dict[bytes, bytes | None] = {}
+        self._fresh: dict[bytes, bytes | None] = {}
+        self._pending: dict[bytes, bytes | None] = {}
         self._existing: dict[bytes, bytes | None] = {}
 
     def get(self, key: bytes, default: Any = None) -> Any:
         """Return the newest value, committed or not."""
-        for changes in (self._unwritten, self._existing):
+        for changes in (self._fresh, self._pending, self._existing):
             value = changes.get(key, _ABSENT)
             if value is not _ABSENT:
                 return default if value is None else value
@@ -51,45 +50,41 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
         return default if value is None else value
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
-        self._unwritten[key] = value
+        self._fresh[key] = value
 
     def __delitem__(self, key: bytes) -> None:
         if self.get(key) is None:
             raise KeyError(key)
-        self._unwritten[key] = None
+        self._fresh[key] = None
 
     def pop(self, key: bytes, default: Any = _ABSENT) -> Any:
-        """Remove a key; return its value."""
         value = self.get(key)
         if value is None:
             if default is _ABSENT:
                 raise KeyError(key)
             return default
-        self._unwritten[key] = None
+        self._fresh[key] = None
         return value
 
     def update(self, pairs: Any = (), /) -> None:
-        """Set many keys, fast."""
-        self._unwritten.update(pairs)
+        self._fresh.update(pairs)
 
     def clear(self) -> None:
-        """Remove every key."""
-        self._unwritten.update(dict.fromkeys(list(self)))
+        self._fresh.update(dict.fromkeys(list(self)))
 
     def size(self) -> int:
         """Return how many keys it held when it was written last. For any thread."""
         return sum(self.sizes.values())
 
     def keys(self) -> KeySet:
-        """Return the keys."""
         return KeySet(self)
 
     def __bool__(self) -> bool:
-        return bool(self.sizes or self._unwritten) and len(self) > 0
+        return bool(self.sizes or self._fresh or self._pending) and len(self) > 0
 
     def __len__(self) -> int:
         """Return the exact number of keys. Reads each changed key that was not looked up since."""
-        changed = self._unwritten
+        changed = self._changes()
         self._look_up([key for key in changed if key not in self._existing])
         existing = self._existing.get
         delta = sum((value is not None) - (existing(key) is not None) for key, value in changed.items())
@@ -97,7 +92,7 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the keys, in any order, as they are when the iteration begins."""
-        changed = self._unwritten
+        changed = self._changes()
         width = len(self.prefix)
         snapshot = self._database.snapshot()
         for key in snapshot.keys(self.prefix, after(self.prefix)):
@@ -109,7 +104,7 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
         """Return True if none of the keys is there, with one call of the database for all."""
         existing = self._existing
         self._look_up([key for key in keys if key not in existing])
-        if self._unwritten.keys().isdisjoint(keys):
+        if self._fresh.keys().isdisjoint(keys) and self._pending.keys().isdisjoint(keys):
             return not any(map(existing.get, keys))  # no value is empty
         return all(self.get(key) is None for key in keys)
 
@@ -122,33 +117,38 @@ class KeySpace(LookupMapping, MutableMapping[bytes, bytes]):
             self._existing.update(self._fetch(possible))
 
     def _fetch(self, keys: Collection[bytes]) -> dict[bytes, bytes]:
-        """Return what the database has of many keys."""
         values = self._database.get_many(list(map(self.prefix.__add__, keys))) if keys else []
         return {key: value for key, value in zip(keys, values, strict=True) if value is not None}
 
-    def unwritten(self) -> tuple[int, int]:
-        """Return the number of changes since the last write, and their bytes as far as the newest ones tell."""
-        count = len(self._unwritten)
-        newest = list(islice(reversed(self._unwritten.values()), _SAMPLE))
-        return count, count * sum(len(value or b"") for value in newest) // max(len(newest), 1)
-
-    def stage(self, batch: Any) -> None:
-        """Put all changes into a batch that is about to be written, and count them."""
-        changed, self._unwritten = self._unwritten, {}
-        if None in changed.values():
-            for key, value in changed.items():
+    def stage(self, batch: Any) -> bool:
+        """Put uncommitted changes into a batch; return True if there were any."""
+        fresh, self._fresh = self._fresh, {}
+        if None in fresh.values():
+            for key, value in fresh.items():
                 if value is None:
                     batch.delete(self.prefix + key)
                 else:
                     batch.put(self.prefix + key, value)
         else:
-            deque(map(batch.put, map(self.prefix.__add__, changed), changed.values()), maxlen=0)
-        if changed:
+            deque(map(batch.put, map(self.prefix.__add__, fresh), fresh.values()), maxlen=0)
+        if self._pending:
+            self._pending.update(fresh)
+        else:
+            self._pending = fresh
+        return bool(fresh)
+
+    def settle(self) -> None:
+        """Add the changes of the batch, which is about to be written, to the sizes."""
+        pending, self._pending = self._pending, {}
+        if pending:
             sizes = Counter(self.sizes)
-            sizes.update(self._counted(changed.values()))
-            sizes.subtract(self._counted(self._replaced(changed)))
+            sizes.update(self._counted(pending.values()))
+            sizes.subtract(self._counted(self._replaced(pending)))
             self.sizes = {partition: number for partition, number in sizes.items() if number}
         self._existing.clear()
+
+    def _changes(self) -> dict[bytes, bytes | None]:
+        return self._pending | self._fresh if self._pending else self._fresh
 
     def _replaced(self, changed: Collection[bytes]) -> list[bytes | None]:
         """Return what the database holds of keys that are about to be written."""
@@ -170,7 +170,6 @@ class KeySet(KeysView[bytes]):
     _mapping: KeySpace
 
     def isdisjoint(self, keys: Iterable[Any]) -> bool:
-        """Return True if none of the keys is in this set."""
         return self._mapping.lacks_all([key for key in keys if key is not None])
 
 
@@ -179,29 +178,26 @@ class RocksPostings(Postings):
 
     def __init__(self, prefix: bytes) -> None:
         self.prefix = prefix
-        self._unwritten: dict[bytes, bool] = {}
+        self._fresh: dict[bytes, bool] = {}
 
     def add(self, term: Term, key: bytes) -> None:
-        self._unwritten[self.prefix + term_prefix(term) + key] = True
+        self._fresh[self.prefix + term_prefix(term) + key] = True
 
     def discard(self, term: Term, key: bytes) -> None:
-        self._unwritten[self.prefix + term_prefix(term) + key] = False
+        self._fresh[self.prefix + term_prefix(term) + key] = False
 
     def extend(self, terms: Sequence[Term | None], keys: Sequence[bytes]) -> None:
         prefixes = {term: self.prefix + term_prefix(term) for term in set(terms) if term is not None}
-        self._unwritten.update(
+        self._fresh.update(
             (prefixes[term] + key, True) for term, key in zip(terms, keys, strict=True) if term is not None
         )
 
-    def unwritten(self) -> int:
-        """Return the number of changes since the last write."""
-        return len(self._unwritten)
-
-    def stage(self, batch: Any) -> None:
-        """Put all changes into a batch that is about to be written."""
-        changed, self._unwritten = self._unwritten, {}
-        for key, is_present in changed.items():
+    def stage(self, batch: Any) -> bool:
+        """Put uncommitted changes into a batch; return True if there were any."""
+        fresh, self._fresh = self._fresh, {}
+        for key, is_present in fresh.items():
             if is_present:
                 batch.put(key, b"")
             else:
                 batch.delete(key)
+        return bool(fresh)

@@ -36,7 +36,7 @@ log = logging.getLogger("compactory.store")
 
 FORMAT = 2  # of keys and state; another one is read anew
 _BULK_WRITE_CHANGES = 64_000  # changes that a bulk load writes at once: the last ones are waited for when it is ready
-_BULK_WRITE_BYTES = 24 << 20  # or about so many bytes
+_BULK_WRITE_BYTES = 24 << 20  # or so many bytes
 _IDLE_FLUSH_INTERVAL = 60.0  # seconds that a checkpoint without new records may wait
 
 
@@ -66,9 +66,9 @@ class TopicState(msgspec.Struct):
 class RocksTopicStorage(TopicStorage):
     """A topic's generation in one database. Belongs to one writing thread.
 
-    Until it is complete for the first time it has no readers, and no restart uses it. Then it is loaded in bulk:
-    commits are gathered and written some 64,000 changes at a time. From the first complete commit on, each is written
-    by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
+    Until it is complete for the first time it has no readers, and is loaded in bulk: commits are gathered and written
+    some 64,000 changes at a time, still whole, with the newest checkpoint. From the first complete commit on, each is
+    written by itself and visible when `commit` returns. Raises BackendCorrupt and BackendFailed from every method but
     `close`; after the first nothing more is written.
     """
 
@@ -81,7 +81,8 @@ class RocksTopicStorage(TopicStorage):
         self._state = state
         self._parts: dict[str, KeySpace] = {}
         self._postings: dict[str, RocksPostings] = {}
-        self._has_unwritten_checkpoint = False
+        self._batch = database.batch()
+        self._has_unwritten = False  # the batch or the checkpoint has what was not written yet
         self._has_unflushed = False  # something was written that was not flushed yet
         self._flushed_at = float("-inf")
         self._broken: BackendFailed | None = None
@@ -99,7 +100,6 @@ class RocksTopicStorage(TopicStorage):
         return self._parts[key]
 
     def postings(self, directory: str, index: str) -> RocksPostings:
-        """Return the writing side of an index, the same one each time."""
         key = f"{directory}\0\0{index}"
         if key not in self._postings:
             self._postings[key] = RocksPostings(self._prefix(key))
@@ -108,16 +108,16 @@ class RocksTopicStorage(TopicStorage):
     def commit(self, checkpoint: Checkpoint) -> None:
         self._check()
         previous, self._state.checkpoint = self._state.checkpoint, checkpoint
-        self._has_unwritten_checkpoint = True
+        has_changes = self._stage()
+        self._has_unwritten = True
         bulk = self.database.bulk
-        changes, size = self._unwritten()
+        if not has_changes and previous is not None and replace(previous, caught_up=checkpoint.caught_up) == checkpoint:
+            return  # written with the next change, by a flush after a while, or by close
         if bulk and not checkpoint.complete:
-            if changes >= _BULK_WRITE_CHANGES or size >= _BULK_WRITE_BYTES:
+            if len(self._batch) >= _BULK_WRITE_CHANGES or self._batch.size_in_bytes() >= _BULK_WRITE_BYTES:
                 self._write()
                 self.database.flush(wait=False)  # so that nothing is ever looked up in a bulk database's memory
             return
-        if not changes and previous is not None and replace(previous, caught_up=checkpoint.caught_up) == checkpoint:
-            return  # written with the next change, by a flush after a while, or by close
         self._write()
         if bulk:
             self._flush()
@@ -126,11 +126,11 @@ class RocksTopicStorage(TopicStorage):
     def flush(self) -> None:
         """Bring commits to disk; once a minute if only the checkpoint changed."""
         self._check()
-        is_due = self._has_unflushed or time.monotonic() - self._flushed_at >= _IDLE_FLUSH_INTERVAL
-        if self.database.bulk or not is_due:
+        age = time.monotonic() - self._flushed_at
+        if not self._has_unflushed and not len(self._batch) and age < _IDLE_FLUSH_INTERVAL:
             return
-        if self._has_unwritten_checkpoint:
-            self._write(with_changes=False)
+        if self._has_unwritten:
+            self._write()
         if self._has_unflushed:
             self._flush()
 
@@ -151,11 +151,12 @@ class RocksTopicStorage(TopicStorage):
             return
         self._is_closed = True
         try:
-            if self._has_unwritten_checkpoint and not (self.database.bulk or self._broken or self.database.damage):
-                self._write(with_changes=False)
+            if self._has_unwritten and not (self._broken or self.database.damage):
+                self._write()
             self.database.close()
         except CompactoryError as error:
-            log.warning("a topic storage was not closed well, it is read on from its last flush: %s", error)
+            kind = type(error).__name__
+            log.warning("a topic storage was not closed well, it is read on from its last flush: %s", kind)
         if not self.is_kept:
             remove(self.database.path)
 
@@ -171,31 +172,24 @@ class RocksTopicStorage(TopicStorage):
         if failure is not None:
             raise type(failure)(*failure.args)
 
-    def _unwritten(self) -> tuple[int, int]:
-        """Return the number of changes since the last write, and about how many bytes they have."""
-        changes = [part.unwritten() for part in self._parts.values()]
-        postings = sum(postings.unwritten() for postings in self._postings.values())
-        return sum(count for count, _ in changes) + postings, sum(size for _, size in changes)
+    def _stage(self) -> bool:
+        """Put uncommitted changes into the batch; return True if there were any."""
+        changed: list[KeySpace | RocksPostings] = [*self._parts.values(), *self._postings.values()]
+        staged = [part.stage(self._batch) for part in changed]
+        return any(staged)
 
-    def _write(self, *, with_changes: bool = True) -> None:
-        """Write the checkpoint, and all changes; without them where some may be newer than the checkpoint."""
+    def _write(self) -> None:
+        batch, self._batch = self._batch, self.database.batch()
         try:
-            batch = self.database.batch()
-            if with_changes:
-                self._stage(batch)
+            for key, part in self._parts.items():
+                part.settle()
+                self._state.sizes[key] = part.sizes
             batch.put(STATE, msgspec.json.encode(self._state))
             self.database.write(batch)
         except BackendFailed as error:
             self._broken = type(error)(*error.args)  # not the one that is raised: that refers to everything it passed
             raise
-        self._has_unwritten_checkpoint, self._has_unflushed = False, True
-
-    def _stage(self, batch: Any) -> None:
-        for postings in self._postings.values():
-            postings.stage(batch)
-        for key, part in self._parts.items():
-            part.stage(batch)
-            self._state.sizes[key] = part.sizes
+        self._has_unwritten, self._has_unflushed = False, True
 
     def _flush(self) -> None:
         self.database.flush()
@@ -292,6 +286,5 @@ def _bounds(prefix: bytes, start: bytes, stop: bytes | None) -> tuple[bytes, byt
 
 
 def _keys(snapshot: RocksSnapshot, prefix: bytes, start: bytes = b"", stop: bytes | None = None) -> Iterator[bytes]:
-    """Yield the keys behind a prefix, without it."""
     width = len(prefix)
     return (key[width:] for key in snapshot.keys(*_bounds(prefix, start, stop)))

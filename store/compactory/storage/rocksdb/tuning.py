@@ -57,7 +57,6 @@ class Resources:
         self._memtables = rocks.WriteBufferManager(tuning.memtable_bytes, False)
 
     def figures(self) -> dict[str, float]:
-        """Return the bytes in use."""
         return {
             "block_cache_bytes": self._block_cache.get_usage(),
             "row_cache_bytes": 0 if self._row_cache is None else self._row_cache.get_usage(),
