@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psycopg
@@ -14,13 +14,14 @@ from compactory_connectors.schema import Inspection
 from compactory_sql.indexes import active_predicates
 
 from ..config.connector import ConnectorConfig, SoftDelete
+from ..config.selection import Relation
 from ..mapping.chain import RowPlan, value_schema
 from ..postgres.catalog import Index, Table
 from ..postgres.server import Server, statement
 from .row_order import row_timestamp, timestamp_text
 from .table_plan import Reading, TablePlan
 
-__all__ = ["adoption_warnings", "future_rows", "plan_warnings"]
+__all__ = ["adoption_warnings", "future_rows", "plan_warnings", "set_warnings"]
 
 
 def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
@@ -115,3 +116,25 @@ def adoption_warnings(found: Inspection | None) -> Iterator[str]:
         return
     for problem in found.problems:
         yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")
+
+
+def set_warnings(chosen: Sequence[Relation], plans: Sequence[TablePlan]) -> Iterator[str]:
+    """Yield doubts about the set of a connector's tables."""
+    if partitions := [str(relation) for relation in chosen if relation.partition]:
+        yield (
+            f"{', '.join(partitions)}: partitions are polled as tables, each with a topic of its own; to poll the"
+            " whole, set table.types=PARTITIONED TABLE"
+        )
+    tables_by_topic: dict[str, list[str]] = {}
+    for plan in plans:
+        if not plan.rows.publishes:
+            yield f"table {plan.qualified}: a Filter of the transforms drops every row, so it is not polled"
+        elif not plan.keyless:
+            for topic in plan.rows.topics:
+                tables_by_topic.setdefault(topic, []).append(plan.qualified)
+    for topic, tables in tables_by_topic.items():
+        if len(tables) > 1:
+            yield (
+                f"topic {topic}: is that of {' and '.join(tables)}: rows of them that have a key in common overwrite"
+                " each other, and removals of its keys are held"
+            )

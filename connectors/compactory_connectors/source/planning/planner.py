@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 import psycopg
 
@@ -18,47 +19,60 @@ from ..config.selection import Relation
 from ..mapping.chain import RowPlan, compile_plan
 from ..mapping.function_call import class_and_place
 from ..mapping.key_parts import key_type
-from ..postgres.catalog import Table, describe, describe_query, find_relations
-from ..postgres.rights import read_rights
+from ..postgres.catalog import Table, describe, describe_query, find_relations, read_rights
 from ..postgres.server import Server, statement
 from .cursor_columns import CursorOf, cursor_of, reading_of
-from .plan_warnings import adoption_warnings, future_rows, plan_warnings
+from .plan_warnings import adoption_warnings, future_rows, plan_warnings, set_warnings
 from .row_order import format_timestamp
 from .table_plan import Reading, TablePlan
 
-__all__ = ["Plans", "find_plans", "plan_tables"]
+__all__ = ["Cause", "Plans", "UnfitTable", "find_plans", "plan_tables"]
+
+
+class Cause(Enum):
+    """The cause for which a table can't be polled."""
+
+    PROBLEMS = auto()
+    LOCKED = auto()
+    """Somebody has locked it: nothing is wrong with it."""
+    NO_TOPIC = auto()
+    """Kafka can't have a topic of its name. It keeps no other table from being polled."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnfitTable:
+    """A table that can't be polled, with all its problems."""
+
+    name: str
+    problems: tuple[str, ...]
+    cause: Cause = Cause.PROBLEMS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
-    """The result of one look at the catalogue."""
+    """The plans that one reading of the catalogue gives, and what is in the way of others."""
 
     plans: tuple[TablePlan, ...] = ()
     chosen: tuple[str, ...] = ()
     """Names of all tables that the connector polls, planned or not."""
     problems: tuple[str, ...] = ()
-    """Problems of the whole: names that no table has, names that several schemas have."""
-    unfit: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Tables that can't be polled, each with all its problems."""
-    locked: tuple[str, ...] = ()
-    """Those of them that somebody has locked: nothing is wrong with them."""
-    nameless: tuple[str, ...] = ()
-    """Those of them that make no name of a topic: a source starts without them."""
+    """Problems of no single table: names that no table has, names that several schemas have."""
+    unfit: tuple[UnfitTable, ...] = ()
     warnings: tuple[str, ...] = ()
 
     @property
     def all_problems(self) -> list[str]:
-        """Problems of the whole and of each table."""
-        return [*self.problems, *(problem for _, its in self.unfit for problem in its)]
+        """Every problem, of all tables."""
+        return [*self.problems, *(problem for table in self.unfit for problem in table.problems)]
 
-    def problems_of_start(self, *, but: Container[str] = ()) -> list[str]:
-        """Return the problems with which a source does not start, without those of the tables ``but``.
-
-        A table that makes no name of a topic keeps no other table from being polled.
-        """
-        tolerated = self.nameless if self.plans else ()
-        problems = [problem for name, its in self.unfit if name not in tolerated and name not in but for problem in its]
-        return [*self.problems, *problems]
+    def problems_of_start(self, *, tolerated: Container[Cause] = ()) -> list[str]:
+        """Return the problems with which a source does not start, without those of ``tolerated`` causes."""
+        blocking = [
+            table
+            for table in self.unfit
+            if table.cause not in tolerated and not (self.plans and table.cause is Cause.NO_TOPIC)
+        ]
+        return replace(self, unfit=tuple(blocking)).all_problems
 
     def sound(self) -> Plans:
         """Return these plans. Raises ConfigError with all problems of a start."""
@@ -68,17 +82,17 @@ class Plans:
 
 
 def plan_tables(server: Server, connector: ConnectorConfig) -> list[TablePlan]:
-    """A plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
+    """Return a plan per table, in the connector's order. Raises ConfigError with all problems, and psycopg.Error."""
     return list(find_plans(server, connector).sound().plans)
 
 
-def find_plans(server: Server, connector: ConnectorConfig, known: Container[tuple[int, str]] = ()) -> Plans:
-    """Plans of all tables that exist and fit, and the problems of the others.
+def find_plans(server: Server, connector: ConnectorConfig, planned: Container[tuple[int, str]] = ()) -> Plans:
+    """Return the plans of all tables that exist and fit, and the problems of the others.
 
-    Tables whose oid and name are ``known`` are not looked at again. Raises psycopg.Error.
+    Tables whose oid and name are in ``planned`` are left out. Raises psycopg.Error.
     """
     if connector.query is not None:
-        return _of_query(server, connector)
+        return _query_plan(server, connector)
     with server.connection.transaction():  # tables and their digests are of one snapshot
         server.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         relations = find_relations(server.connection)
@@ -87,63 +101,42 @@ def find_plans(server: Server, connector: ConnectorConfig, known: Container[tupl
         where = f"database {connector.connection.server} has no such table, or user {user} can't see it"
         problems = [*_catalog(server, connector), *connector.selection.missing(relations, where)]
         problems += connector.selection.clashes(chosen)
-        planner = _Planner(server, connector)
-        for relation in chosen:
-            if (relation.oid, str(relation)) not in known:
-                planner.add(relation)
-    warnings = (*_partitions(chosen), *_dropped(planner.plans), *_shared(planner.plans))
-    sent = tuple(plan for plan in planner.plans if plan.rows.publishes)
+        new = [relation for relation in chosen if (relation.oid, str(relation)) not in planned]
+        results = [_plan_or_unfit(server, connector, relation) for relation in new]
+    plans = [result for result in results if isinstance(result, TablePlan)]
     return Plans(
-        plans=sent,
+        plans=tuple(plan for plan in plans if plan.rows.publishes),
         chosen=tuple(map(str, chosen)),
         problems=tuple(problems),
-        unfit=tuple(planner.unfit),
-        locked=tuple(planner.locked),
-        nameless=tuple(planner.nameless),
-        warnings=warnings,
+        unfit=tuple(result for result in results if isinstance(result, UnfitTable)),
+        warnings=tuple(set_warnings(chosen, plans)),
     )
 
 
-class _Planner:
-    """Collects the plans of relations, and the problems of those that can't be polled."""
-
-    def __init__(self, server: Server, connector: ConnectorConfig) -> None:
-        self.plans: list[TablePlan] = []
-        self.unfit: list[tuple[str, tuple[str, ...]]] = []
-        self.locked: list[str] = []
-        self.nameless: list[str] = []
-        self._server = server
-        self._connector = connector
-
-    def add(self, relation: Relation) -> None:
-        """Plan a relation. Raises psycopg.Error only where the connection is lost."""
-        name = str(relation)
-        try:
-            with self._server.connection.transaction():  # a savepoint: a failure of one leaves the others alone
-                plan = _plan(self._server, self._connector, relation)
-        except ConfigError as error:
-            self.unfit.append((name, tuple(error.problems)))
-        except psycopg.errors.LockNotAvailable:
-            self.unfit.append((name, (_locked(self._server, relation),)))
-            self.locked.append(name)
-        except psycopg.Error as error:
-            if self._server.connection.closed:
-                raise
-            self.unfit.append((name, (f"table {relation}: {refusal(error)}",)))
-        except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
-            self.unfit.append((name, (f"table {relation}: unexpected error: {class_and_place(error)}",)))
-        else:
-            self._keep(name, plan)
-
-    def _keep(self, name: str, plan: TablePlan | None) -> None:
-        if plan is not None and (problem := _no_topic(plan)) is not None:
-            self.unfit.append((name, (problem,)))
-            self.nameless.append(name)
-        elif plan is not None:
-            self.plans.append(plan)
+def _plan_or_unfit(server: Server, connector: ConnectorConfig, relation: Relation) -> TablePlan | UnfitTable | None:
+    """Plan a relation; None if it has just been dropped. Raises psycopg.Error only where the connection is lost."""
+    name = str(relation)
+    try:
+        with server.connection.transaction():  # a savepoint: a failure of one leaves the others alone
+            plan = _plan(server, connector, relation)
+    except ConfigError as error:
+        return UnfitTable(name, tuple(error.problems))
+    except psycopg.errors.LockNotAvailable:
+        holders = "; ".join(server.lock_holders(relation.oid)) or "a transaction that has ended meanwhile"
+        problem = f"table {relation}: it is locked by {holders}; it is looked at again by itself"
+        return UnfitTable(name, (problem,), Cause.LOCKED)
+    except psycopg.Error as error:
+        if server.connection.closed:
+            raise
+        return UnfitTable(name, (f"table {relation}: {refusal(error)}",))
+    except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
+        return UnfitTable(name, (f"table {relation}: unexpected error: {class_and_place(error)}",))
+    if plan is not None and (problem_of_topic := _topic_problem(plan)) is not None:
+        return UnfitTable(name, (problem_of_topic,), Cause.NO_TOPIC)
+    return plan
 
 
-def _no_topic(plan: TablePlan) -> str | None:
+def _topic_problem(plan: TablePlan) -> str | None:
     """Return the problem of a plan whose rows go to a topic that Kafka can't have, or None."""
     wrong = [topic for topic in plan.rows.topics if plan.rows.publishes and not is_topic_name(topic)]
     if not wrong:
@@ -154,42 +147,17 @@ def _no_topic(plan: TablePlan) -> str | None:
     )
 
 
-def _locked(server: Server, relation: Relation) -> str:
-    by = "; ".join(server.lock_holders(relation.oid)) or "a transaction that has ended meanwhile"
-    return f"table {relation}: it is locked by {by}; it is looked at again by itself"
-
-
-def _dropped(plans: list[TablePlan]) -> Iterator[str]:
-    for plan in plans:
-        if not plan.rows.publishes:
-            yield f"table {plan.qualified}: a Filter of the transforms drops every row, so it is not polled"
-
-
-def _shared(plans: list[TablePlan]) -> Iterator[str]:
-    """Topics that a transform gives to several tables."""
-    by_topic: dict[str, list[str]] = {}
-    for plan in plans:
-        for topic in plan.rows.topics if plan.rows.publishes and plan.rows.key_columns else ():
-            by_topic.setdefault(topic, []).append(plan.qualified)
-    for topic, tables in by_topic.items():
-        if len(tables) > 1:
-            yield (
-                f"topic {topic}: is that of {' and '.join(tables)}: rows of them that have a key in common overwrite"
-                " each other, and removals of its keys are held"
-            )
-
-
-def _of_query(server: Server, connector: ConnectorConfig) -> Plans:
+def _query_plan(server: Server, connector: ConnectorConfig) -> Plans:
     assert connector.query is not None
+    problems = tuple(_catalog(server, connector))
     try:
         table = describe_query(server.connection, connector.query, masked=connector.masked)
-        rows, cursor = _compiled(connector, table)
+        plan = _table_plan(server, connector, table, *_compiled(connector, table), shape=table.digest())
     except ConfigError as error:
-        return Plans(problems=(*_catalog(server, connector), *error.problems))
-    plan = _made(server, connector, table, rows, cursor, shape=table.digest())
-    if (problem := _no_topic(plan)) is not None:
-        return Plans(problems=(*_catalog(server, connector), problem))
-    return Plans(plans=(plan,), chosen=(plan.qualified,), problems=tuple(_catalog(server, connector)))
+        return Plans(problems=(*problems, *error.problems))
+    if (problem := _topic_problem(plan)) is not None:
+        return Plans(problems=(*problems, problem))
+    return Plans(plans=(plan,), chosen=(plan.qualified,), problems=problems)
 
 
 def _catalog(server: Server, connector: ConnectorConfig) -> Iterator[str]:
@@ -197,17 +165,8 @@ def _catalog(server: Server, connector: ConnectorConfig) -> Iterator[str]:
         yield f"catalog.pattern: {connector.catalog} is not {server.database}, the database of connection.url"
 
 
-def _partitions(chosen: list[Relation]) -> Iterator[str]:
-    parts = [str(relation) for relation in chosen if relation.partition]
-    if parts:
-        yield (
-            f"{', '.join(parts)}: partitions are polled as tables, each with a topic of its own; to poll the whole, set"
-            " table.types=PARTITIONED TABLE"
-        )
-
-
 def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> TablePlan | None:
-    """The plan of one relation, None when it has just gone. Raises ConfigError with all its problems."""
+    """Return the plan of a relation; None if it has just been dropped. Raises ConfigError with all its problems."""
     table = describe(server.connection, relation)
     if table is None:
         return None
@@ -217,23 +176,26 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
         rows, cursor = _compiled(connector, table)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
-    found = inspect(server.connection, table.oid) if table.kind in "rp" and not problems else None
-    if found is not None and found.adopted:
+    adoption = inspect(server.connection, table.oid) if table.kind in "rp" and not problems else None
+    is_adopted = adoption is not None and adoption.adopted
+    if is_adopted:
         problems += rights.lacking_log()
     if problems:
         raise ConfigError(problems)
-    plan = _made(server, connector, table, rows, cursor, shape=server.shape(table.oid))
-    if plan.reading not in {Reading.WHOLE, Reading.CURSOR}:
+    plan = _table_plan(server, connector, table, rows, cursor, shape=server.shape(table.oid))
+    if plan.reading is Reading.VERSIONS:
         problems += [_foreign(table, part) for part in server.foreign_parts(table.oid)]
-    if found is not None and found.adopted and not _swept(connector, plan):
-        problems += _unprotected(table, rows, found)
+    if adoption is not None and is_adopted and not _finds_old_keys(plan):
+        problems += _unprotected(table, rows, adoption)
     if problems:
         raise ConfigError(problems)
-    warnings = (*plan.warnings, *rights.narrowed(), *adoption_warnings(found))
-    adopted = found is not None and found.adopted and plan.reading is not Reading.CURSOR
-    notifies = adopted and found is not None and found.notify and plan.reading is not Reading.WHOLE
-    restamped = found is not None and found.restamped
-    return replace(plan, warnings=warnings, adopted=adopted, notifies=notifies, restamped=restamped)
+    return replace(
+        plan,
+        warnings=(*plan.warnings, *rights.narrowed(), *adoption_warnings(adoption)),
+        adopted=is_adopted and plan.reading is not Reading.CURSOR,
+        notifies=adoption is not None and is_adopted and adoption.notify and plan.reading is Reading.VERSIONS,
+        restamped=adoption is not None and adoption.restamped,
+    )
 
 
 def _foreign(table: Table, part: str) -> str:
@@ -241,26 +203,27 @@ def _foreign(table: Table, part: str) -> str:
     return f"table {table}: {part} is a foreign table, where changes leave no row versions: {remedy}"
 
 
-def _swept(connector: ConnectorConfig, plan: TablePlan) -> bool:
-    """Whether old keys of rows whose key columns change are found in the topic, or none are expected to be."""
-    return plan.sweeps_always or (plan.sweeps and connector.sweep_interval_ms > 0) or not plan.reading.sweeps
+def _finds_old_keys(plan: TablePlan) -> bool:
+    """Return True if sweeps find old keys of rows whose key columns change, or no such keys are expected."""
+    sweeps = plan.sweeps and plan.connector.sweep_interval_ms > 0
+    return sweeps or plan.sweeps_always or not plan.reading.sweeps
 
 
-def _unprotected(table: Table, rows: RowPlan, found: Inspection) -> Iterator[str]:
-    """The record key of an adopted table must be made of columns that no update may change."""
-    assert found.adoption is not None
-    free = [name for name in rows.key_columns if name not in found.adoption.immutable]
-    if free:
-        remedy = replace(found.adoption, key=rows.key_columns).command()
+def _unprotected(table: Table, rows: RowPlan, inspection: Inspection) -> Iterator[str]:
+    """Yield a problem if an update may change columns that make the record key of an adopted table."""
+    adoption = inspection.adoption
+    assert adoption is not None
+    if changeable := [name for name in rows.key_columns if name not in adoption.immutable]:
+        remedy = replace(adoption, key=rows.key_columns).command()
         yield (
-            f"table {table}: {', '.join(free)} of the record key may be updated, for the table was adopted with --key"
-            f" {','.join(found.adoption.key)}, and the old key would stay in the topic: run {remedy}, or set"
+            f"table {table}: {', '.join(changeable)} of the record key may be updated, for the table was adopted with"
+            f" --key {','.join(adoption.key)}, and the old key would stay in the topic: run {remedy}, or set"
             " compactory.sweep.interval.ms"
         )
 
 
 def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, CursorOf]:
-    """How a row becomes a record, and how rows are found. Raises ConfigError with all problems."""
+    """Return how a row becomes a record, and how rows are found. Raises ConfigError with all problems."""
     cursor = cursor_of(connector, table)
     problems = [f"table {table}: {problem}" if table.name else problem for problem in cursor.problems]
     problems += _soft_delete(connector, table)
@@ -269,9 +232,9 @@ def _compiled(connector: ConnectorConfig, table: Table) -> tuple[RowPlan, Cursor
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
     if rows.publishes and not rows.key_columns and connector.topics.of(rows.topic).policy == "compact":
-        what = f"table {table}" if table.name else "query"
+        subject = f"table {table}" if table.name else "query"
         problems.append(
-            f"{what}: records have no key, which a compacted topic refuses; add the transforms"
+            f"{subject}: records have no key, which a compacted topic refuses; add the transforms"
             " org.apache.kafka.connect.transforms.ValueToKey and ExtractField$Key, or for a topic that keeps records by"
             " age set topic.creation.default.cleanup.policy=delete"
         )
@@ -291,7 +254,7 @@ def _soft_delete(connector: ConnectorConfig, table: Table) -> Iterator[str]:
         yield f"table {table}: {key}: column {column.name} is of type {column.declared}, expected boolean"
 
 
-def _made(
+def _table_plan(
     server: Server, connector: ConnectorConfig, table: Table, rows: RowPlan, cursor: CursorOf, *, shape: str
 ) -> TablePlan:
     types = {column.name: key_type(column) for column in table.columns}

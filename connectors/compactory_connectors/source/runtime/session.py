@@ -25,7 +25,7 @@ from compactory_connectors.postgres.snapshot import Snapshot
 from ..config.connector import ConnectorConfig
 from ..mapping.function_call import class_and_place
 from ..offsets.topics import TopicEnds, publisher_of
-from ..planning.planner import find_plans
+from ..planning.planner import Cause, find_plans
 from ..polling.removal import RemovalHeld
 from ..postgres.chunk_reader import PageBytes
 from ..postgres.poll_transaction import TableReplaced
@@ -88,7 +88,7 @@ class Session:
             server = opened.enter_context(closing(Server.open(connector.connection.conninfo)))
             server.mark_running(connector.name)
             found = find_plans(server, connector)
-            problems = found.problems_of_start(but=found.locked)
+            problems = found.problems_of_start(tolerated=[Cause.LOCKED])
             if problems and (strict or not found.plans):
                 raise ConfigError(problems)
             context = SessionContext(

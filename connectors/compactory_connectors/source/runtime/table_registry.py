@@ -17,7 +17,7 @@ from compactory.records import Topic
 from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset, read_offsets, sharing
 from ..offsets.topics import ensure
-from ..planning.planner import Plans, find_plans
+from ..planning.planner import Cause, Plans, UnfitTable, find_plans
 from ..planning.table_plan import TablePlan
 from ..polling.readers import open_reader
 from ..postgres.server import Server
@@ -74,7 +74,7 @@ class TableRegistry:
         refuse_left_behind(self._connector, self._server, plans, self._stored())
         self._context.publisher.open()
         self._look_at_tables = time.monotonic() + self._connector.table_poll_interval_ms / 1000
-        self._context.board.retain_tables([*(plan.qualified for plan in plans), *(name for name, _ in found.unfit)])
+        self._context.board.retain_tables([*(plan.qualified for plan in plans), *(table.name for table in found.unfit)])
         self._note_unfit(found)
         stored = self._stored()
         offsets = [item.offset for item in stored.values() if item.connector == self._connector.name]
@@ -179,7 +179,7 @@ class TableRegistry:
             if len(found.plans) > 1:
                 return self._one_by_one(found)
             problems = tuple(error.problems if isinstance(error, ConfigError) else [str(error)])
-            unfit = tuple((plan.qualified, problems) for plan in found.plans)
+            unfit = tuple(UnfitTable(plan.qualified, problems) for plan in found.plans)
             return replace(found, plans=(), unfit=found.unfit + unfit)
         return found
 
@@ -284,15 +284,16 @@ class TableRegistry:
 
     def _note_unfit(self, found: Plans) -> None:
         """Show tables that can't be polled; those that were polled until now stop."""
-        before, self._unfit = self._unfit, dict(found.unfit)
+        before, self._unfit = self._unfit, {table.name: table.problems for table in found.unfit}
         for name, problems in self._unfit.items():
             if (table := self._tables.pop(name, None)) is not None:
                 table.cleanup.close()
             if before.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
             self._context.board.reject_table(name, "; ".join(problems))
-            if name in found.locked:
-                self._context.board.record_locked(name, problems[0])
+        for unfit in found.unfit:
+            if unfit.cause is Cause.LOCKED:
+                self._context.board.record_locked(unfit.name, unfit.problems[0])
                 self._look_at_tables = min(self._look_at_tables, time.monotonic() + _LOCKED_EVERY)
 
     def _leave_out(self, name: str, why: str) -> None:
