@@ -44,7 +44,7 @@ def source_record(columns: Sequence[Described], topic: str = "t") -> Record:
 
 
 def column_node(column: Described) -> Node:
-    """A column; a struct stands in a column of its own whose text is JSON."""
+    """A column; a struct, which is never null, stands in a column of its own whose text is JSON."""
     if column["type"] == "struct":
         return _struct(column, column["name"], ())
     return _plain(column)
@@ -63,8 +63,7 @@ def _struct(column: Described, outer: str, path: tuple[str, ...]) -> StructNode:
     members = [_member(item, outer, (*path, item["name"])) for item in column["columns"]]
     fields = tuple(Field(item["name"], node.schema) for item, node in zip(column["columns"], members, strict=True))
     schema = Schema(type=Type.STRUCT, optional=True, fields=fields)
-    when = _of_json(_plain({"name": outer, "type": "text"}), path, lambda _: True)
-    return StructNode(schema, tuple(members), when)
+    return StructNode(schema, tuple(members))
 
 
 def _member(column: Described, outer: str, path: tuple[str, ...]) -> Node:

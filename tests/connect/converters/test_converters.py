@@ -165,19 +165,6 @@ def test_primitive_constants_and_no_key() -> None:
     assert converter.compile(None, {})([]) is None
 
 
-def test_a_null_struct() -> None:
-    cells = (cell("int4"), cell("text"))
-    inner = replace(struct_of(cells), schema=struct_of(cells).schema.as_optional(True), when=cell("text"))
-    outer = StructNode(Schema(type=Type.STRUCT, fields=(Field("s", inner.schema),)), (inner,))
-    places = {"int4": 0, "text": 1}
-    in_json, text = JsonConverter(schemas_enable=False).compile(outer, places), StringConverter().compile(outer, places)
-    assert (in_json([b"1", None]), text([b"1", None])) == (b'{"s":null}', b"Struct{}")
-    assert in_json([None, b"x"]) == b'{"s":{"int4":null,"text":"x"}}'
-    assert text([None, b"x"]) == b"Struct{s=Struct{text=x}}"
-    assert JsonConverter(schemas_enable=False).compile(inner, places)([b"1", None]) == b"null"
-    assert StringConverter().compile(inner, places)([b"1", None]) is None
-
-
 @pytest.mark.parametrize(
     ("node", "problem"),
     [

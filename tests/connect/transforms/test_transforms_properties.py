@@ -58,9 +58,9 @@ def columns(draw: st.DrawFn, depth: int = 2) -> list[dict[str, Any]]:
 
 
 def rows(described: Sequence[Mapping[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
-    """Rows of such a table; any value may be null."""
+    """Rows of such a table; any value may be null, but no struct."""
     values = {
-        column["name"]: st.none() | (rows(column["columns"]) if column["type"] == "struct" else TEXTS[column["type"]])
+        column["name"]: rows(column["columns"]) if column["type"] == "struct" else st.none() | TEXTS[column["type"]]
         for column in described
     }
     return st.fixed_dictionaries(values)

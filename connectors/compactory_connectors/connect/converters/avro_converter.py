@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from typing import Any, ClassVar, Self
 
 from ..record.record import Cell, Java, Kind, Node, RowError, StructNode
 from ..record.row_value import Row, plain_value, refuse_misfit, row_reader, writer_of
-from ..record.schema import Schema, Type
+from ..record.schema import DECIMAL, Schema, Type
 from ..setting import Setting, boolean, honoured, one_of
 from .avro_schema import AvroNames, avro_schema, record_name, without_logical_types
 from .converter import Render
@@ -58,12 +59,8 @@ class AvroConverter(RegistryConverter):
         if node is None:
             return lambda _: None
         schema = avro_schema(node.schema, self.names)
-        frame = self.frame(
-            schema,
-            "AVRO",
-            lambda registered: _is_written_alike(schema, registered),
-            record_name(node.schema, self.names),
-        )
+        name = record_name(node.schema, self.names)
+        frame = self.frame(schema, "AVRO", partial(_is_written_alike, schema), name)
         read = row_reader(node, positions, self._value, self._struct, _cell)
         # KafkaAvroSerializer writes a required value of bytes as it is, without its length
         write = bytes if node.schema.type is Type.BYTES and not node.schema.optional else _encoder(schema)
@@ -76,7 +73,7 @@ class AvroConverter(RegistryConverter):
 
     def _value(self, schema: Schema, java: Java) -> Callable[[Any], Any]:
         refuse_misfit(schema, java)
-        return plain_value(schema, java, decimal_bytes, self.names.name)
+        return decimal_bytes(schema) if schema.name == DECIMAL else plain_value(schema, java)
 
     def _struct(self, node: StructNode) -> Callable[[Sequence[Any]], Any]:
         names = [self.names.name(field.name) for field in node.schema.fields]

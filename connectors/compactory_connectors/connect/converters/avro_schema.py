@@ -103,15 +103,6 @@ class _Writer:
     def _required(self, schema: Schema, space: str | None) -> Any:
         if schema.type is Type.STRUCT:
             return self._record(schema, space)
-        if schema.type is Type.ARRAY:
-            assert schema.values is not None
-            return self._with_properties({"type": "array", "items": self.of(schema.values, space)}, schema)
-        if schema.type is Type.MAP:
-            assert schema.keys is not None
-            assert schema.values is not None
-            if schema.keys != Schema(type=Type.STRING):
-                raise ValueError("AvroConverter writes maps whose keys are texts only")
-            return self._with_properties({"type": "map", "values": self.of(schema.values, space)}, schema)
         primitive = self._with_properties({"type": _PRIMITIVES[schema.type]}, schema)
         return primitive["type"] if len(primitive) == 1 else primitive
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import call, itemgetter
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
 from ..javatext.java_number import double_text, float_text
 from ..record.column_value import decode_bytea, decode_time, decode_timestamp, is_plain, unscaled
-from ..record.record import Cell, Constant, Java, Kind, Node, StructNode
-from ..record.row_value import Row, null_test, short_cut, writer_of
+from ..record.record import Cell, Constant, Java, Kind, Node
+from ..record.row_value import Row, short_cut, writer_of
 from ..record.schema import DECIMAL
 from ..setting import Setting, at_least, boolean, honoured
 from .converter import Converter, Render
@@ -26,9 +26,6 @@ _Write: TypeAlias = Callable[[Any], bytes]
 """The function from a raw column, or None, to JSON."""
 
 _call = cast("Callable[[_Write, bytes | None], bytes]", call)
-
-_ROW = -1
-"""In place of a column's position: the whole row."""
 
 _NEEDS_CARE = re.compile(rb'[\x00-\x1f"\\\xf0-\xf7]').search
 
@@ -93,7 +90,7 @@ class _Template:
         self._numeric = numeric
         self._text = b""
         self._gaps: list[tuple[int, _Write]] = []
-        """The position of each gap's column and its writer; a struct that may be null takes the whole row."""
+        """The position of each gap's column, and its writer."""
 
     def literal(self, text: bytes) -> None:
         """Add text that is the same in every row."""
@@ -104,40 +101,22 @@ class _Template:
         if isinstance(node, Constant):
             self.literal(_constant_in_json(node, numeric=self._numeric))
         elif isinstance(node, Cell):
-            self._gap(self._positions[node.column], _writer(node, numeric=self._numeric, embeds=self._embeds))
-        elif node.when is not None:
-            self._gap(_ROW, self._nullable(node, node.when))
+            self._text += b"%b"
+            write = _writer(node, numeric=self._numeric, embeds=self._embeds)
+            self._gaps.append((self._positions[node.column], write))
         else:
             for index, (name, member) in enumerate(node.items()):
                 self.literal((b"," if index else b"{") + json_string(name) + b":")
                 self.node(member)
             self.literal(b"}" if node.members else b"{}")
 
-    def _gap(self, position: int, write: _Write) -> None:
-        self._text += b"%b"
-        self._gaps.append((position, write))
-
-    def _nullable(self, node: StructNode, when: Cell) -> _Write:
-        inner = _Template(self._positions, numeric=self._numeric, embeds=self._embeds)
-        inner.node(replace(node, when=None))
-        render, is_null = inner.render(), null_test(when, self._positions)
-        return lambda row: b"null" if is_null(row) else render(row)
-
     def render(self) -> Callable[[Row], bytes]:
         """Return the function of a row."""
-        template, positions, writers = (
-            self._text,
-            [position for position, _ in self._gaps],
-            [write for _, write in self._gaps],
-        )
+        template = self._text
+        positions, writers = [position for position, _ in self._gaps], [write for _, write in self._gaps]
         if not writers:
             constant = template % ()
             return lambda _: constant
-        if _ROW in positions:
-            gaps = tuple(self._gaps)
-            return lambda row: (
-                template % tuple([write(row if position == _ROW else row[position]) for position, write in gaps])
-            )
         if len(writers) == 1:
             writer, position = writers[0], positions[0]
             return lambda row: template % writer(row[position])
@@ -165,14 +144,6 @@ def _float_writer(text_of: Callable[[bytes], bytes]) -> _Write:
         return b"null" if raw is None else finite(text_of(raw))
 
     return write
-
-
-def _bytea_in_json(raw: bytes | None) -> bytes:
-    return b"null" if raw is None else base64_of(decode_bytea(raw))
-
-
-def _time_in_json(raw: bytes | None) -> bytes:
-    return b"null" if raw is None else b"%d" % decode_time(raw)
 
 
 def _timestamp_in_json(raw: bytes | None) -> bytes:
@@ -206,8 +177,8 @@ _DIRECT: Mapping[Kind, _Write] = {
     Kind.FLOAT64: _float_writer(double_text),
     Kind.TEXT: _text_in_json,
     Kind.JSON: _text_in_json,
-    Kind.BYTEA: _bytea_in_json,
-    Kind.TIME: _time_in_json,
+    Kind.BYTEA: lambda raw: b"null" if raw is None else base64_of(decode_bytea(raw)),
+    Kind.TIME: lambda raw: b"null" if raw is None else b"%d" % decode_time(raw),
     Kind.TIMESTAMP: _timestamp_in_json,
     Kind.TIMESTAMPTZ: _timestamp_in_json,
 }

@@ -90,9 +90,6 @@ def _required(schema: Schema, *, numeric: bool, additional: bool) -> dict[str, A
             for number, item in enumerate(schema.fields)
         }
         document |= {} if additional else {"additionalProperties": False}
-    if schema.values is not None:
-        values = json_schema(schema.values, numeric=numeric, additional=additional)
-        document["additionalProperties" if schema.keys else "items"] = values
     if schema.version is not None:
         document["connect.version"] = schema.version
     if connect_type is not None:
@@ -110,8 +107,4 @@ def _types(schema: Schema, *, numeric: bool) -> tuple[str, str | None]:
         return "number", _NUMBERS[schema.type]
     if schema.type is Type.BYTES:
         return "number" if numeric and schema.name == DECIMAL else "string", "bytes"
-    if schema.type is Type.MAP:
-        if schema.keys != Schema(type=Type.STRING):
-            raise ValueError("JsonSchemaConverter writes maps whose keys are texts only")
-        return "object", "map"
-    return {Type.STRUCT: "object", Type.ARRAY: "array"}.get(schema.type, schema.type.value), None
+    return "object" if schema.type is Type.STRUCT else schema.type.value, None

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from ..javatext.java_number import double_text_of, float_text_of
 from ..record.record import WHOLES, Java, RowError
-from ..record.row_value import java_of, refuse_misfit, time_number
+from ..record.row_value import refuse_misfit, time_number
 from ..record.schema import DECIMAL, Schema, Type
 
 __all__ = [
@@ -57,10 +57,6 @@ def schema_json(schema: Schema, field: str | None = None) -> bytes:
     parts = [b'"type":' + json_string(schema.type.value)]
     if schema.type is Type.STRUCT:
         parts.append(b'"fields":[' + b",".join(schema_json(item.schema, item.name) for item in schema.fields) + b"]")
-    if schema.keys is not None:
-        parts.append(b'"keys":' + schema_json(schema.keys))
-    if schema.values is not None:
-        parts.append((b'"values":' if schema.keys else b'"items":') + schema_json(schema.values))
     parts.append(b'"optional":' + (b"true" if schema.optional else b"false"))
     if schema.name is not None:
         parts.append(b'"name":' + json_string(schema.name))
@@ -82,16 +78,13 @@ def value_writer(schema: Schema, java: Java, *, numeric: bool = False) -> _Write
     Raises ValueError where Java refuses every value of the class under ``schema``.
     """
     refuse_misfit(schema, java)
+    if schema.name == DECIMAL and numeric:
+        return lambda value: str(value).encode()  # Python and Java share the rules of scientific notation
     if schema.name == DECIMAL:
-        return _decimal_number if numeric else _base64_decimal(schema)
+        encode = decimal_bytes(schema)
+        return lambda value: base64_of(encode(value))
     if (number := time_number(schema, java)) is not None:
         return lambda value: b"%d" % number(value)
-    if schema.type is Type.ARRAY:
-        return _array(schema, numeric=numeric)
-    if schema.type is Type.MAP:
-        return _map(schema, numeric=numeric)
-    if schema.type is Type.STRUCT:
-        return _struct(schema, numeric=numeric)
     return _PLAIN[java]
 
 
@@ -125,41 +118,6 @@ def integer_bytes(number: int) -> bytes:
 def base64_of(value: bytes) -> bytes:
     """Return ``value`` as a JSON text in Base64."""
     return b'"%b"' % b64encode(value)
-
-
-def _base64_decimal(schema: Schema) -> _Write:
-    encode = decimal_bytes(schema)
-    return lambda value: base64_of(encode(value))
-
-
-def _decimal_number(value: Decimal) -> bytes:
-    return str(value).encode()  # Python and Java share the rules of scientific notation
-
-
-def _nullable(schema: Schema, *, numeric: bool) -> _Write:
-    write = value_writer(schema, java_of(schema), numeric=numeric)
-    return lambda value: b"null" if value is None else write(value)
-
-
-def _array(schema: Schema, *, numeric: bool) -> _Write:
-    assert schema.values is not None
-    write = _nullable(schema.values, numeric=numeric)
-    return lambda values: b"[" + b",".join(map(write, values)) + b"]"
-
-
-def _map(schema: Schema, *, numeric: bool) -> _Write:
-    """Return the writer of an object if the keys are texts, else of a list of pairs."""
-    assert schema.keys is not None
-    assert schema.values is not None
-    key, value = _nullable(schema.keys, numeric=numeric), _nullable(schema.values, numeric=numeric)
-    if schema.keys.type is Type.STRING:
-        return lambda items: b"{" + b",".join(key(name) + b":" + value(item) for name, item in items.items()) + b"}"
-    return lambda items: b"[" + b",".join(b"[%b,%b]" % (key(k), value(item)) for k, item in items.items()) + b"]"
-
-
-def _struct(schema: Schema, *, numeric: bool) -> _Write:
-    parts = [(item.name, json_string(item.name), _nullable(item.schema, numeric=numeric)) for item in schema.fields]
-    return lambda values: b"{" + b",".join(b"%b:%b" % (name, write(values[key])) for key, name, write in parts) + b"}"
 
 
 _PLAIN: Mapping[Java, _Write] = {

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from ..javatext.java_calendar import MILLIS_PER_DAY, civil_date
 from ..javatext.java_number import double_text, double_text_of, float_text, float_text_of
 from ..record.record import WHOLES, Cell, Java, Kind, Node, StructNode
-from ..record.row_value import java_of, row_reader, short_cut, writer_of
+from ..record.row_value import row_reader, short_cut, writer_of
 from ..record.schema import Schema
 from ..setting import Setting, honoured, one_of
 from .converter import SCHEMAS_ENABLE, Converter, Render
@@ -118,32 +118,8 @@ _TO_STRING: Mapping[Java, Callable[[Any], bytes]] = {
 }
 
 
-def _to_string(schema: Schema, java: Java) -> Callable[[Any], bytes]:
+def _to_string(_schema: Schema, java: Java) -> Callable[[Any], bytes]:
     """Return ``toString`` for values that are not null. Raises ValueError for bytes, whose text is an address."""
     if java is Java.BYTES:
         raise ValueError("StringConverter can't write bytes: Java would write the address of an array")
-    if java is Java.LIST:
-        item = _of_null(schema.values)
-        return lambda values: b"[" + b", ".join(map(item, values)) + b"]"
-    if java is Java.MAP:
-        key, value = _of_null(schema.keys), _of_null(schema.values)
-        return lambda items: b"{" + b", ".join(key(k) + b"=" + value(v) for k, v in items.items()) + b"}"
-    if java is Java.STRUCT:
-        return _nested_struct(schema)
     return _TO_STRING[java]
-
-
-def _of_null(schema: Schema | None) -> Callable[[Any], bytes]:
-    assert schema is not None
-    write = _to_string(schema, java_of(schema))
-    return lambda value: b"null" if value is None else write(value)
-
-
-def _nested_struct(schema: Schema) -> Callable[[Any], bytes]:
-    parts = [(item.name, item.name.encode(), _to_string(item.schema, java_of(item.schema))) for item in schema.fields]
-
-    def struct(values: Mapping[str, Any]) -> bytes:
-        present = (b"%b=%b" % (name, write(values[key])) for key, name, write in parts if values[key] is not None)
-        return b"Struct{" + b",".join(present) + b"}"
-
-    return struct

@@ -1,7 +1,6 @@
 """Postgres text format → the Connect value that the JDBC source connector makes of it. Pure functions of bytes.
 
-The comments name where pgjdbc 42.7 decides; the session's formats are those that ``server.connect`` sets. A
-composite is taken apart as the manual says in 8.16.6: its parts stay in the text form of their own types.
+The comments name where pgjdbc 42.7 decides; the session's formats are those that ``server.connect`` sets.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from .record import RowError
 
 __all__ = [
     "INFINITIES",
-    "composite_parts",
     "decode_byte_of_bits",
     "decode_bytea",
     "decode_date",
@@ -35,8 +33,6 @@ __all__ = [
 INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
 """Milliseconds of ``PGStatement.DATE_POSITIVE_INFINITY`` and ``DATE_NEGATIVE_INFINITY``."""
 
-_ATTRIBUTE = re.compile(rb'((?:"(?:[^"\\]|\\.|"")*"|\\.|[^",()\\])*)([,)])', re.DOTALL)
-_QUOTED_PART = re.compile(rb'"((?:[^"\\]|\\.|"")*)"|\\(.)', re.DOTALL)
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # both sides are naive UTC
 _DATE = re.compile(rb"(\d{4,})-(\d\d)-(\d\d)")
@@ -189,22 +185,3 @@ def decode_timetz(raw: bytes) -> int:
 def _millis_of_day(match: re.Match[bytes]) -> int:
     hour, minute, second = map(int, match.group(1, 2, 3))
     return (hour * 60 + minute) * 60_000 + second * 1000 + _micros(match[4]) // 1000
-
-
-def composite_parts(raw: bytes) -> list[bytes | None]:
-    """Return the attributes of ``(1,,"a b")``; nothing between two commas is NULL, two quotes are an empty text."""
-    if raw == b"()":
-        return [None]
-    return [_attribute(match[1]) for match in _ATTRIBUTE.finditer(raw, 1)]
-
-
-def _attribute(text: bytes) -> bytes | None:
-    if not text:
-        return None
-    if b'"' not in text and b"\\" not in text:
-        return text
-    return _QUOTED_PART.sub(lambda match: match[2] or _unquoted(match[1] or b""), text)
-
-
-def _unquoted(text: bytes) -> bytes:
-    return re.sub(rb'\\(.)|""', lambda match: match[1] or b'"', text, flags=re.DOTALL)

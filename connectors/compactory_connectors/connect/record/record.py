@@ -146,14 +146,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class StructNode:
-    """A struct; ``members`` are in the order of ``schema.fields``.
-
-    The struct is null in the rows in which the cell ``when`` is null; without ``when`` it is never null.
-    """
+    """A struct, which is never null; ``members`` are in the order of ``schema.fields``."""
 
     schema: Schema
     members: tuple[Node, ...]
-    when: Cell | None = None
 
     def items(self) -> Iterator[tuple[str, Node]]:
         """Return the members with their names."""
@@ -191,6 +187,5 @@ def cells(node: Node | None) -> Iterator[Cell]:
     if isinstance(node, Cell):
         yield node
     elif isinstance(node, StructNode):
-        yield from cells(node.when)
         for member in node.members:
             yield from cells(member)

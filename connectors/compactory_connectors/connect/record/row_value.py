@@ -52,8 +52,7 @@ def row_reader(
 
         members = [*map(inner, node.members)]
         join = struct(node)
-        is_null = null_test(node.when, positions) if node.when else (lambda _: False)
-        return lambda row: None if is_null(row) else join([member(row) for member in members])
+        return lambda row: join([member(row) for member in members])
     if isinstance(node, Constant):
         constant = None if node.value is None else value(node.schema, node.java)(node.value)
         return lambda _: constant
@@ -121,35 +120,16 @@ def short_cut(cell: Cell) -> Callable[[bytes], bytes | None] | None:
     return cell.steps[0].plain.get(cell.kind) if len(cell.steps) == 1 else None
 
 
-def plain_value(
-    schema: Schema,
-    java: Java,
-    decimal: Callable[[Schema], Callable[[Decimal], Any]] | None = None,
-    name: Callable[[str], str] = str,
-) -> Callable[[Any], Any]:
-    """Return the function from a value to what its schema means: days, milliseconds, structs as dictionaries.
+def plain_value(schema: Schema, java: Java) -> Callable[[Any], Any]:
+    """Return the function from a value to what its schema means, such as days of a date.
 
-    The function makes new lists and dictionaries, and raises RowError for a value that the type does not take.
+    The function makes new lists, and raises RowError for a value that the type does not take.
     """
-    if decimal is not None and schema.name == DECIMAL:
-        return decimal(schema)
     if (number := time_number(schema, java)) is not None:
         return number
-
-    def part(inner: Schema | None) -> Callable[[Any], Any]:
-        assert inner is not None
-        convert = plain_value(inner, java_of(inner), decimal, name)
-        return lambda value: None if value is None else convert(value)
-
-    if java is Java.LIST:
-        item = part(schema.values)
-        return lambda values: [*map(item, values)]
-    if java is Java.MAP:
-        key, value = part(schema.keys), part(schema.values)
-        return lambda items: {key(k): value(v) for k, v in items.items()}
-    if java is Java.STRUCT:
-        parts = [(field.name, name(field.name), part(field.schema)) for field in schema.fields]
-        return lambda values: {new: convert(values[old]) for old, new, convert in parts}
+    if java is Java.LIST and schema.values is not None:
+        item = plain_value(schema.values, java_of(schema.values))
+        return lambda values: [None if value is None else item(value) for value in values]
     return lambda value: value
 
 
@@ -208,5 +188,5 @@ _CLASSES = {
 
 
 def java_of(schema: Schema) -> Java:
-    """Return the Java class of a value within an array, a map or a struct; a column of this schema has the same."""
+    """Return the Java class of a column of this schema, or of a value within a list."""
     return _CLASSES.get(schema.name or "") or _CLASSES[schema.type]

@@ -86,8 +86,3 @@ class Schema:
     def array(cls, values: Schema, *, optional: bool = False) -> Schema:
         """Return the schema of an array."""
         return cls(type=Type.ARRAY, optional=optional, values=values)
-
-    @classmethod
-    def map(cls, keys: Schema, values: Schema, *, optional: bool = False) -> Schema:
-        """Return the schema of a map."""
-        return cls(type=Type.MAP, optional=optional, keys=keys, values=values)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import TypeAlias
 
-from ..record.record import Cell, Constant, Java, Node, Record, StructNode
+from ..record.record import Cell, Constant, Node, Record, StructNode
 from . import TransformError, TransformSpec
 
 __all__ = ["Case", "Dropped", "Failed", "Fork", "Leaf", "case_without_nulls", "cases_of", "deciding_cells", "leaves"]
@@ -55,10 +55,9 @@ def cases_of(record: Record, specs: Sequence[TransformSpec]) -> Case:
         try:
             node = _undecided(record, spec)
             if node is not None:
-                cell = node if isinstance(node, Cell) else _when(node)
                 remaining = specs[number:]
                 return Fork(
-                    cell,
+                    node,
                     null=cases_of(_settled(record, node, null=True), remaining),
                     not_null=cases_of(_settled(record, node, null=False), remaining),
                 )
@@ -97,8 +96,8 @@ def case_without_nulls(case: Case) -> Leaf | Dropped | Failed:
     return case
 
 
-def _undecided(record: Record, spec: TransformSpec) -> Node | None:
-    """Return the node that decides, by being null, what ``spec`` does: first its predicate, then its transform."""
+def _undecided(record: Record, spec: TransformSpec) -> Cell | None:
+    """Return the cell that decides, by being null, what ``spec`` does: first its predicate, then its transform."""
     if spec.predicate is not None:
         node = spec.predicate.undecided(record)
         if node is not None or not _applies(record, spec):
@@ -110,26 +109,13 @@ def _applies(record: Record, spec: TransformSpec) -> bool:
     return spec.predicate is None or spec.predicate.test(record) != spec.negate
 
 
-def _when(node: Node) -> Cell:
-    assert isinstance(node, StructNode)
-    assert node.when is not None
-    return node.when
-
-
-def _settled(record: Record, node: Node, *, null: bool) -> Record:
+def _settled(record: Record, node: Cell, *, null: bool) -> Record:
     """Return ``record`` for rows in which ``node`` is null, or is not, in key and value."""
-    settled = _settled_node(node, null=null)
+    settled: Node = replace(node, present=True)
+    if null:
+        settled = Constant(schema=node.schema, java=node.java, value=None)
     key = None if record.key is None else _exchanged(record.key, node, settled)
     return replace(record, key=key, value=_exchanged(record.value, node, settled))
-
-
-def _settled_node(node: Node, *, null: bool) -> Node:
-    if null:
-        return Constant(schema=node.schema, java=Java.STRING if isinstance(node, StructNode) else node.java, value=None)
-    if isinstance(node, StructNode):
-        return replace(node, when=None)
-    assert isinstance(node, Cell)
-    return replace(node, present=True)
 
 
 def _exchanged(tree: Node, old: Node, new: Node) -> Node:

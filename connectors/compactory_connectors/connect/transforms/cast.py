@@ -11,16 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from ..javatext.date_format import DateFormat
 from ..javatext.java_calendar import MILLIS_PER_DAY
 from ..javatext.java_number import double_text_of, float_text_of, wrapped
-from ..record.record import TIMES, WHOLES, Java, Node, Record, RowError, Step, StructNode, with_step
+from ..record.record import TIMES, WHOLES, Constant, Java, Node, Record, RowError, Step, StructNode, with_step
 from ..record.row_value import java_of, time_number
 from ..record.schema import Schema, Type
 from ..setting import JAVA_BLANKS, nearest, non_empty_names, option
-from .transform import Sided, TransformError, absent, no_defaults, null_of, struct_of, warn_of_missing
+from .transform import Sided, TransformError, absent, change_fields, no_defaults
 
 __all__ = ["Cast", "caster", "float32"]
 
@@ -46,9 +47,9 @@ _OF_DATE = DateFormat("yyyy-MM-dd")
 _OF_TIMESTAMP = DateFormat("yyyy-MM-dd'T'HH:mm:ss.SSS'Z'")
 
 
-def _spec(text: str) -> Mapping[str, str]:
-    """Return names of types by names of fields; the type of the whole half has the empty name."""
-    casts: dict[str, str] = {}
+def _spec(text: str) -> Mapping[str, Type]:
+    """Return types by names of fields; the type of the whole half has the empty name."""
+    casts: dict[str, Type] = {}
     parts = non_empty_names(text)
     for part in parts:
         name, colon, target = (piece.strip() for piece in part.rpartition(":"))
@@ -56,7 +57,7 @@ def _spec(text: str) -> Mapping[str, str]:
             raise ValueError(f"must be field:type or one type: {part} is neither")
         if target.lower() not in _TARGETS:
             raise ValueError(f"must name types: {target} is none of {', '.join(_TARGETS)}{nearest(target, _TARGETS)}")
-        casts[name] = target.lower()
+        casts[name] = _TARGETS[target.lower()]
     if "" in casts and len(parts) > 1:
         raise ValueError("must be one type alone, or fields with their types: both at once contradict each other")
     return casts
@@ -66,7 +67,7 @@ def _spec(text: str) -> Mapping[str, str]:
 class Cast(Sided):
     """Casts as Java narrows: integers wrap around, floats are cut off and saturate, texts are parsed."""
 
-    spec: Mapping[str, str] = option(
+    spec: Mapping[str, Type] = option(
         f"field:type pairs, or one type for the whole key or value; types: {', '.join(_TARGETS)}", parse=_spec
     )
     replace_null_with_default: bool = no_defaults()
@@ -76,25 +77,20 @@ class Cast(Sided):
         if half is None or absent(half):
             return record
         if whole := self.spec.get(""):
-            node = _cast(half, whole, f"the {self.side}")
+            node = _cast({f"the {self.side}": whole}, half, f"the {self.side}")
             # the class keeps name and parameters of the schema, even of a logical type
             schema = replace(half.schema, type=node.schema.type, fields=())
             return self.side.put(record, replace(node, schema=schema))
-        half = self.side.struct(record, "Cast with fields in its spec")
-        members = (
-            (name, _cast(node, self.spec[name], name) if name in self.spec else node) for name, node in half.items()
-        )
-        cast = struct_of(half.schema, members, half.when)
-        return self.side.put(warn_of_missing(record, "Cast", half, self.spec, self.side), cast)
+        return change_fields(record, self.side, "Cast", self.spec, partial(_cast, self.spec))
 
 
-def _cast(node: Node, name: str, field: str) -> Node:
-    schema = Schema(type=_TARGETS[name], optional=node.schema.optional)
+def _cast(targets: Mapping[str, Type], node: Node, field: str) -> Node:
+    schema = Schema(type=targets[field], optional=node.schema.optional)
     java = java_of(schema)
     if isinstance(node, StructNode):
         raise TransformError(f"{field} is a struct, which can't be cast")
     if absent(node):
-        return replace(null_of(schema), java=java)
+        return Constant(schema=schema, java=java, value=None)
     try:
         step = Step(caster(node.java, node.schema, schema.type), lossless=(node.java, java) in _LOSSLESS)
         return with_step(node, schema, java, step)
@@ -113,7 +109,7 @@ def caster(java: Java, schema: Schema, target: Type) -> Callable[[Any], Any]:
     if java not in _SOURCES:
         raise ValueError(f"is of class {java.value}, which can't be cast")
     if target is Type.STRING:
-        return _text_writer(java)
+        return _TEXTS.get(java, str)
     if java is Java.BYTES:
         raise ValueError("holds bytes, which can be cast to string only")
     if java is Java.STRING:
@@ -213,22 +209,18 @@ _PARSERS: Mapping[Type, Callable[[str], Any]] = {
 }
 
 
-def _text_writer(java: Java) -> Callable[[Any], str]:
-    if java is Java.BOOLEAN:
-        return lambda value: "true" if value else "false"
-    if java is Java.FLOAT:
-        return lambda value: float_text_of(value).decode()
-    if java is Java.DOUBLE:
-        return lambda value: double_text_of(value).decode()
-    if java is Java.BYTES:
-        return lambda value: b64encode(value).decode()
-    if java is Java.SQL_TIMESTAMP:
-        return lambda micros: _date_text(micros // 1000)
-    return _date_text if java in TIMES else str
-
-
 def _date_text(millis: int) -> str:
     """Return the text by ``Values.dateFormatFor``: a value before the second day of 1970 counts as a time."""
     if millis < MILLIS_PER_DAY:
         return _OF_TIME.format(millis)
     return (_OF_TIMESTAMP if millis % MILLIS_PER_DAY else _OF_DATE).format(millis)
+
+
+_TEXTS: Mapping[Java, Callable[[Any], str]] = {
+    **dict.fromkeys(TIMES, _date_text),
+    Java.BOOLEAN: lambda value: "true" if value else "false",
+    Java.BYTES: lambda value: b64encode(value).decode(),
+    Java.DOUBLE: lambda value: double_text_of(value).decode(),
+    Java.FLOAT: lambda value: float_text_of(value).decode(),
+    Java.SQL_TIMESTAMP: lambda micros: _date_text(micros // 1000),
+}

@@ -12,10 +12,10 @@ from enum import Enum
 from itertools import pairwise
 from string import ascii_lowercase, ascii_uppercase
 
-from ..record.record import Cell, Node, Record, StructNode
+from ..record.record import Node, Record, StructNode
 from ..record.schema import Field, Schema, Type
 from ..setting import one_of, option
-from .transform import Sided, TransformError, is_null_struct, null_of
+from .transform import Sided, TransformError
 
 __all__ = ["CaseFormat", "ChangeCase", "change_case"]
 
@@ -84,7 +84,7 @@ _NAMES = one_of(*CaseFormat.__members__)
 class ChangeCase(Sided):
     """Renames every field, nested ones too.
 
-    As by the Java class, structs lose version, doc and parameters, and a struct that is null becomes one of nulls.
+    As by the Java class, structs lose version, doc and parameters.
     """
 
     source: CaseFormat = option("the format that the names have", parse=_format, name="from")
@@ -96,17 +96,12 @@ class ChangeCase(Sided):
             return record
         if half.schema.type is not Type.STRUCT:
             raise TransformError(f"the {self.side} is not a struct, so it has no names to change")
-        return self.side.put(record, self._renamed(half, None))
+        return self.side.put(record, self._renamed(half))
 
-    def _renamed(self, node: Node, outer: Cell | None) -> Node:
-        """Return ``node`` with other names; a struct is null where the struct around it was, by the cell ``outer``."""
-        if is_null_struct(node):
-            schema = self._schema(node.schema)
-            return StructNode(schema, tuple(null_of(item.schema) for item in schema.fields))
+    def _renamed(self, node: Node) -> Node:
         if not isinstance(node, StructNode):
             return node
-        members = tuple(self._renamed(member, node.when) for member in node.members)
-        return StructNode(self._schema(node.schema), members, outer)
+        return StructNode(self._schema(node.schema), tuple(map(self._renamed, node.members)))
 
     def _schema(self, schema: Schema) -> Schema:
         names = [change_case(item.name, self.source, self.target) for item in schema.fields]

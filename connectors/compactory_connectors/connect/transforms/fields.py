@@ -12,7 +12,7 @@ from ..record.record import WHOLES, Cell, Constant, Java, Node, Record, Step, St
 from ..record.schema import Schema, Type
 from ..setting import names, non_empty_names, option, required_text
 from .cast import caster
-from .transform import Sided, TransformError, absent, no_defaults, struct_of, warn_of_missing
+from .transform import Sided, TransformError, absent, change_fields, no_defaults, struct_of, warn_of_missing
 
 __all__ = ["InsertField", "MaskField", "ReplaceField"]
 
@@ -63,7 +63,7 @@ class ReplaceField(Sided):
                 )
             members.append((name, node))
         named = dict.fromkeys((*excluded, *included, *self.renames))
-        record = warn_of_missing(record, "ReplaceField", half, named, self.side)
+        record = warn_of_missing(record, self.side, "ReplaceField", named)
         return self.side.put(record, struct_of(replace(half.schema, optional=False), members))
 
 
@@ -148,10 +148,7 @@ class MaskField(Sided):
     replace_null_with_default: bool = no_defaults()
 
     def apply(self, record: Record) -> Record:
-        half = self.side.struct(record, "MaskField")
-        members = ((name, self._masked(node, name) if name in self.fields else node) for name, node in half.items())
-        masked = struct_of(half.schema, members, half.when)
-        return self.side.put(warn_of_missing(record, "MaskField", half, self.fields, self.side), masked)
+        return change_fields(record, self.side, "MaskField", self.fields, self._masked)
 
     def _masked(self, node: Node, name: str) -> Node:
         if absent(node):

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 from ..javatext.java_regex import java_pattern, replace_first
-from ..record.record import Node, Record
+from ..record.record import Cell, Record
 from ..setting import option, required_text
 from .transform import Transform, absent, nullable
 
@@ -47,8 +47,8 @@ class Predicate(ABC):
 
     __slots__ = ()
 
-    def undecided(self, record: Record) -> Node | None:
-        """Return a node that is null in some rows only and decides the answer, or None."""
+    def undecided(self, record: Record) -> Cell | None:
+        """Return a cell that is null in some rows only and decides the answer, or None."""
         del record
         return None
 
@@ -73,7 +73,7 @@ class TopicNameMatches(Predicate):
 class RecordIsTombstone(Predicate):
     """The value is null. Deletions, which Kafka Connect's source does not send, never come through the transforms."""
 
-    def undecided(self, record: Record) -> Node | None:
+    def undecided(self, record: Record) -> Cell | None:
         return nullable(record.value)
 
     def test(self, record: Record) -> bool:

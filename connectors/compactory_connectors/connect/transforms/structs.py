@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ..record.record import Cell, Constant, Node, Record, StructNode
+from ..record.record import Cell, Node, Record, StructNode
 from ..record.schema import Schema, Type
 from ..setting import non_empty_names, one_of, option, required_text
 from .transform import (
@@ -14,10 +14,8 @@ from .transform import (
     Transform,
     TransformError,
     absent,
-    is_null_struct,
     missing,
     no_defaults,
-    null_of,
     nullable,
     struct_of,
 )
@@ -36,21 +34,13 @@ class ExtractField(Sided):
     field_syntax_version: str = option("V1: a dot in the field's name is a part of it", "V1", _syntax)
     replace_null_with_default: bool = no_defaults()
 
-    def undecided(self, record: Record) -> Node | None:
-        half = self.side.of(record)
-        return nullable(half) if isinstance(half, StructNode) else None
-
     def apply(self, record: Record) -> Record:
         half = self.side.of(record)
         if half is None:
             return record
-        if isinstance(half, StructNode):
-            member = half.member(self.field)
-        elif half.schema.fields and absent(half):
-            member = next((null_of(item.schema) for item in half.schema.fields if item.name == self.field), None)
-        else:
+        if not isinstance(half, StructNode):
             raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
-        if member is None:
+        if (member := half.member(self.field)) is None:
             raise missing(self.side, half.schema, self.field)
         return self.side.put(record, member)
 
@@ -60,12 +50,6 @@ class Flatten(Sided):
     """Joins the names of nested fields by ``delimiter``. Fields of an optional struct become optional."""
 
     delimiter: str = option("text between the names", ".")
-
-    def undecided(self, record: Record) -> Node | None:
-        half = self.side.of(record)
-        if (nullable_half := nullable(half)) is not None or not isinstance(half, StructNode):
-            return nullable_half
-        return next((node for node in _nested(half) if node.when is not None and not _has_columns_only(node)), None)
 
     def apply(self, record: Record) -> Record:
         if absent(self.side.of(record)):
@@ -78,27 +62,10 @@ class Flatten(Sided):
         for own, node in struct.items():
             name = f"{prefix}{self.delimiter}{own}" if prefix else own
             may_be_null = optional or node.schema.optional
-            if isinstance(node, Constant) and is_null_struct(node):
-                nulls = (replace(null_of(item.schema), java=node.java) for item in node.schema.fields)
-                node = StructNode(node.schema, tuple(nulls))
             if isinstance(node, StructNode):
                 yield from self._flat(node, name, optional=may_be_null)
             else:
                 yield name, replace(node, schema=node.schema.as_optional(may_be_null))
-
-
-def _nested(struct: StructNode) -> Iterator[StructNode]:
-    for node in struct.members:
-        if isinstance(node, StructNode):
-            yield node
-            yield from _nested(node)
-
-
-def _has_columns_only(struct: StructNode) -> bool:
-    """Return True if all members are null wherever the struct is null."""
-    return all(
-        isinstance(node, Cell) or (isinstance(node, StructNode) and _has_columns_only(node)) for node in struct.members
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +91,7 @@ class ValueToKey(Transform):
     fields: tuple[str, ...] = option("fields of the value that make the key", parse=non_empty_names)
     replace_null_with_default: bool = no_defaults()
 
-    def undecided(self, record: Record) -> Node | None:
+    def undecided(self, record: Record) -> Cell | None:
         return nullable(record.value)
 
     def apply(self, record: Record) -> Record:

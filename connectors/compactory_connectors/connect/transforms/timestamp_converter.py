@@ -14,9 +14,9 @@ from ..javatext.date_format import DateFormat
 from ..javatext.java_calendar import MILLIS_PER_DAY
 from ..javatext.java_number import clamped, divided
 from ..record.record import TIMES, Cell, Constant, Java, Kind, Node, Record, RowError, Step, StructNode, with_step
-from ..record.schema import DATE, TIME, TIMESTAMP, Field, Schema, Type
+from ..record.schema import DATE, TIME, TIMESTAMP, Schema, Type
 from ..setting import one_of, option
-from .transform import Side, Transform, TransformError, is_null_struct, no_defaults, struct_of, warn_of_missing
+from .transform import Side, Transform, TransformError, change_fields, no_defaults
 
 __all__ = ["TimestampConverter"]
 
@@ -64,27 +64,13 @@ class TimestampConverter(Transform):
             return record
         if not self.field:
             return self.side.put(record, self._converted(half, str(self.side)))
-        if is_null_struct(half):
-            return self.side.put(record, replace(half, schema=self._null_struct(half.schema)))
-        if not isinstance(half, StructNode):
-            raise TransformError(f"the {self.side} is not a struct, so it has no field {self.field}")
-        if half.member(self.field) is None:
-            return warn_of_missing(record, "TimestampConverter", half, [self.field], self.side)
-        members = ((name, self._converted(node, name) if name == self.field else node) for name, node in half.items())
-        return self.side.put(record, struct_of(half.schema, members, half.when))
-
-    def _null_struct(self, schema: Schema) -> Schema:
-        fields = (
-            Field(item.name, self._schema(item.schema.optional)) if item.name == self.field else item
-            for item in schema.fields
-        )
-        return replace(schema, fields=tuple(fields))
+        return change_fields(record, self.side, "TimestampConverter", [self.field], self._converted)
 
     def _converted(self, node: Node, name: str) -> Node:
         if isinstance(node, StructNode):
             raise TransformError(f"{name} is a struct, not a time")
         read = self._to_millis(node, name)
-        schema = self._schema(node.schema.optional)
+        schema = _SCHEMAS[self.target_type].as_optional(node.schema.optional)
         if self.target_type == "Timestamp" and node.java in TIMES:
             return replace(node, schema=schema)  # the Java class returns the same object
         write = self._from_millis()
@@ -93,9 +79,6 @@ class TimestampConverter(Transform):
         plain = _text_cuts(self.format) if quick else {}
         step = Step(lambda value: write(read(value)), plain, to_char=_to_char(self.format) if plain else None)
         return with_step(node, schema, java, step)
-
-    def _schema(self, optional: bool) -> Schema:
-        return _SCHEMAS[self.target_type].as_optional(optional)
 
     def _to_millis(self, node: Cell | Constant, name: str) -> Callable[[Any], int]:
         schema = node.schema

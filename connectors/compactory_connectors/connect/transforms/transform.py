@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..record.record import Cell, Constant, Java, Node, Record, StructNode
+from ..record.record import Cell, Constant, Node, Record, StructNode
 from ..record.schema import Field, Schema, Type
 from ..setting import boolean, nearest, option
 
@@ -18,10 +18,9 @@ __all__ = [
     "Transform",
     "TransformError",
     "absent",
-    "is_null_struct",
+    "change_fields",
     "missing",
     "no_defaults",
-    "null_of",
     "nullable",
     "struct_of",
     "warn_of_missing",
@@ -71,8 +70,8 @@ class Transform(ABC):
 
     __slots__ = ()
 
-    def undecided(self, record: Record) -> Node | None:
-        """Return a node that is null in some rows only, if the transform treats these rows differently; else None."""
+    def undecided(self, record: Record) -> Cell | None:
+        """Return a cell that is null in some rows only, if the transform treats these rows differently; else None."""
         del record
         return None
 
@@ -87,30 +86,18 @@ class Sided(Transform):
 
     side: Side
 
-    def undecided(self, record: Record) -> Node | None:
+    def undecided(self, record: Record) -> Cell | None:
         return nullable(self.side.of(record))
 
 
-def nullable(node: Node | None) -> Node | None:
+def nullable(node: Node | None) -> Cell | None:
     """Return ``node`` if it is null in some rows only, else None."""
-    if isinstance(node, Cell):
-        return node if node.schema.optional and not node.present else None
-    return node if isinstance(node, StructNode) and node.when is not None else None
+    return node if isinstance(node, Cell) and node.schema.optional and not node.present else None
 
 
 def absent(node: Node | None) -> bool:
     """Return True if there is no such half, or it is null in every row."""
     return node is None or (isinstance(node, Constant) and node.value is None)
-
-
-def is_null_struct(node: Node) -> bool:
-    """Return True if ``node`` is a struct that is null in every row."""
-    return absent(node) and node.schema.type is Type.STRUCT
-
-
-def null_of(schema: Schema) -> Constant:
-    """Return null under a schema."""
-    return Constant(schema=schema, java=Java.STRING, value=None)
 
 
 def missing(side: Side, schema: Schema, name: str) -> TransformError:
@@ -119,7 +106,7 @@ def missing(side: Side, schema: Schema, name: str) -> TransformError:
     return TransformError(f"the {side} has no field {name}{nearest(name, existing)} (it has {', '.join(existing)})")
 
 
-def struct_of(basics: Schema, members: Iterable[tuple[str, Node]], when: Cell | None = None) -> StructNode:
+def struct_of(basics: Schema, members: Iterable[tuple[str, Node]]) -> StructNode:
     """Return a struct of these members with name, version, doc, parameters and optionality of ``basics``.
 
     Raises TransformError for two members of one name, which Connect's SchemaBuilder refuses too.
@@ -129,12 +116,25 @@ def struct_of(basics: Schema, members: Iterable[tuple[str, Node]], when: Cell | 
     if doubled := [name for name, count in counted.items() if count > 1]:
         raise TransformError(f"there would be more than one field {doubled[0]}")
     fields = tuple(Field(name, node.schema) for name, node in named)
-    return StructNode(replace(basics, type=Type.STRUCT, fields=fields), tuple(node for _, node in named), when)
+    return StructNode(replace(basics, type=Type.STRUCT, fields=fields), tuple(node for _, node in named))
 
 
-def warn_of_missing(record: Record, name: str, half: StructNode, fields: Iterable[str], side: Side) -> Record:
+def change_fields(
+    record: Record, side: Side, name: str, fields: Collection[str], change: Callable[[Node, str], Node]
+) -> Record:
+    """Return ``record`` with ``change`` applied to these fields of its half, and a warning for each missing field.
+
+    Raises TransformError, which names the transform ``name``, for a half that is not a struct.
+    """
+    half = side.struct(record, name)
+    record = warn_of_missing(record, side, name, fields)
+    members = ((field, change(node, field) if field in fields else node) for field, node in half.items())
+    return side.put(record, struct_of(half.schema, members))
+
+
+def warn_of_missing(record: Record, side: Side, name: str, fields: Iterable[str]) -> Record:
     """Return ``record`` with a warning for every one of ``fields`` that is missing, of which Connect says nothing."""
-    existing = [item.name for item in half.schema.fields]
+    existing = [field for field, _ in side.struct(record, name).items()]
     missing_fields = [field for field in fields if field not in existing]
     texts = (
         f"{name} changes nothing: the {side} has no field {field}{nearest(field, existing)}" for field in missing_fields

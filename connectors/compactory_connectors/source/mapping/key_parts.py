@@ -43,7 +43,7 @@ def is_exact(key: Node | None, converter: Converter, table: Table) -> bool:
     if isinstance(converter, StringConverter) and not isinstance(key, Cell):
         return False
     if isinstance(key, StructNode):
-        return key.when is None and all(isinstance(each, Cell) and _exact(each, table) for each in key.members)
+        return all(isinstance(each, Cell) and _exact(each, table) for each in key.members)
     return isinstance(key, Cell) and _exact(key, table)
 
 

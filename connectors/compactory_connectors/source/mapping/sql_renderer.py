@@ -21,7 +21,7 @@ from compactory_connectors.connect.converters import Converter
 from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.connect.converters.json_value import json_string
 from compactory_connectors.connect.converters.string_converter import StringConverter
-from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, Node, Record, StructNode
+from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, Node, Record
 from compactory_connectors.connect.record.schema import DATE, TIME, TIMESTAMP, Type
 
 from ..postgres.catalog import Column
@@ -168,16 +168,11 @@ class _Half:
             self._add(sql.SQL("coalesce({}, 'null')").format(self._json_cell(node)))
         elif isinstance(node, Constant):
             self._add(JsonConverter(schemas_enable=False, numeric=converter.numeric).compile(node, {})(()) or b"")
-        elif node.when is not None:
-            raise _Unproven
         else:
-            self._struct(node, converter)
-
-    def _struct(self, node: StructNode, converter: JsonConverter) -> None:
-        for number, (name, member) in enumerate(node.items()):
-            self._add((b"," if number else b"{") + json_string(name) + b":")
-            self._json(member, converter)
-        self._add(b"}" if node.members else b"{}")
+            for number, (name, member) in enumerate(node.items()):
+                self._add((b"," if number else b"{") + json_string(name) + b":")
+                self._json(member, converter)
+            self._add(b"}" if node.members else b"{}")
 
     def _json_cell(self, cell: Cell) -> sql.Composable:
         if cell.steps:

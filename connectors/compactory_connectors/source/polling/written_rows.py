@@ -5,6 +5,7 @@ Postgres prepares the next rows of a server-side cursor while the last ones are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import suppress
 
@@ -12,8 +13,6 @@ import psycopg
 from psycopg import generators, sql
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
-
-from compactory_connectors.connect.record.column_value import composite_parts
 
 from ..mapping.sql_renderer import respelt
 from ..planning.table_plan import TablePlan
@@ -61,7 +60,7 @@ class WrittenRows:
         values = respelt(values) if parts.value_escapes else values
         if parts.fallback is None:
             return keys, values, {}
-        return keys, values, {row: composite_parts(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
+        return keys, values, {row: _composite_parts(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
 
     def results(self, name: str, query: sql.Composed, fill: PageFill) -> Generator[tuple[PGresult, bool, bool]]:
         """Results, each with whether it ends a page and whether it is the last one, which may be empty.
@@ -107,3 +106,26 @@ def _size(result: PGresult) -> int:
     """The bytes of the values that may be large: a record's value, and the whole of a fallback row."""
     get = result.get_value
     return sum(len(get(row, 1) or b"") + len(get(row, _WHOLE) or b"") for row in range(result.ntuples))
+
+
+_ATTRIBUTE = re.compile(rb'((?:"(?:[^"\\]|\\.|"")*"|\\.|[^",()\\])*)([,)])', re.DOTALL)
+_QUOTED_PART = re.compile(rb'"((?:[^"\\]|\\.|"")*)"|\\(.)', re.DOTALL)
+
+
+def _composite_parts(raw: bytes) -> list[bytes | None]:
+    """Return the attributes of ``(1,,"a b")`` (8.16.6 of the manual): nothing between two commas is NULL."""
+    if raw == b"()":
+        return [None]
+    return [_attribute(match[1]) for match in _ATTRIBUTE.finditer(raw, 1)]
+
+
+def _attribute(text: bytes) -> bytes | None:
+    if not text:
+        return None
+    if b'"' not in text and b"\\" not in text:
+        return text
+    return _QUOTED_PART.sub(lambda match: match[2] or _unquoted(match[1] or b""), text)
+
+
+def _unquoted(text: bytes) -> bytes:
+    return re.sub(rb'\\(.)|""', lambda match: match[1] or b'"', text, flags=re.DOTALL)
