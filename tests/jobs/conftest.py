@@ -23,4 +23,4 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Executors are taken for dead after a second; their jobs come back at once."""
     monkeypatch.setattr(statements, "TTL", 1.0)
     monkeypatch.setattr(statements, "SPREAD", 0.1)
-    monkeypatch.setattr(keeper, "_BEAT", 0.2)
+    monkeypatch.setattr(keeper, "_BEAT_EVERY", 0.2)

@@ -57,7 +57,7 @@ def patient(seconds: float = TTL) -> None:
     for module, name, value in (
         (statements, "TTL", seconds),
         (statements, "SPREAD", 0.2),
-        (keeper, "_BEAT", seconds / 5),
+        (keeper, "_BEAT_EVERY", seconds / 5),
         (claims, "_AHEAD", AHEAD),
     ):
         setattr(module, name, value)

@@ -420,7 +420,7 @@ def test_periodic_jobs_are_enqueued_once_a_tick(bench: Bench, monkeypatch: pytes
         asked.add((threading.get_ident(), tick))
         return tick
 
-    monkeypatch.setattr(keeper, "_IDLE", 0.05)
+    monkeypatch.setattr(keeper, "_LONGEST_ROUND", 0.05)
     monkeypatch.setattr(Periodic, "last_tick", last_tick)
     for each in (Jobs(), Jobs(), Jobs()):
         each.handler("a")(record)
@@ -453,7 +453,7 @@ def test_everything_that_is_set_wrongly_is_told_at_once(bench: Bench) -> None:
     for part in (
         "timeout must be positive", "max_attempts must be at least 1", "has two handlers", "must take the job",
         "on_failure must be one of wait, skip", "no time zone 'Mars/Base'", "unknown type 'b'", "concurrency must be",
-        "keep must not be negative", "needs kafka=, group_id= and topic=",
+        "keep must not be negative", "needs all of kafka=, group_id= and topic=",
     ):  # fmt: skip
         assert part in text
     with pytest.raises(ConfigError, match="there is no handler"):

@@ -135,7 +135,7 @@ def test_a_topic_that_is_given_partitions_leaves_no_job_behind(
     bench: Bench, kafka: str, topic: str, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every executor counts anew, also one whose own partitions stay: else an origin has no executor, or two."""
-    monkeypatch.setattr(partition_assignment, "_COUNT", 0.5)
+    monkeypatch.setattr(partition_assignment, "_COUNT_EVERY", 0.5)
     options = {"topic.metadata.refresh.interval.ms": 500, "group.protocol": protocol}
     options |= {"partition.assignment.strategy": "cooperative-sticky"} if protocol == "classic" else {}
     bench.jobs.handler("a")(lambda job: None)
@@ -168,8 +168,8 @@ def polling(consumer: Consumer, stop: threading.Event) -> None:
 
 def test_callbacks_ask_the_client_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call within a callback ends the process at the next callback; the partitions are ours once Kafka answers."""
-    monkeypatch.setattr(partition_assignment, "_ASK", 0.01)
-    monkeypatch.setattr(partition_assignment, "_ANSWER", 0.1)
+    monkeypatch.setattr(partition_assignment, "_ASK_EVERY", 0.01)
+    monkeypatch.setattr(partition_assignment, "_TIMEOUT", 0.1)
     consumer: Any = Polled()
     followed = partition_assignment.FollowedConsumer(consumer)
     followed.start()
@@ -206,7 +206,7 @@ def test_what_can_not_be_followed_is_told(bench: Bench, kafka: str, unique: Call
     closed.close()
     executor = bench.executor(consumer=closed)
     assert JobsWorker(executor).live()
-    assert JobsWorker(executor).blocking() == [{"jobs": "it waits for its partitions"}]
+    assert JobsWorker(executor).blocking() == [{"jobs": "waiting for its partitions"}]
 
 
 def test_only_executors_of_the_same_types_share_partitions() -> None:

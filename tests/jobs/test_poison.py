@@ -27,8 +27,8 @@ def test_the_fifth_rescue_of_a_job_fails_it(bench: Bench) -> None:
             chains = one.claim(request, Assigned((0,), 1), Position.at(0, 0)).chains
             assert [job.id for chain in chains for job in chain] == [poison]
             assert rescuer.rescue(one.executor) == []  # it lives
-            assert not rescuer.bury(one.executor)  # and has renewed its heartbeat
+            assert not rescuer.expire_executor(one.executor)  # and has renewed its heartbeat
             bench.sql.execute("UPDATE compactory.job_executors SET beat_at = '-infinity' WHERE id = %s", [one.executor])
-            assert rescuer.bury(one.executor)
+            assert rescuer.expire_executor(one.executor)
             assert rescuer.rescue(one.executor) == [(poison, "a", "failed" if death == 5 else "scheduled")]
     assert "died" in str(jobs_where(bench.sql, [poison])[0].last_error)

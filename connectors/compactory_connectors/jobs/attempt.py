@@ -1,4 +1,4 @@
-"""One attempt at a job: the job as its handler gets it, and how the attempt ends."""
+"""An attempt: the job for its handler, and the outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ERROR_CHARACTERS = 8000  # of a traceback that is kept
 
 @dataclass(eq=False, slots=True)
 class Attempt:
-    """One that runs. ``stopping`` tells the handler to end; the other fields say why, and how to reach it."""
+    """A running attempt. ``stopping``: the handler is asked to end. ``overdue``: because its time-out has passed."""
 
     job: Claimed
     handler: Handler
@@ -40,7 +40,7 @@ class Attempt:
     _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the connection: others use it later
 
     def end(self) -> None:
-        """Ask the handler to end: cancel it where it is a coroutine, else the statement that it waits for."""
+        """Ask the handler to end: cancel its coroutine, or the statement that it waits for. Thread-safe."""
         self.stopping = True
         if self.future is not None:
             self.future.cancel()
@@ -48,16 +48,16 @@ class Attempt:
             if self._connection is not None and not self._connection.closed:
                 self._connection.cancel()
 
-    def reached_by(self, connection: psycopg.Connection[Any] | None) -> None:
-        """From now on the attempt uses this connection, or none."""
+    def set_connection(self, connection: psycopg.Connection[Any] | None) -> None:
+        """Set the connection that :meth:`end` cancels; None: none."""
         with self._lock:
             self._connection = connection
 
 
 class Ended(NamedTuple):
-    """A chain whose first job has ended, after so many seconds. ``outcome`` None: it was taken over.
+    """A chain whose first job has ended. ``outcome`` None: the job was taken over. ``committed``: so is the outcome.
 
-    ``session`` is the process id of a handler's session that may still be at work, and is to be ended first; 0: none.
+    ``session`` is the pid of a Postgres session that may still work for the handler and must be ended first; 0: none.
     """
 
     chain: Chain
@@ -80,28 +80,28 @@ def job_of(attempt: Attempt) -> Job[Any]:
         headers=claimed.headers or {},
         run_at=claimed.run_at,
         created_at=claimed.created_at,
-        asked=lambda: attempt.stopping,
+        is_stopping=lambda: attempt.stopping,
     )
 
 
 def _storable(text: str) -> str:
-    """The last characters, without those that Postgres refuses."""
+    """Return the last characters, without those that Postgres refuses."""
     return text[-_ERROR_CHARACTERS:].replace("\0", "�").encode("utf-8", "replace").decode()
 
 
 def failed(attempt: Attempt, error: BaseException) -> Outcome:
     """Return the outcome of an attempt whose handler raised this error, and log a failure.
 
-    The log has the class of the error; the traceback, whose text may hold what the handler was given, is in the table.
+    The log has the class of the error. The traceback may contain the payload, so it is kept in the table only.
     """
     claimed, handler = attempt.job, attempt.handler
-    ended = Outcome(id=claimed.id, token=claimed.token, state="cancelled", holds=handler.on_failure == "wait")
+    outcome = Outcome(id=claimed.id, token=claimed.token, state="cancelled", holds=handler.on_failure == "wait")
     if isinstance(error, Snooze):
         return Outcome.back(claimed, error.seconds)
     if isinstance(error, Cancel):
-        return replace(ended, error=_storable(str(error)) or "cancelled by its handler")
+        return replace(outcome, error=_storable(str(error)) or "cancelled by its handler")
     if attempt.stopping and not attempt.overdue:
-        return Outcome.back(claimed)  # or cancelled, where that was asked for
+        return Outcome.back(claimed)  # finish() cancels it if an operator has asked for that
     text = _storable("".join(traceback.format_exception(error)))
     if attempt.overdue or isinstance(error, TimeoutError | CancelledError):
         text = f"timed out after {time.monotonic() - attempt.began:.1f} s\n{text}"
@@ -115,5 +115,5 @@ def failed(attempt: Attempt, error: BaseException) -> Outcome:
     )
     cause = error if isinstance(error, Exception) else RuntimeError()
     if handler.retry.ends(claimed.attempt, cause):
-        return replace(ended, state="failed", error=text)
-    return replace(ended, state="scheduled", delay=handler.retry.pause(claimed.attempt), error=text)
+        return replace(outcome, state="failed", error=text)
+    return replace(outcome, state="scheduled", delay=handler.retry.pause(claimed.attempt), error=text)

@@ -1,4 +1,4 @@
-"""Attempts: threads that call handlers, and one with the loop of those that are coroutines."""
+"""Threads that run attempts, and the event loop of handlers that are coroutines."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["Attempts"]
 
 log = structlog.get_logger("compactory.jobs")
 
-_TELL = 10.0  # seconds between two warnings
+_WARN_EVERY = 10.0  # seconds
 
 _UNTRACED: AbstractContextManager[None] = nullcontext()
 
 
 class Attempts:
-    """``concurrency`` threads that run the first job of each chain that they are given. Thread-safe."""
+    """``concurrency`` threads, each of which runs the first job of a chain. Thread-safe."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Attempts:
         self._conninfo = conninfo
         self._ended = ended
         self.lease: tuple[int, float] = (0, 0.0)
-        """The executor, and time.monotonic() until when no other one has its jobs. Set by the keeper's thread.
+        """The executor's id, and the end of its lease by the monotonic clock. Set by the keeper's thread.
 
-        Later a handler without a connection does not begin; the sessions of the others have ended.
+        After the end no handler without a connection is called. The sessions of the other handlers have ended.
         """
-        self._traced = collects_spans()  # spans that nobody sees would take a quarter of the time of short jobs
-        self._tells_at = 0.0
+        self._traced = collects_spans()  # spans that nobody collects would take a quarter of the time of short jobs
+        self._warn_at = 0.0
         self._queue: SimpleQueue[Chain | None] = SimpleQueue()
         self._lock = threading.Lock()  # guards `running`
         self._running: dict[int, Attempt] = {}
@@ -72,25 +72,27 @@ class Attempts:
         """Run the first job of the chain when a thread is free."""
         self._queue.put(chain)
 
-    def take_back(self, wanted: Callable[[Claimed], bool]) -> list[Chain]:
-        """Remove and return the chains that no thread has begun and whose first job is wanted."""
+    def take_back(self, is_unwanted: Callable[[Claimed], bool]) -> list[Chain]:
+        """Remove and return the unwanted chains that no thread has started. The first job of a chain decides."""
         waiting: list[Chain | None] = []
         with suppress(Empty):
             while True:
                 waiting.append(self._queue.get_nowait())
-        found = [chain for chain in waiting if chain is not None and wanted(chain[0])]
+        unwanted = []
         for chain in waiting:
-            if chain is None or not wanted(chain[0]):
+            if chain is not None and is_unwanted(chain[0]):
+                unwanted.append(chain)
+            else:
                 self._queue.put(chain)
-        return found
+        return unwanted
 
     @property
     def waiting(self) -> int:
-        """About how many chains no thread has begun."""
+        """The approximate number of chains that no thread has started."""
         return self._queue.qsize()
 
     def running(self) -> list[Attempt]:
-        """The attempts under way."""
+        """Return the running attempts."""
         with self._lock:
             return list(self._running.values())
 
@@ -100,27 +102,27 @@ class Attempts:
             if not attempt.stopping:
                 attempt.end()
 
-    def look_for_tracing(self) -> None:
-        """See whether the service has set up traces by now."""
+    def check_tracing(self) -> None:
+        """Check again if the service has set up traces."""
         self._traced = collects_spans()
 
     def end_overdue(self) -> None:
-        """Ask functions that exceed their time-out to end. Coroutines have a time-out of their own."""
-        now = time.monotonic()
+        """Ask functions that exceed their time-out to end. Coroutines are ended by asyncio."""
+        time_ = time.monotonic()
         for attempt in self.running():
             limit = attempt.handler.timeout
-            if limit is None or attempt.handler.is_async or attempt.overdue or now - attempt.began <= limit:
+            if limit is None or attempt.handler.is_async or attempt.overdue or time_ - attempt.began <= limit:
                 continue
             attempt.overdue = True
             attempt.end()
 
     @property
     def alive(self) -> bool:
-        """Whether all threads run."""
+        """True while all threads run."""
         return self._loop.alive and all(thread.is_alive() for thread in self._threads)
 
     def stop(self, deadline: float) -> bool:
-        """End the threads once their jobs have ended. Return True if all have by the deadline (time.monotonic())."""
+        """End the threads once their jobs have ended. Return True if all ended by then (monotonic clock)."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -133,25 +135,25 @@ class Attempts:
         return ended
 
     def _work(self) -> None:
-        kept = KeptConnection(self._conninfo)
+        connection = KeptConnection(self._conninfo)
         while (chain := self._queue.get()) is not None:
             attempt = Attempt(chain[0], self._handlers[chain[0].type])
             with self._lock:
                 self._running[attempt.job.id] = attempt
             try:
-                outcome, committed = self._run(attempt, kept)
+                outcome, committed = self._run(attempt, connection)
             finally:
                 with self._lock:
                     self._running.pop(attempt.job.id, None)
             self._ended(Ended(chain, outcome, time.monotonic() - attempt.began, committed, attempt.session))
-        kept.close()
+        connection.close()
 
-    def _run(self, attempt: Attempt, kept: KeptConnection) -> tuple[Outcome | None, bool]:
-        """Run an attempt; how it ended (None: it was taken over), and whether that is committed already."""
+    def _run(self, attempt: Attempt, connection: KeptConnection) -> tuple[Outcome | None, bool]:
+        """Run an attempt; return its outcome (None: the job was taken over), and True if the outcome is committed."""
         claimed, handler = attempt.job, attempt.handler
-        done = Outcome(id=claimed.id, token=claimed.token, state="succeeded")
+        success = Outcome(id=claimed.id, token=claimed.token, state="succeeded")
         if claimed.cancelling:
-            return replace(done, state="cancelled"), False
+            return replace(success, state="cancelled"), False
         executor, until = self.lease
         if executor_of(claimed) != executor or (not handler.takes_connection and time.monotonic() >= until):
             return Outcome.back(claimed), False
@@ -160,38 +162,38 @@ class Attempts:
             traced = self._traced or job.headers
             with attempt_span(claimed.type, claimed.attempt, job.headers) if traced else _UNTRACED:
                 if handler.is_async:
-                    self._await(attempt, job, done)
+                    self._await(attempt, job, success)
                 elif handler.takes_connection:
-                    kept.call(attempt, job, done)
+                    connection.call(attempt, job, success)
                 else:
                     handler.call(job)
         except LeaseLost as lost:
-            log.warning("an attempt had been taken over", job=claimed.id, type=claimed.type, reason=str(lost))
+            log.warning("a job was taken over during its attempt", job=claimed.id, type=claimed.type, reason=str(lost))
             return None, True
         except Unconnected as error:
-            self._tell(error.__cause__)
+            self._warn_unconnected(error.__cause__)
             return Outcome.back(claimed, 1.0), False
         except BaseException as error:  # noqa: BLE001 - of the handler
             return failed(attempt, error), False
-        return done, handler.takes_connection
+        return success, handler.takes_connection
 
-    def _tell(self, reason: BaseException | None) -> None:
-        """Say now and then why handlers get no connection: each of their jobs is tried once a second."""
-        now = time.monotonic()
-        if reason is not None and now >= self._tells_at:
-            self._tells_at = now + _TELL
+    def _warn_unconnected(self, reason: BaseException | None) -> None:
+        """Log why handlers get no connection, every ten seconds. Their jobs are tried once a second."""
+        time_ = time.monotonic()
+        if reason is not None and time_ >= self._warn_at:
+            self._warn_at = time_ + _WARN_EVERY
             log.warning("handlers get no connection", error=" ".join(str(reason).split()))
 
-    def _await(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+    def _await(self, attempt: Attempt, job: Job[Any], success: Outcome) -> None:
         """Run a coroutine on the loop of all threads, and wait for it."""
-        attempt.future = self._loop.submit(self._called(attempt, job, done))
+        attempt.future = self._loop.submit(self._called(attempt, job, success))
         if attempt.stopping:
             attempt.future.cancel()
         attempt.future.result()
 
-    async def _called(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+    async def _called(self, attempt: Attempt, job: Job[Any], success: Outcome) -> None:
         async with asyncio.timeout(attempt.handler.timeout):
             if attempt.handler.takes_connection:
-                await self._connections.call(attempt, job, done)
+                await self._connections.call(attempt, job, success)
             else:
                 await attempt.handler.function(job)

@@ -1,4 +1,4 @@
-"""`JobExecutor`: runs the jobs of the partitions that are its own."""
+"""`JobExecutor`: runs the jobs of its partitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["JobExecutor"]
 
 log = structlog.get_logger("compactory.jobs")
 
-_GRACE = 2.0  # of the seconds for a stop, those in which handlers are asked to end
+_GRACE = 2.0  # seconds before the end of a stop when running handlers are asked to end
 
 
 class JobExecutor:
@@ -82,28 +82,28 @@ class JobExecutor:
         """Take partitions over: the callback for ``on_assign`` of ``consumer.subscribe``."""
         if isinstance(self._assignment, FollowedConsumer):
             self._assignment.add(consumer, partitions)
-            self._keeper.poke()
+            self._keeper.wake()
 
     def on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Let go of partitions: the callback for ``on_revoke`` and ``on_lost``."""
+        """Give partitions up: the callback for ``on_revoke`` and ``on_lost``."""
         if isinstance(self._assignment, FollowedConsumer):
             self._assignment.remove(consumer, partitions)
-            self._keeper.poke()
+            self._keeper.wake()
 
     def stop(self, timeout: float = 15.0) -> bool:
-        """Let running jobs end and give back the others. Return whether that took at most ``timeout`` seconds.
+        """Wait for running jobs, and return the others. Return True if that ended within ``timeout`` seconds.
 
-        Two seconds before, handlers that still run are asked to end: coroutines and statements on the given
+        In the last two seconds, handlers that still run are asked to end: coroutines and statements on the given
         connection are cancelled, and ``job.stopping`` is true. A handler that goes on keeps its job until the
         process ends. Idempotent.
         """
         deadline = time.monotonic() + timeout
         self._keeper.stopping.set()
-        self._keeper.poke()
+        self._keeper.wake()
         if self._keeper.join(timeout - _GRACE):
             return True
-        self._keeper.hurry.set()
-        self._keeper.poke()
+        self._keeper.end_attempts_now.set()
+        self._keeper.wake()
         return self._keeper.join(deadline - time.monotonic())
 
     def __enter__(self) -> Self:
@@ -115,7 +115,7 @@ class JobExecutor:
 
     @property
     def alive(self) -> bool:
-        """Whether all of its threads run."""
+        """True while all threads run."""
         return self._keeper.alive
 
 
@@ -136,6 +136,6 @@ def _problems(
         yield "keep must not be negative"
     if consumer is not None and (kafka is not None or group_id is not None):
         yield "give consumer=, or kafka= with group_id= and topic=, not both"
-    given = [item is not None for item in (kafka, group_id, topic)]
-    if consumer is None and any(given) and not all(given):
-        yield "to follow a group of its own it needs kafka=, group_id= and topic="
+    own_group = [item is not None for item in (kafka, group_id, topic)]
+    if consumer is None and any(own_group) and not all(own_group):
+        yield "a group of its own needs all of kafka=, group_id= and topic="

@@ -1,4 +1,4 @@
-"""A handler as the executor calls it: what a decorated function takes, and what a payload of its type must fit."""
+"""Handlers: the parameters of a decorated function, and the type of its payloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .job import Job
 __all__ = ["Handler", "OnFailure", "PayloadType"]
 
 OnFailure = Literal["wait", "skip"]
-"""How later jobs of a group go on when one fails: they wait until it has succeeded or is gone, or they run."""
+"""What later jobs of a group do when one fails: wait until it has succeeded or is discarded, or run."""
 
 _LOSSES: Final = "left out by exclude=True, masked as SecretStr, or not what JSON has: NaN and infinities"
 """Why a model's JSON may lack a part of it."""
@@ -113,9 +113,9 @@ class Handler:
     def of(
         cls, type_: str, function: Callable[..., Any], retry: Retry, timeout: float | None, on_failure: OnFailure
     ) -> Handler:
-        """Look at the function; what is wrong is in ``problems``."""
+        """Return the handler of a function. Its ``problems`` say what is wrong."""
         parameters = list(inspect.signature(function).parameters.values())
-        annotation, found = _payload(function, parameters)
+        annotation, annotation_problems = _payload(function, parameters)
         return cls(
             type=type_,
             function=function,
@@ -127,7 +127,12 @@ class Handler:
             takes_connection=len(parameters) == 2,
             problems=tuple(
                 f"handler of {type_!r}: {problem}"
-                for problem in (*found, *_shape(function, parameters), *_limits(timeout, on_failure), *retry.problems())
+                for problem in (
+                    *annotation_problems,
+                    *_shape(function, parameters),
+                    *_limits(timeout, on_failure),
+                    *retry.problems(),
+                )
             ),
         )
 

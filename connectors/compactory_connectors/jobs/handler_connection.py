@@ -1,4 +1,4 @@
-"""Connections for handlers that ask for one: they run in the transaction that completes their job."""
+"""Connections of handlers that take one: a handler runs in the transaction that completes its job."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .statements import Outcome, executor_of, outcomes_json
 __all__ = ["AsyncConnections", "KeptConnection", "Unconnected"]
 
 _KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-_TAKEN = "its executor was taken for dead"
+_TAKEN = "the lease of its executor has expired"
 
 
 class Unconnected(Exception):
-    """There is no connection for the handler now."""
+    """There is no connection for the handler."""
 
 
 class KeptConnection:
@@ -34,33 +34,33 @@ class KeptConnection:
         self._executor = 0
         self._connection: psycopg.Connection[Any] | None = None
 
-    def call(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
-        """Call a handler in a transaction that completes its job. Raises Unconnected, LeaseLost, and what it raises."""
+    def call(self, attempt: Attempt, job: Job[Any], success: Outcome) -> None:
+        """Call a handler in the transaction that completes its job. Raises Unconnected, LeaseLost, its error."""
         connection = self.connection(executor_of(attempt.job))
-        attempt.reached_by(connection)
+        attempt.set_connection(connection)
         pid, begun = connection.info.backend_pid, False
         try:
             with connection.transaction():
                 begun = True
                 attempt.handler.call(job, connection)
                 _check_open(connection)
-                if connection.execute(query("jobs/finish"), outcomes_json([done])).fetchone() is None:
+                if connection.execute(query("jobs/finish"), outcomes_json([success])).fetchone() is None:
                     raise LeaseLost(_TAKEN)
         except psycopg.Error:
             if begun:
                 raise
-            raise Unconnected from None  # the server had ended the session, while it was idle say
+            raise Unconnected from None  # the server had ended the session, for example while it was idle
         finally:
-            attempt.reached_by(None)
+            attempt.set_connection(None)
             if not _is_over(connection):
                 attempt.session = pid
                 connection.close()
 
     def connection(self, executor: int) -> psycopg.Connection[Any]:
-        """One that works, as far as is known, and is named after the executor. Raises Unconnected.
+        """Return an open connection that is named after the executor. Raises Unconnected.
 
-        The sessions of an executor that is taken for dead end once its row is gone. One that begins later sees that, so
-        that what woke up does not run beside what took over.
+        The sessions of an expired executor are ended after its row was deleted. A later session sees that the row is
+        gone, so a process that was frozen does not run jobs beside the executor that took them over.
         """
         if self._executor != executor or self._connection is None or self._connection.closed:
             self.close()
@@ -77,20 +77,20 @@ class KeptConnection:
         return self._connection
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
 class AsyncConnections:
-    """The connections of coroutines, kept while none uses them. Owned by the thread of their loop."""
+    """The connections of coroutines, kept while idle. Owned by the thread of the event loop."""
 
     def __init__(self, conninfo: Mapping[str, Any]) -> None:
         self._conninfo = conninfo
         self._idle: list[tuple[int, psycopg.AsyncConnection[Any]]] = []  # by executor
 
-    async def call(self, attempt: Attempt, job: Job[Any], done: Outcome) -> None:
+    async def call(self, attempt: Attempt, job: Job[Any], success: Outcome) -> None:
         """Do what `KeptConnection.call` does."""
         executor = executor_of(attempt.job)
         connection = await self.connection(executor)
@@ -100,7 +100,7 @@ class AsyncConnections:
                 begun = True
                 await attempt.handler.function(job, connection)
                 _check_open(connection)
-                cursor = await connection.execute(query("jobs/finish"), outcomes_json([done]))
+                cursor = await connection.execute(query("jobs/finish"), outcomes_json([success]))
                 if await cursor.fetchone() is None:
                     raise LeaseLost(_TAKEN)
         except psycopg.Error:
@@ -115,7 +115,7 @@ class AsyncConnections:
                 await connection.close()
 
     async def close(self) -> None:
-        """Close those that none uses."""
+        """Close the idle connections."""
         while self._idle:
             await self._idle.pop()[1].close()
 
@@ -145,7 +145,7 @@ def _check_open(connection: psycopg.BaseConnection[Any]) -> None:
 
 
 def _is_over(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Whether the transaction has ended, as is known; of a connection that was lost the server may still be at work."""
+    """Return True if the transaction is known to have ended; after a lost connection it may go on."""
     return connection.info.transaction_status is TransactionStatus.IDLE
 
 

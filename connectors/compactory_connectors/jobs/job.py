@@ -1,4 +1,4 @@
-"""A job as it is enqueued and as its handler gets it. Pure."""
+"""Jobs for callers: to enqueue, and for handlers. Pure."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ P = TypeVar("P")
 
 
 class Snooze(Exception):
-    """Raised by a handler: run the job again after ``seconds``; the attempt does not count.
+    """Raised by a handler to run the job again after ``seconds``. The attempt does not count.
 
-    Below 0 is 0: a time that has passed. Raises ValueError for more than a century, and for what is no number.
+    Negative seconds count as 0. Raises ValueError for more than a century, and for a value that is not a number.
     """
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
-        given: object = seconds
-        if not (isinstance(given, Real) and given <= CENTURY):  # NaN is not either
+        value: object = seconds
+        if not (isinstance(value, Real) and value <= CENTURY):  # false for NaN too
             raise ValueError(f"Snooze takes a number of seconds, at most {CENTURY:.0f}, a century: not {seconds!r}")
         self.seconds = max(0.0, float(seconds))
 
 
 class Cancel(Exception):
-    """Raised by a handler: the job is cancelled, with this reason."""
+    """Raised by a handler to cancel the job, with a reason."""
 
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that takes four times as long to make
@@ -52,7 +52,7 @@ class NewJob:
 
 @dataclass(slots=True, kw_only=True)  # not frozen either
 class Job(Generic[P]):
-    """One attempt of a job, for its handler. ``attempt`` counts from 1; times are those of Postgres' clock."""
+    """A job for its handler. ``attempt`` counts from 1. Times are by Postgres' clock."""
 
     id: int
     type: str
@@ -63,7 +63,7 @@ class Job(Generic[P]):
     headers: Mapping[str, str]
     run_at: datetime
     created_at: datetime
-    asked: Callable[[], bool] = field(default=lambda: False, repr=False)
+    is_stopping: Callable[[], bool] = field(default=lambda: False, repr=False)
 
     @property
     def tenant(self) -> str | None:
@@ -72,5 +72,5 @@ class Job(Generic[P]):
 
     @property
     def stopping(self) -> bool:
-        """Whether the handler should end soon: its time is over, it was cancelled, or the executor stops or lost it."""
-        return self.asked()
+        """True if the handler should end soon: it timed out or was cancelled, or the executor stops or lost the job."""
+        return self.is_stopping()

@@ -1,4 +1,8 @@
-"""The keeper of an executor: one thread and connection that claim jobs, hand them to threads and end their attempts."""
+"""The keeper of an executor: a thread that claims jobs, gives them to threads, and commits the outcomes.
+
+One round: wait for ends of attempts → renew what is due → commit outcomes → claim jobs → sleep until there is work.
+The keeper's states: connecting → rounds → stopping (claims nothing, waits for running attempts) → finished.
+"""
 
 from __future__ import annotations
 
@@ -40,18 +44,18 @@ __all__ = ["Keeper"]
 
 log = structlog.get_logger("compactory.jobs")
 
-_BEAT = 2.0  # seconds between heartbeats
-_FOLLOW = 0.2  # seconds between looks at the assignment
-_SAMPLE = 10.0  # seconds between samples for metrics
-_WHOLE = 300.0  # seconds between looks at everything, for jobs that were written past compactory.enqueue
-_IDLE = 0.5  # seconds between rounds
-_SHORTEST = 0.002  # seconds until another attempt to fall asleep
-_GATHER = 0.01  # seconds that a round waits for further ends, at most
-_BUSY = 100  # jobs at once, from which on writers need not notify
+_BEAT_EVERY = 2.0  # seconds; heartbeats
+_FOLLOW_EVERY = 0.2  # seconds; the assignment
+_SAMPLE_EVERY = 10.0  # seconds; for metrics
+_WHOLE_EVERY = 300.0  # seconds between reads of the whole table, for jobs that compactory.enqueue did not write
+_LONGEST_ROUND = 0.5  # seconds
+_SHORTEST_ROUND = 0.002  # seconds
+_GATHER = 0.01  # seconds that a round waits for more ends
+_BUSY = 100  # ends in a round from which on writers need not notify
 
 
 class Keeper:
-    """Runs in a thread of its own; :meth:`poke` and :meth:`ended` may be called by any."""
+    """The keeper of one executor. :meth:`wake` and :meth:`add_ended` are thread-safe."""
 
     def __init__(
         self, postgres: Connection, jobs: Jobs, concurrency: int, assignment: Assignment, keep: timedelta, board: Board
@@ -61,50 +65,50 @@ class Keeper:
         self._keep = keep
         self._board = board
         self._membership = Membership(assignment, board)
-        self._attempts = Attempts(concurrency, jobs.handlers, postgres.conninfo, self.ended)
+        self._attempts = Attempts(concurrency, jobs.handlers, postgres.conninfo, self.add_ended)
         self._claims = Claims(concurrency, self._attempts, board)
         self.stopping = threading.Event()
-        self.hurry = threading.Event()  # attempts are to be ended
+        self.end_attempts_now = threading.Event()
         self._finished = threading.Event()
         self._wakeup: Wakeup | None = None
-        self._poked_below = 0.0  # so many chains that wait for a thread
-        self._ending: deque[Ended] = deque()
-        self._left: list[Ended] = []  # attempts with sessions that have not ended yet
+        self._wake_threshold = 0.0  # an end wakes the keeper if fewer chains wait for a thread
+        self._ended: deque[Ended] = deque()
+        self._with_sessions: list[Ended] = []  # ended attempts whose Postgres sessions still run
         self._executor: int | None = None
         self._position = Position.at(0, 0)
-        self._pause = _SHORTEST
-        self._later: float | None = None  # seconds until the next job comes due
-        self._next: dict[str, float] = {}
-        self._ticks: dict[str, datetime] = {}
+        self._pause = _SHORTEST_ROUND
+        self._next_due: float | None = None  # seconds until the next job is due
+        self._next: dict[str, float] = {}  # task → when it is due, by the monotonic clock
+        self._ticks: dict[str, datetime] = {}  # periodic job → its last tick
         self._thread = threading.Thread(target=self._run, name="compactory-jobs", daemon=True)
 
     def start(self) -> None:
-        """Run in the background."""
+        """Start the threads."""
         self._attempts.start()
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether all of its threads run."""
+        """True while all threads run."""
         return self._thread.is_alive() and self._attempts.alive
 
     def join(self, timeout: float) -> bool:
-        """Wait until everything has ended or was handed back; False where it has not in time."""
+        """Wait up to ``timeout`` seconds for the end of the keeper; return True if it has ended."""
         if self._thread.ident is not None:
             self._thread.join(max(0.0, timeout))
         return not self._thread.is_alive()
 
-    def poke(self) -> None:
-        """Have it look up."""
+    def wake(self) -> None:
+        """Start the next round now. Thread-safe."""
         wakeup = self._wakeup
         if wakeup is not None:
             wakeup.poke()
 
-    def ended(self, item: Ended) -> None:
-        """The first job of a chain has ended."""
-        self._ending.append(item)
-        if self._attempts.waiting < self._poked_below:
-            self.poke()
+    def add_ended(self, ended: Ended) -> None:
+        """Record that the first job of a chain has ended. Thread-safe."""
+        self._ended.append(ended)
+        if self._attempts.waiting < self._wake_threshold:
+            self.wake()
 
     def _run(self) -> None:
         backoff = Backoff()
@@ -117,24 +121,24 @@ class Keeper:
                     wakeup = Wakeup(connection, JOBS_CHANNEL, (JOBS_LOCK_CLASS, 0))
                     with closing(wakeup):
                         self._wakeup = wakeup
-                        table = self._table(connection)
+                        table = self._register(connection)
                         self._attempts.lease = (table.executor, table.until)
                         while not self._finished.is_set():
                             self._round(table, connection, wakeup)
                             backoff.reset()
             except CompactoryError as error:
                 self._board.note(detail=str(error))
-                log.warning("jobs are not looked for", error=" ".join(str(error).split()))
+                log.warning("the keeper waits for Postgres", error=" ".join(str(error).split()))
                 if self.stopping.is_set() and not self._attempts.running():
-                    break  # the jobs that it has claimed are rescued by another
+                    break  # another executor rescues the claimed jobs
                 (self._finished if self.stopping.is_set() else self.stopping).wait(backoff.pause())
             finally:
                 self._wakeup = None
         self._membership.stop()
         self._attempts.stop(time.monotonic() + 1.0)
 
-    def _table(self, connection: WatchedConnection) -> JobTable:
-        """Register, or go on as the executor that it was."""
+    def _register(self, connection: WatchedConnection) -> JobTable:
+        """Return the table of the former executor if it is still registered, else of a new one."""
         name, types = f"{socket.gethostname()}:{os.getpid()}", sorted(self._jobs.handlers)
         if self._executor is not None:
             _name(connection, f"{self._executor} keeper")
@@ -142,107 +146,108 @@ class Keeper:
             if table.beat(self._membership.pool).registered:
                 if not table.resume(f"compactory-jobs {self._executor} keeper", self._claims.ids):
                     raise Unreachable("Postgres", "an earlier session of this executor has not ended yet")
-                self._look_again(table)
+                self._read_whole_table(table)
                 return table
-            self._void()
+            self._forget_executor()
         table = JobTable.register(connection, name, self._membership.pool, types)
         self._executor = table.executor
         _name(connection, f"{table.executor} keeper")
-        self._look_again(table)
+        self._read_whole_table(table)
         self._next.clear()
         return table
 
-    def _void(self) -> None:
-        """It was taken for dead: others have its jobs, or will. It claims nothing until its attempts have ended."""
-        log.warning("this executor was taken for dead, and begins anew", executor=self._executor)
+    def _forget_executor(self) -> None:
+        """Register under a new id after the lease has expired. Claims nothing until running attempts have ended."""
+        log.warning("the lease of this executor has expired; it registers again", executor=self._executor)
         self._executor = None
         self._attempts.lease = (0, 0.0)
-        self._claims.void()
+        self._claims.forget()
         self._attempts.end()
 
-    def _look_again(self, table: JobTable) -> None:
-        """Look at everything from the beginning."""
+    def _read_whole_table(self, table: JobTable) -> None:
+        """Make the next claim read the whole table."""
         self._position = Position.at(0, table.newest())
-        table.look_again()
+        table.read_whole()
 
-    def _due(self, what: str, seconds: float) -> bool:
-        now = time.monotonic()
-        if now < self._next.get(what, 0.0):
+    def _is_due(self, task: str, seconds: float) -> bool:
+        """Return True if ``seconds`` have passed since the task was due last."""
+        time_ = time.monotonic()
+        if time_ < self._next.get(task, 0.0):
             return False
-        self._next[what] = now + seconds
+        self._next[task] = time_ + seconds
         return True
 
     def _round(self, table: JobTable, connection: WatchedConnection, wakeup: Wakeup) -> None:
-        began = time.monotonic()
-        if spare := self._claims.spare():
-            self._poked_below = self._attempts.waiting - spare
+        begun_at = time.monotonic()
+        if spare_chains := self._claims.spare_chains():
+            self._wake_threshold = self._attempts.waiting - spare_chains
             wakeup.wait(_GATHER)
-            self._poked_below = 0.0
-        self._keep_up(table, connection)
+            self._wake_threshold = 0.0
+        self._do_due_tasks(table, connection)
         if self._executor is None:
-            raise Unreachable("Postgres", "this executor was taken for dead, and registers again")
+            raise Unreachable("Postgres", "the lease of this executor has expired; it registers again")
         if self.stopping.is_set():
             self._claims.stopping = True
             self._claims.give_back(lambda _: True)
-        if self.hurry.is_set():
+        if self.end_attempts_now.is_set():
             self._attempts.end()
-        ending = [self._ending.popleft() for _ in range(len(self._ending))]
-        found = self._work(table, ending)
-        if self.stopping.is_set() and self._claims.none and not self._attempts.running():
+        ended = [self._ended.popleft() for _ in range(len(self._ended))]
+        has_work = self._work(table, ended)
+        if self.stopping.is_set() and self._claims.is_empty and not self._attempts.running():
             table.unregister()
             self._finished.set()
             return
-        self._claims.measure(len(ending), max(time.monotonic() - began, 1e-6))
-        self._sleep(wakeup, found, len(ending))
+        self._claims.measure(len(ended), max(time.monotonic() - begun_at, 1e-6))
+        self._sleep(wakeup, has_work=has_work, ends=len(ended))
 
-    def _work(self, table: JobTable, ending: list[Ended]) -> bool:
-        """End attempts and claim jobs; whether there was anything to do."""
-        ending, self._left = [*self._left, *ending], []
+    def _work(self, table: JobTable, ended: list[Ended]) -> bool:
+        """Commit outcomes and claim jobs. Return True if there was work."""
+        attempts, self._with_sessions = [*self._with_sessions, *ended], []
         try:
-            if pids := [item.session for item in ending if item.session]:
-                left = table.end_sessions(pids)
-                self._left = [item for item in ending if item.session in left]
-                ending = [item for item in ending if item.session not in left]
-            ends = self._claims.ends(ending)
-            ended = table.finish(ends.outcomes) if ends.outcomes else frozenset()
+            if pids := [attempt.session for attempt in attempts if attempt.session]:
+                running = table.end_sessions(pids)
+                self._with_sessions = [attempt for attempt in attempts if attempt.session in running]
+                attempts = [attempt for attempt in attempts if attempt.session not in running]
+            ends = self._claims.ends(attempts)
+            committed = table.finish(ends.outcomes) if ends.outcomes else frozenset()
         except BaseException:
-            self._ending.extendleft(reversed(ending))
+            self._ended.extendleft(reversed(attempts))
             raise
-        self._claims.settle_ends(ends, ended)
+        self._claims.settle_ends(ends, committed)
         request = self._claims.request()
         batch = Batch(position=self._position)
         if request.limit:
             batch = table.claim(request, self._claims.assigned or Assigned((), 1), self._position)
-            self._position, self._later = batch.position, batch.later
+            self._position, self._next_due = batch.position, batch.next_due
         self._claims.settle(request, batch)
         self._tick(table)
         self._board.note(claimed=len(self._claims.ids))
-        looked = len(batch.refused) < len(request.groups)
-        return bool(ending or batch.chains or batch.found or looked or batch.full)
+        has_locked_groups = len(batch.refused) < len(request.groups)
+        return bool(attempts or batch.chains or batch.due_groups or has_locked_groups or batch.full)
 
-    def _keep_up(self, table: JobTable, connection: WatchedConnection) -> None:
-        """Do what is due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""
-        if self._due("beat", _BEAT):
+    def _do_due_tasks(self, table: JobTable, connection: WatchedConnection) -> None:
+        """Do the tasks that are due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""
+        if self._is_due("beat", _BEAT_EVERY):
             self._beat(table)
-        if self._executor is not None and self._due("follow", _FOLLOW):
+        if self._executor is not None and self._is_due("follow", _FOLLOW_EVERY):
             self._follow(table)
-        if self._due("expire", _BEAT):
+        if self._is_due("expire", _BEAT_EVERY):
             self._bounded(connection, "expire", lambda: self._expire(table))
-        if self._due("sample", _SAMPLE):
+        if self._is_due("sample", _SAMPLE_EVERY):
             self._bounded(connection, "sample", lambda: self._sample(connection))
-        if self._due("whole", _WHOLE):
-            self._bounded(connection, "whole", lambda: self._membership.look_for_orphans(table))
-            self._look_again(table)
+        if self._is_due("whole", _WHOLE_EVERY):
+            self._bounded(connection, "whole", lambda: self._membership.find_orphans(table))
+            self._read_whole_table(table)
         self._attempts.end_overdue()
 
-    def _bounded(self, connection: WatchedConnection, what: str, look: Callable[[], object]) -> None:
-        """Do something that is not urgent, and later if it takes a second: an open snapshot keeps dead rows."""
+    def _bounded(self, connection: WatchedConnection, task: str, work: Callable[[], object]) -> None:
+        """Do a task within a second, because an open snapshot keeps dead rows; else try again much later."""
         try:
             with connection.transaction():
                 connection.execute("SET LOCAL statement_timeout = '1s'")
-                look()
+                work()
         except psycopg.errors.QueryCanceled:
-            self._next[what] = time.monotonic() + _WHOLE
+            self._next[task] = time.monotonic() + _WHOLE_EVERY
 
     def _sample(self, connection: WatchedConnection) -> None:
         self._board.note(types=[asdict(item) for item in type_statuses(connection)])
@@ -252,34 +257,34 @@ class Keeper:
             self._next["expire"] = 0.0
 
     def _beat(self, table: JobTable) -> None:
-        self._attempts.look_for_tracing()
-        changed, buried = self._membership.beat(table)
+        self._attempts.check_tracing()
+        has_changed, has_expired = self._membership.beat(table)
         if not self._membership.registered:
-            self._void()
+            self._forget_executor()
             return
         self._attempts.lease = (table.executor, table.until)
-        if changed:
-            self._look_again(table)
-        if buried:
-            self._next["beat"] = time.monotonic() + 0.1  # its sessions end meanwhile
+        if has_changed:
+            self._read_whole_table(table)
+        if has_expired:
+            self._next["beat"] = time.monotonic() + 0.1  # meanwhile the sessions of the expired executor end
         running = {attempt.job.id: attempt for attempt in self._attempts.running()}
         for job in table.cancelling(list(running)) if running else ():
             running[job].end()
 
     def _follow(self, table: JobTable) -> None:
-        """Look at the assignment. Give back jobs of partitions that were lost, unless a thread has begun them."""
+        """Take over the assignment. Return jobs of lost partitions, unless a thread has started them."""
         assigned = self._membership.assigned(table.executor)
         if assigned == self._claims.assigned:
             return
         self._claims.assigned = assigned
-        self._claims.give_back(lambda job: not self._claims.ours(job))
-        self._look_again(table)
+        self._claims.give_back(lambda job: not self._claims.is_own(job))
+        self._read_whole_table(table)
         partitions = list(assigned.partitions) if assigned is not None else []
         self._board.note(executor=table.executor, partitions=partitions, worked_at=time.time(), detail=None)
 
     def _tick(self, table: JobTable) -> None:
-        """Enqueue periodic jobs whose time has come."""
-        if self.stopping.is_set() or not self._jobs.periodic_jobs or not self._due("tick", _IDLE):
+        """Enqueue the periodic jobs that have a new tick."""
+        if self.stopping.is_set() or not self._jobs.periodic_jobs or not self._is_due("tick", _LONGEST_ROUND):
             return
         clock = table.clock()
         for periodic in self._jobs.periodic_jobs.values():
@@ -288,23 +293,23 @@ class Keeper:
                 table.tick(periodic.name, tick, partial(self._jobs.enqueue_many, jobs=[periodic.job]))
                 self._ticks[periodic.name] = tick
 
-    def _sleep(self, wakeup: Wakeup, found: bool, ended: int) -> None:
-        """Wait until there may be something to do."""
-        if ended >= _BUSY:
+    def _sleep(self, wakeup: Wakeup, *, has_work: bool, ends: int) -> None:
+        """Wait until there may be work."""
+        if ends >= _BUSY:
             wakeup.wake()
         room = self._claims.room()
-        if found:
-            self._pause = _SHORTEST
-        if self._claims.handing_back or (found and room):
+        if has_work:
+            self._pause = _SHORTEST_ROUND
+        if self._claims.has_returned or (has_work and room):
             return
         if room and not wakeup.asleep and wakeup.sleep():
-            return  # and look once more: writers that committed before did not notify
-        self._poked_below = math.inf
-        if not self._ending:
-            later = _IDLE if self._later is None else self._later
-            wakeup.wait(min(later, _IDLE if wakeup.asleep or not room else self._pause))
-            self._pause = min(_IDLE, self._pause * 2)
-        self._poked_below = 0.0
+            return  # claim once more: writers that committed before the lock did not notify
+        self._wake_threshold = math.inf
+        if not self._ended:
+            longest = _LONGEST_ROUND if wakeup.asleep or not room else self._pause
+            wakeup.wait(longest if self._next_due is None else min(self._next_due, longest))
+            self._pause = min(_LONGEST_ROUND, self._pause * 2)
+        self._wake_threshold = 0.0
 
 
 def _name(connection: WatchedConnection, session: str) -> None:

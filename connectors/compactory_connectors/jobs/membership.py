@@ -1,4 +1,4 @@
-"""One executor among the others: its heartbeat, the executors that are dead, and the partitions that are its own."""
+"""The membership of an executor: its heartbeat, expired executors, and its partitions."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ class Membership:
 
     def __init__(self, assignment: Assignment, board: Board) -> None:
         self.registered = False
-        """Whether no other executor has taken this one for dead, as far as is known."""
+        """True if the lease had not expired at the last heartbeat."""
         self._assignment = assignment
         self._board = board
         self._executors: tuple[int, ...] = ()
         self._pool: tuple[int, ...] = ()
-        self._dead: set[int] = set()  # executors with jobs to be taken back
+        self._expired: set[int] = set()  # executors whose jobs are to be rescued
 
     @property
     def pool(self) -> str:
-        """Names the executors that divide the partitions among them."""
+        """The name of the pool: the executors that divide the same partitions."""
         return self._assignment.pool
 
     def beat(self, table: JobTable) -> tuple[bool, bool]:
-        """Renew the heartbeat and take back the jobs of dead executors.
+        """Renew the heartbeat and rescue the jobs of expired executors.
 
-        Whether others came, went or left jobs, and whether one was taken for dead just now.
+        Return True if executors or their jobs have changed, and True if an executor has expired now.
         """
-        found = table.beat(self.pool)
-        self.registered = found.registered
-        if not found.registered:
+        executors = table.beat(self.pool)
+        self.registered = executors.registered
+        if not executors.registered:
             return False, False
-        buried = {executor for executor in found.lapsed if table.bury(executor)}
-        for executor in buried:
-            log.warning("an executor is taken for dead", executor=executor)
-        self._dead |= buried | set(self._executors).difference(found.all)
-        rescued = sum(self._rescue(table, executor) for executor in sorted(self._dead))
-        changed = found.all != self._executors or rescued > 0
-        self._executors, self._pool = found.all, found.pool
-        return changed, bool(buried)
+        expired = {executor for executor in executors.lapsed if table.expire_executor(executor)}
+        for executor in expired:
+            log.warning("the lease of an executor has expired", executor=executor)
+        self._expired |= expired | set(self._executors).difference(executors.ids)
+        rescued = sum(self._rescue(table, executor) for executor in sorted(self._expired))
+        has_changed = executors.ids != self._executors or rescued > 0
+        self._executors, self._pool = executors.ids, executors.pool
+        return has_changed, bool(expired)
 
-    def look_for_orphans(self, table: JobTable) -> None:
-        """Find executors that jobs name and that are not registered."""
-        self._dead.update(table.orphans())
+    def find_orphans(self, table: JobTable) -> None:
+        """Rescue the jobs of executors that are not registered, with the next heartbeat."""
+        self._expired.update(table.orphans())
 
     def assigned(self, executor: int) -> Assigned | None:
-        """The partitions of this executor. Raises ConfigError."""
+        """Return the partitions of this executor. Raises ConfigError."""
         return self._assignment.assigned(self._pool, executor)
 
     def stop(self) -> None:
-        """Let go of the partitions."""
+        """Stop following the assignment. Idempotent."""
         self._assignment.stop()
 
     def _rescue(self, table: JobTable, executor: int) -> int:
-        """Take back the jobs of an executor that has gone, once its sessions have ended; how many there were."""
+        """Rescue the jobs of an expired executor, once its sessions have ended; return their number."""
         rescued = table.rescue(executor)
         if rescued is None:
             return 0
-        self._dead.discard(executor)
+        self._expired.discard(executor)
         if rescued:
             self._board.count("rescued", len(rescued))
-            log.warning("jobs of a dead executor were taken back", executor=executor, jobs=len(rescued))
+            log.warning("jobs of an expired executor were rescued", executor=executor, jobs=len(rescued))
         return len(rescued)

@@ -1,4 +1,4 @@
-"""Operators' commands about jobs: list, show, retry, cancel, discard."""
+"""Operators' functions about jobs: list, retry, cancel, discard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STATES = ("scheduled", "running", "succeeded", "failed", "cancelled")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRow:
-    """A job as the table has it; ``failed`` is the dead letter."""
+    """A job in the table. A ``failed`` job is a dead letter."""
 
     id: int
     type: str
@@ -46,27 +46,27 @@ def jobs_where(
     group: str | None = None,
     limit: int = 100,
 ) -> list[JobRow]:
-    """Jobs, newest first. Raises ConfigError for an unknown state, psycopg.Error."""
+    """Return jobs, newest first. Raises ConfigError for an unknown state, psycopg.Error."""
     if state is not None and state not in STATES:
         raise ConfigError(f"unknown state {state!r}: choose {', '.join(STATES)}")
-    given = {"ids": list(ids) or None, "type": type_, "state": state, "group": group, "limit": limit}
-    return connection.cursor(row_factory=class_row(JobRow)).execute(query("jobs/list"), given).fetchall()
+    parameters = {"ids": list(ids) or None, "type": type_, "state": state, "group": group, "limit": limit}
+    return connection.cursor(row_factory=class_row(JobRow)).execute(query("jobs/list"), parameters).fetchall()
 
 
 def retry(connection: psycopg.Connection[Any], ids: Sequence[int] = (), type_: str | None = None) -> int:
-    """Have failed jobs run again, from their first attempt on; by id also cancelled ones. How many there are.
+    """Run failed jobs again from their first attempt; by id also cancelled jobs. Return their number.
 
-    Raises OrderRefused where another job has got the unique key of one meanwhile, or some stay locked; psycopg.Error.
+    Raises OrderRefused if another job has the unique key of one of them, or jobs stay locked; psycopg.Error.
     """
     try:
-        found, busy = _carry_out(connection, "jobs/retry", {"ids": list(ids) or None, "type": type_})
+        changed, locked = _apply(connection, "jobs/retry", {"ids": list(ids) or None, "type": type_})
     except psycopg.errors.UniqueViolation as error:
         raise OrderRefused(
             f"another job has the unique key of one by now, nothing was changed: cancel or discard one of them first"
             f" ({error.diag.message_detail})"
         ) from error
     connection.execute(query("jobs/notify"))
-    return _counted(found, busy)
+    return _count(changed, locked)
 
 
 def cancel(
@@ -75,55 +75,55 @@ def cancel(
     type_: str | None = None,
     group: str | None = None,
 ) -> int:
-    """Cancel scheduled jobs; ask running ones to end, and cancel them then. Return how many there are.
+    """Cancel scheduled jobs; ask running jobs to end, and cancel them when they do. Return their number.
 
-    Raises OrderRefused where some stay locked by other transactions, psycopg.Error.
+    Raises OrderRefused if jobs stay locked by other transactions, psycopg.Error.
     """
     return _remove(connection, ids, type_, group, ["scheduled", "running"])
 
 
 def discard(connection: psycopg.Connection[Any], ids: Sequence[int] = (), type_: str | None = None) -> int:
-    """Give failed jobs up, so that their groups go on. How many there are. Raises as `cancel`."""
+    """Cancel failed jobs, so that their groups continue. Return their number. Raises as `cancel` does."""
     return _remove(connection, ids, type_, None, ["failed"])
 
 
 def _remove(
     connection: psycopg.Connection[Any], ids: Sequence[int], type_: str | None, group: str | None, states: list[str]
 ) -> int:
-    given = {"ids": list(ids) or None, "type": type_, "group": group, "states": states}
-    found, busy = _carry_out(connection, "jobs/cancel", given)
-    groups = sorted({row[1] for row in found if row[1] is not None})
-    with connection.transaction():  # its snapshot is younger than the commit above, so that it sees all jobs that wait
+    parameters = {"ids": list(ids) or None, "type": type_, "group": group, "states": states}
+    changed, locked = _apply(connection, "jobs/cancel", parameters)
+    groups = sorted({row[1] for row in changed if row[1] is not None})
+    with connection.transaction():  # its snapshot is newer than the commit above, so it sees every waiting job
         connection.execute(query("jobs/next_of_groups"), {"groups": groups})
         connection.execute(query("jobs/notify"))
-    return _counted(found, busy)
+    return _count(changed, locked)
 
 
-def _carry_out(connection: psycopg.Connection[Any], name: str, given: dict[str, Any]) -> tuple[list[Any], list[int]]:
-    """Carry out an order for all jobs that no transaction has locked, then for each of the others in its own one.
+def _apply(connection: psycopg.Connection[Any], name: str, parameters: dict[str, Any]) -> tuple[list[Any], list[int]]:
+    """Run a statement for all jobs that are not locked, then for each locked job in a transaction of its own.
 
-    A transaction that waits for a job holds no other, so that it can't deadlock with a round of an executor.
-    Return the rows of jobs that are done, and the ids of those that were locked until the time-out.
+    A transaction that waits for a job has locked no other job, so it can't deadlock with an executor. Return the rows
+    of changed jobs, and the ids of jobs that stayed locked until the time-out.
     """
-    found = connection.execute(query(name), given).fetchall()
-    busy = [row[0] for row in found if row[2]]
-    found = [row for row in found if not row[2]]
-    for number, job in enumerate(busy):
+    rows = connection.execute(query(name), parameters).fetchall()
+    locked = [row[0] for row in rows if row[2]]
+    changed = [row for row in rows if not row[2]]
+    for number, job in enumerate(locked):
         try:
             with connection.transaction():
                 connection.execute(query("jobs/lock"), {"id": job})
-                found += connection.execute(query(name), given | {"ids": [job]}).fetchall()
+                changed += connection.execute(query(name), parameters | {"ids": [job]}).fetchall()
         except psycopg.errors.LockNotAvailable:
-            return found, busy[number:]
-    return found, []
+            return changed, locked[number:]
+    return changed, []
 
 
-def _counted(found: list[Any], busy: list[int]) -> int:
-    """How many jobs are done. Raises OrderRefused where some stayed locked."""
-    if busy:
-        names = ", ".join(map(str, busy[:10])) + (", …" if len(busy) > 10 else "")
+def _count(changed: list[Any], locked: list[int]) -> int:
+    """Return the number of changed jobs. Raises OrderRefused if jobs stayed locked."""
+    if locked:
+        names = ", ".join(map(str, locked[:10])) + (", …" if len(locked) > 10 else "")
         raise OrderRefused(
-            f"{len(busy)} of {len(found) + len(busy)} jobs {'is' if len(busy) == 1 else 'are'} locked by another"
-            f" transaction, the others are done: try again once it has ended, with {names}"
+            f"{len(locked)} of {len(changed) + len(locked)} jobs {'is' if len(locked) == 1 else 'are'} locked by"
+            f" another transaction, the others are done: try again once it has ended, with {names}"
         )
-    return len(found)
+    return len(changed)

@@ -1,6 +1,6 @@
-"""Which partitions an executor runs jobs of: those that a consumer group gives it, or its share of all executors.
+"""The partitions of an executor: assigned by a consumer group, or a share of all partitions.
 
-An assignment says where a job *should* run. That no job and no group runs twice at once does not depend on it.
+An assignment says where a job *should* run. It is not what keeps a job or a group from running twice at once.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ __all__ = ["PARTITIONS", "Assignment", "FollowedConsumer", "OwnConsumer", "Share
 
 log = structlog.get_logger("compactory.jobs")
 
-_ASK = 0.2  # seconds between questions
-_COUNT = 10.0  # and between those about the number of partitions
-_ANSWER = 5.0  # for an answer
+_ASK_EVERY = 0.2  # seconds; the assignment
+_COUNT_EVERY = 10.0  # seconds; the number of partitions
+_TIMEOUT = 5.0  # seconds for an answer of Kafka
 _POOL_CHARACTERS = 200  # of the types in the name of a pool, which each heartbeat reads
 
 PARTITIONS = 100
-"""Partitions where no topic says how many there are."""
+"""The number of partitions without a topic."""
 
 
 class Assignment(Protocol):
-    """Where an executor's partitions come from."""
+    """The source of an executor's partitions."""
 
     @property
     def pool(self) -> str:
-        """A name that executors share when they divide the same partitions among them."""
+        """The name of the pool: the executors that divide the same partitions."""
         ...
 
     def start(self) -> None:
-        """Begin to follow. Raises ConfigError, Unreachable."""
+        """Start to follow the assignment. Raises ConfigError, Unreachable."""
         ...
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
-        """The partitions of now, in none of which is None; ``pool`` has the ids of all executors of the pool."""
+        """Return the current partitions; None: unknown or none. ``pool`` has the ids of the executors of the pool."""
         ...
 
     def stop(self) -> None:
-        """Let go. Idempotent."""
+        """Stop following. Idempotent."""
         ...
 
 
 class Share:
-    """Without Kafka: the executors of a pool, which renew their leases in Postgres, divide the partitions evenly."""
+    """An equal share: without Kafka the registered executors of a pool divide the partitions."""
 
     def __init__(self, types: Iterable[str]) -> None:
         self.pool = _pool_of(types)
 
     def start(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
-        """Every n-th partition, by the place of its id among those of the pool."""
+        """Return every n-th partition, starting at the index of the executor in the pool."""
         if executor not in pool:
             return None
         return Assigned(tuple(range(pool.index(executor), PARTITIONS, len(pool))), PARTITIONS)
 
     def stop(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def _pool_of(types: Iterable[str]) -> str:
@@ -86,98 +86,97 @@ def _pool_of(types: Iterable[str]) -> str:
 class FollowedConsumer:
     """The assignment of a consumer that a service polls for its own messages.
 
-    Callbacks tell it, in the thread that polls. They ask the client nothing: after a call within a callback, the next
-    callback of the same poll aborts the process (confluent-kafka 2.16). A thread asks how many partitions a topic has,
-    again and again, as a topic may be given more, and without callbacks for the assignment as well. Calls of the client
-    wait for each other. So there is no answer while the consumer is polled without a pause, and the first question is
-    asked before :meth:`start` returns.
+    The consumer's callbacks report the assignment, in the thread that polls. They must not call the client: after
+    such a call the next callback of the same poll aborts the process (confluent-kafka 2.16). A thread asks repeatedly
+    for the number of partitions, and without callbacks for the assignment too. Calls of the client wait for each other:
+    there is no answer while the consumer is polled without a pause. So :meth:`start` waits for the first answer.
     """
 
     def __init__(self, consumer: Consumer, topic: str | None = None) -> None:
         self._consumer = consumer
         self._topic = topic
         self._lock = threading.Lock()  # guards the next two
-        self._given: set[tuple[str, int]] = set()
+        self._partitions: set[tuple[str, int]] = set()
         self._counts: dict[str, int] = {}
-        self._counted = -math.inf  # time.monotonic()
-        self._told = False  # by callbacks
-        self._asked = threading.Event()
+        self._counted_at = -math.inf  # by the monotonic clock
+        self._has_callbacks = False
+        self._has_asked = threading.Event()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._ask, name="compactory-jobs-follow", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="compactory-jobs-follow", daemon=True)
 
     @property
     def pool(self) -> str:
-        """Of this topic's consumers."""
+        """The consumers of this topic."""
         return f"topic {self._topic or '(that of its consumer)'}"
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start to ask."""
         self._thread.start()
-        self._asked.wait(_ANSWER)
+        self._has_asked.wait(_TIMEOUT)
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:  # noqa: ARG002 - the group knows them
-        """The partitions that the group gave it. Raises ConfigError for several topics."""
+        """Return the partitions that the group has assigned. Raises ConfigError for several topics."""
         with self._lock:
-            given, counts = set(self._given), dict(self._counts)
-        topics = {topic for topic, _ in given}
+            assigned, counts = set(self._partitions), dict(self._counts)
+        topics = {topic for topic, _ in assigned}
         if self._topic is None and len(topics) > 1:
-            raise ConfigError(f"consumer: it reads {len(topics)} topics: name the one that jobs follow by topic=")
+            raise ConfigError(f"consumer reads {len(topics)} topics: name the topic that jobs follow with topic=")
         topic = self._topic or next(iter(topics), None)
-        numbers = tuple(sorted(number for name, number in given if name == topic))
+        numbers = tuple(sorted(number for name, number in assigned if name == topic))
         return Assigned(numbers, counts[topic]) if numbers and topic in counts else None
 
     def add(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The group gave it these."""
-        self._told = True
+        """Add partitions that the group has assigned."""
+        self._has_callbacks = True
         with self._lock:
-            self._given |= {(part.topic, part.partition) for part in partitions}
-        self._counted = -math.inf
+            self._partitions |= {(part.topic, part.partition) for part in partitions}
+        self._counted_at = -math.inf
 
     def remove(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """The group took these away."""
+        """Remove partitions that the group has revoked."""
         with self._lock:
-            self._given -= {(part.topic, part.partition) for part in partitions}
+            self._partitions -= {(part.topic, part.partition) for part in partitions}
 
     def stop(self) -> None:
-        """The consumer is its owner's."""
+        """Stop asking. The consumer stays open: its owner closes it."""
         self._stop.set()
 
-    def look(self) -> None:
-        """Ask for what is due. Not within a callback."""
+    def ask(self) -> None:
+        """Ask the client for what is due. Must not be called in a callback."""
         try:
-            if not self._told:
-                given = {(part.topic, part.partition) for part in self._consumer.assignment()}
+            if not self._has_callbacks:
+                assigned = {(part.topic, part.partition) for part in self._consumer.assignment()}
                 with self._lock:
-                    self._given = given
-            if time.monotonic() > self._counted + _COUNT:
+                    self._partitions = assigned
+            if time.monotonic() > self._counted_at + _COUNT_EVERY:
                 self._count()
         except KafkaException as error:
             log.warning("the consumer's assignment is not known", error=str(error))
         except RuntimeError:  # closed
             with self._lock:
-                self._given.clear()
+                self._partitions.clear()
 
-    def _ask(self) -> None:
+    def _run(self) -> None:
         while not self._stop.is_set():
-            self.look()
-            self._asked.set()
-            self._stop.wait(_ASK)
+            self.ask()
+            self._has_asked.set()
+            self._stop.wait(_ASK_EVERY)
 
     def _count(self) -> None:
-        """Ask how many partitions the topics have; all topics before there is an assignment."""
-        began = time.monotonic()
+        """Ask for the number of partitions of the topics; of all topics before there is an assignment."""
+        begun_at = time.monotonic()
         with self._lock:
-            topics = {self._topic} if self._topic is not None else {topic for topic, _ in self._given}
-        answers = [self._consumer.list_topics(name, timeout=_ANSWER) for name in topics or (None,)]
+            topics = {self._topic} if self._topic is not None else {topic for topic, _ in self._partitions}
+        answers = [self._consumer.list_topics(name, timeout=_TIMEOUT) for name in topics or (None,)]
         counts = {name: len(topic.partitions) for answer in answers for name, topic in answer.topics.items()}
         with self._lock:
             self._counts |= {name: count for name, count in counts.items() if count}  # 0: it was deleted
-            if self._counts.keys() >= {topic for topic, _ in self._given}:
-                self._counted = began
+            if self._counts.keys() >= {topic for topic, _ in self._partitions}:
+                self._counted_at = begun_at
 
 
 class OwnConsumer:
-    """A consumer of its own in a group: it reads nothing, and has the partitions that the group gives it."""
+    """A consumer of the executor's own in a group. It reads nothing and has the partitions that the group assigns."""
 
     def __init__(self, kafka: str | Mapping[str, Any] | Kafka, group_id: str, topic: str) -> None:
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
@@ -185,25 +184,25 @@ class OwnConsumer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="compactory-jobs-group", daemon=True)
         self._consumer: Consumer | None = None
-        self._followed: FollowedConsumer | None = None  # told by callbacks
+        self._followed: FollowedConsumer | None = None  # informed by callbacks
 
     @property
     def pool(self) -> str:
-        """Of this group."""
+        """The members of this group."""
         return f"group {self._group_id}"
 
     def start(self) -> None:
-        """Join the group. Raises ConfigError where the topic does not exist, Unreachable."""
+        """Join the group. Raises ConfigError if the topic does not exist, Unreachable."""
         if not self._kafka.topics([self._topic]):
             raise ConfigError(f"topic {self._topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
-        own = {
+        properties = {
             "group.id": self._group_id,
             "enable.auto.commit": False,
             "auto.offset.reset": "latest",
             **group_properties(self._kafka.properties()),
         }
         with kafka_errors("join a group", self._kafka.bootstrap, lambda: None):
-            self._consumer = Consumer(self._kafka.properties(**own))
+            self._consumer = Consumer(self._kafka.properties(**properties))
             followed = FollowedConsumer(self._consumer, self._topic)
             self._consumer.subscribe(
                 [self._topic], on_assign=self._joined, on_revoke=followed.remove, on_lost=followed.remove
@@ -212,7 +211,7 @@ class OwnConsumer:
         self._thread.start()
 
     def assigned(self, pool: Sequence[int], executor: int) -> Assigned | None:
-        """The partitions that the group gave it."""
+        """Return the partitions that the group has assigned."""
         return self._followed.assigned(pool, executor) if self._followed is not None else None
 
     def stop(self) -> None:
@@ -232,7 +231,7 @@ class OwnConsumer:
         assert self._followed is not None
         while not self._stop.is_set():
             message = self._consumer.poll(0.1)
-            self._followed.look()
+            self._followed.ask()
             error = message.error() if message is not None else None
             if error is not None:
                 log.warning("the group is not followed", group=self._group_id, error=error.str())

@@ -1,4 +1,4 @@
-"""Periodic jobs: which tick of a cron expression was the last, and whose turn it is to enqueue its job."""
+"""Periodic jobs: the ticks of a cron expression. Pure."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Periodic:
     timezone: str
     job: NewJob
 
-    def last_tick(self, now: datetime) -> datetime:
-        """Return the newest tick that is not after ``now``, in UTC: sums of local times forget the fold.
+    def last_tick(self, clock: datetime) -> datetime:
+        """Return the newest tick that is not after ``clock``, in UTC.
 
-        A daily tick in a repeated hour is in the first pass. In the second pass its local time may be later than that
-        of ``now``, though it has passed. So the search begins later, by as much as the clocks were set back.
+        A daily tick in a repeated hour is in the first pass. In the second pass its local time may be later than the
+        clock, although the tick has passed. So the search starts later, by as much as the clocks were set back.
         """
         zone = ZoneInfo(self.timezone)
-        after = now.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
-        start = (after + _set_back(after.astimezone(zone))).astimezone(zone)
+        start = clock.astimezone(UTC).replace(microsecond=0) + timedelta(seconds=1)
+        start = (start + _set_back(start.astimezone(zone))).astimezone(zone)
         ticks = (tick.astimezone(UTC) for tick in CronSim(self.cron, start, reverse=True))
-        return next(tick for tick in ticks if tick <= now)
+        return next(tick for tick in ticks if tick <= clock)
 
     def problems(self) -> Iterator[str]:
-        """Yield the problems of its settings."""
+        """Yield the problems of the settings."""
         try:
             CronSim(self.cron, datetime(2000, 1, 1, tzinfo=ZoneInfo(self.timezone)))
         except CronSimError as error:
@@ -46,7 +46,7 @@ class Periodic:
 
 
 def _set_back(local: datetime) -> timedelta:
-    """Return by how much clocks were set back where this local time comes twice; else 0."""
+    """Return by how much clocks were set back if this local time comes twice, else 0."""
     first, second = local.replace(fold=0).utcoffset(), local.replace(fold=1).utcoffset()
     assert first is not None
     assert second is not None

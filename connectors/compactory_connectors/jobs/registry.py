@@ -51,16 +51,16 @@ class Jobs:
 
         ``conn`` is a connection of psycopg whose transaction completes the job: what the handler writes through it
         commits once, with the job. Do not commit it. Annotate ``job: Job[Model]`` to have payloads checked by pydantic.
-        ``timeout`` are seconds. ``on_failure`` says what later jobs of its group do while it fails. Anything set
-        wrongly is told when an executor is made.
+        ``timeout`` are seconds. ``on_failure`` says what later jobs of its group do while it fails. Problems are
+        raised by the constructor of an executor.
         """
 
         def decorated(function: F) -> F:
-            found = Handler.of(type, function, retry or Retry(), timeout, on_failure)
+            handler = Handler.of(type, function, retry or Retry(), timeout, on_failure)
             if type in self.handlers:
                 self._problems.append(f"type {type!r} has two handlers: keep one")
-            self._problems += found.problems
-            self.handlers[type] = found
+            self._problems += handler.problems
+            self.handlers[type] = handler
             return function
 
         return decorated
@@ -84,14 +84,14 @@ class Jobs:
         Ticks that were missed while no executor ran come to one job.
         """
         job = NewJob(type=type, payload={} if payload is None else payload, group=group)
-        found = Periodic(name=name or type, cron=cron, timezone=timezone, job=job)
-        if found.name in self.periodic_jobs:
-            self._problems.append(f"two periodic jobs are named {found.name!r}: give one another name=")
-        self._problems += found.problems()
-        self.periodic_jobs[found.name] = found
+        periodic = Periodic(name=name or type, cron=cron, timezone=timezone, job=job)
+        if periodic.name in self.periodic_jobs:
+            self._problems.append(f"two periodic jobs are named {periodic.name!r}: give one another name=")
+        self._problems += periodic.problems()
+        self.periodic_jobs[periodic.name] = periodic
 
     def problems(self) -> list[str]:
-        """Everything that is set wrongly in handlers and periodic jobs."""
+        """Return the problems of handlers and periodic jobs."""
         unknown = [job for job in self.periodic_jobs.values() if job.job.type not in self.handlers]
         return self._problems + [
             f"periodic job {job.name!r}: {self._unknown(job.job.type)}"
@@ -112,8 +112,7 @@ class Jobs:
         unique_key: str | None = None,
         tenant: str | None = None,
     ) -> Any:
-        """Enqueue a job within the transaction of ``conn`` and return its id; an int, to be awaited where ``conn`` is
-        asynchronous.
+        """Enqueue a job in the transaction of ``conn`` and return its id. Await the id if ``conn`` is asynchronous.
 
         Jobs of one ``group`` run one after the other, in order of ids. ``origin`` decides which executor runs it, as
         the key of a record decides its partition. It does not run before ``run_at``. With ``last_only`` it supersedes
@@ -130,16 +129,16 @@ class Jobs:
             unique_key=unique_key,
             headers={TENANT: tenant} if tenant is not None else None,
         )
-        found = self.enqueue_many(conn, [job])
-        return _first(found) if isinstance(found, Awaitable) else found[0]
+        ids = self.enqueue_many(conn, [job])
+        return _first(ids) if isinstance(ids, Awaitable) else ids[0]
 
     def enqueue_many(self, conn: Any, jobs: Iterable[NewJob]) -> Any:
-        """Enqueue jobs in their order by one statement within the transaction of ``conn``; return a list of ids.
+        """Enqueue jobs in their order by one statement in the transaction of ``conn``; return the list of ids.
 
-        ``conn`` is a connection of psycopg, or a session or connection of SQLAlchemy on psycopg; of an asynchronous one
-        the result has to be awaited. It is never committed here, and must not be in autocommit without a transaction.
-        Raises WriteRefused with every problem before anything is written, ConfigError where the database has no jobs or
-        its role may not enqueue, psycopg.Error.
+        ``conn`` is a psycopg connection, or an SQLAlchemy session or connection on psycopg. Await the result if it is
+        asynchronous. The transaction is never committed here. Raises WriteRefused with every problem before anything is
+        written, and in autocommit without a transaction; ConfigError if the database has no jobs or the role may not
+        enqueue; psycopg.Error.
         """
         columns = self._columns(list(jobs))
         if is_async(conn):
@@ -202,7 +201,7 @@ def _place(origin: str) -> int:
 
 
 def _array(values: list[Any]) -> str | None:
-    """The column as Postgres writes an array, in a tenth of the time of psycopg's own; NULL where nothing is in it."""
+    """Return Postgres' text form of an array; None if every value is None. psycopg takes ten times as long."""
     if values.count(None) == len(values):
         return None
     if None not in values:
@@ -227,5 +226,5 @@ async def _enqueue_async(conn: Any, columns: dict[str, Any]) -> list[int]:
         return await cursor.fetchall()
 
 
-async def _first(found: Awaitable[list[int]]) -> int:
-    return (await found)[0]
+async def _first(ids: Awaitable[list[int]]) -> int:
+    return (await ids)[0]

@@ -1,4 +1,4 @@
-"""The tables of jobs as the keeper of one executor uses them: claims, ends of attempts, heartbeats, rescues."""
+"""The statements of a keeper: claims, outcomes, heartbeats, rescues."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ __all__ = [
 ]
 
 TTL: Final = 10.0
-"""Seconds without a heartbeat after which an executor is taken for dead."""
+"""Seconds without a heartbeat after which the lease of an executor expires."""
 
 SPREAD: Final = 5.0
-"""Seconds over which the jobs of a dead executor come back, at their first rescue."""
+"""Seconds over which rescued jobs become due, at their first rescue."""
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
-_PROMOTED = 1000  # jobs that have come due and get a position at once
-_LATE = timedelta(seconds=60)  # a job whose transaction took longer may be found late when it comes due
+_PROMOTED = 1000  # due jobs that get a position at once
+_LATE = timedelta(seconds=60)  # a job of a longer transaction may be found late when it is due
 
 
 class Assigned(NamedTuple):
-    """The partitions that an executor runs jobs of, and how many there are in all."""
+    """The partitions of an executor; ``of`` is the number of all partitions."""
 
     partitions: tuple[int, ...]
     of: int
 
 
 class Claimed(NamedTuple):
-    """A job that was claimed, as its row has it."""
+    """A claimed job, with the columns of its row."""
 
     id: int
     type: str
@@ -77,7 +77,7 @@ Chain: TypeAlias = list[Claimed]
 
 @dataclass(slots=True, kw_only=True)  # not frozen: that takes four times as long to make
 class Outcome:
-    """How an attempt ended: the job's next ``state``; ``delay`` in seconds where that is ``scheduled``.
+    """The outcome of an attempt: the next ``state`` of the job, and the ``delay`` in seconds if it is ``scheduled``.
 
     ``refund`` 1: the attempt does not count. ``holds``: later jobs of the group wait.
     """
@@ -92,15 +92,16 @@ class Outcome:
 
     @classmethod
     def back(cls, job: Claimed, delay: float = 0.0) -> Outcome:
-        """A job that is handed back as if it had not been claimed."""
+        """Return the outcome that schedules a job again as if it had not been claimed."""
         return cls(id=job.id, token=job.token, state="scheduled", delay=delay, refund=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A claim: at most ``limit`` jobs without a group (0: none of any kind), ``depth`` of each group.
+    """A claim: at most ``limit`` jobs without a group (0: claim nothing), ``depth`` of each group.
 
-    A job of ours has ended in each of the ``freed`` groups: if the next one is another executor's, it is shown to it.
+    In each of the ``freed`` groups a job of this executor has ended. If the next job of the group belongs to another
+    executor, it becomes due again, so that the other executor finds it.
     """
 
     limit: int
@@ -111,49 +112,49 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The result of a claim. ``found``: groups with due jobs.
+    """The result of a claim. ``due_groups``: groups with due jobs. ``full``: there may be more jobs.
 
-    ``refused``: groups that another executor was claiming from; look at them again.
+    ``refused``: groups that another executor was claiming from; claim again. ``next_due``: seconds until a job is due.
     """
 
     position: Position
     chains: list[Chain] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    due_groups: list[str] = field(default_factory=list)
     refused: frozenset[str] = frozenset()
     full: bool = False
-    later: float | None = None
+    next_due: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """Registered executors: ids of our pool in order, all ids, and ids of executors with a lapsed heartbeat."""
+    """Ids of registered executors: all, of the pool, with a lapsed heartbeat. ``registered``: this one is."""
 
     pool: tuple[int, ...]
-    all: tuple[int, ...]
+    ids: tuple[int, ...]
     lapsed: tuple[int, ...]
     registered: bool
 
 
 class JobTable:
-    """Statements of one executor. Owned by one thread. Raises psycopg.Error."""
+    """The statements of one executor. Owned by one thread. Raises psycopg.Error."""
 
     def __init__(self, connection: WatchedConnection, executor: int, name: str, types: Sequence[str]) -> None:
         self.executor = executor
         self._name = name
         self.until = 0.0
-        """time.monotonic() until when no other executor takes this one for dead."""
+        """The end of the lease, by the monotonic clock."""
         self._connection = connection
         self._tokens = itertools.count(executor << 32)
-        self._given: dict[str, Any] = {"executor": executor, "types": list(types), "class": JOB_GROUP_LOCK_CLASS}
-        self._whole_at: datetime | None = None  # when all jobs that wait for their time were last looked through
+        self._parameters: dict[str, Any] = {"executor": executor, "types": list(types), "class": JOB_GROUP_LOCK_CLASS}
+        self._whole_at: datetime | None = None  # when all jobs that are not due were last read
 
     def newest(self) -> int:
-        """The newest number that was given to a job or a position."""
+        """Return the newest number of a job or a position."""
         row = self._connection.execute(query("jobs/newest")).fetchone()
         return row[0] if row is not None else 0
 
     def finish(self, outcomes: Sequence[Outcome]) -> frozenset[int]:
-        """End attempts, in one transaction; the ids of those that were still ours."""
+        """Commit outcomes in one transaction; return the ids of the jobs that this executor still had."""
         with self._connection.pipeline():
             ended = self._connection.execute(query("jobs/finish"), outcomes_json(outcomes))
             if any(outcome.state == "scheduled" and not outcome.delay for outcome in outcomes):
@@ -161,8 +162,8 @@ class JobTable:
         return frozenset(itertools.chain.from_iterable(ended.fetchall()))
 
     def claim(self, request: Request, assigned: Assigned, position: Position) -> Batch:
-        """Find jobs that have come due and claim jobs, in one transaction and one round trip."""
-        given = self._given | {
+        """Find due jobs and claim jobs, in one transaction and one round trip."""
+        parameters = self._parameters | {
             "partitions": f"{{{','.join(map(str, assigned.partitions))}}}",  # psycopg takes ten times as long
             "of": assigned.of,
             "token": next(self._tokens),
@@ -178,13 +179,13 @@ class JobTable:
         grouped = self._connection.cursor(row_factory=tuple_row)
         with self._connection.pipeline():  # one transaction, which ends with it
             promoted = self._connection.execute(
-                query("jobs/promote"), given | {"since": self._since(), "most": _PROMOTED}
+                query("jobs/promote"), parameters | {"since": self._since(), "most": _PROMOTED}
             )
-            claimed.execute(query("jobs/claim"), given)
+            claimed.execute(query("jobs/claim"), parameters)
             if request.groups:
-                self._connection.execute(query("jobs/lock_groups"), given)
+                self._connection.execute(query("jobs/lock_groups"), parameters)
                 self._connection.execute(query("jobs/supersede"))
-                grouped.execute(query("jobs/claim_groups"), given)
+                grouped.execute(query("jobs/claim_groups"), parameters)
         batch = self._read(Batch(position=position), *_claimed(claimed), more_due=promoted.rowcount == _PROMOTED)
         if request.groups:
             locked, jobs = _claimed(grouped)
@@ -192,31 +193,31 @@ class JobTable:
             batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused)
         return batch
 
-    def resume(self, session: str, held: Iterable[int]) -> bool:
-        """Go on after the connection was lost, and give back jobs of claims whose answer was lost; False: not yet."""
-        left = self._connection.execute(query("jobs/fence_keeper"), {"session": session}).fetchone()
-        if left != (0,):
+    def resume(self, session: str, claimed: Iterable[int]) -> bool:
+        """Continue after a lost connection, and return jobs whose claim was lost. False: the old session runs."""
+        sessions = self._connection.execute(query("jobs/fence_keeper"), {"session": session}).fetchone()
+        if sessions != (0,):
             return False
-        self._connection.execute(query("jobs/return_unreceived"), {"executor": self.executor, "held": list(held)})
+        self._connection.execute(query("jobs/return_unreceived"), {"executor": self.executor, "held": list(claimed)})
         return True
 
     @classmethod
     def register(cls, connection: WatchedConnection, name: str, pool: str, types: Sequence[str]) -> JobTable:
-        """A new executor."""
-        began = time.monotonic()
+        """Register a new executor; return its table."""
+        begun_at = time.monotonic()
         row = connection.execute(query("jobs/register"), {"name": name, "pool": pool, "types": list(types)}).fetchone()
         assert row is not None
         table = cls(connection, row[0], name, types)
-        table.until = began + TTL
+        table.until = begun_at + TTL
         return table
 
     def beat(self, pool: str) -> Executors:
-        """Renew the heartbeat and look at all executors."""
-        began = time.monotonic()
-        given = {"executor": self.executor, "name": self._name, "ttl": timedelta(seconds=TTL)}
-        rows = self._connection.execute(query("jobs/beat"), given).fetchall()
+        """Renew the heartbeat; return all executors."""
+        begun_at = time.monotonic()
+        parameters = {"executor": self.executor, "name": self._name, "ttl": timedelta(seconds=TTL)}
+        rows = self._connection.execute(query("jobs/beat"), parameters).fetchall()
         registered = any(row[2] for row in rows)
-        self.until = began + TTL if registered else 0.0
+        self.until = begun_at + TTL if registered else 0.0
         return Executors(
             tuple(row[0] for row in rows if row[1] == pool and not row[3]),
             tuple(row[0] for row in rows),
@@ -224,105 +225,105 @@ class JobTable:
             registered,
         )
 
-    def bury(self, executor: int) -> bool:
-        """Declare an executor dead, and begin to end its sessions; False: it has renewed its heartbeat meanwhile."""
-        given = {"executor": executor, "ttl": timedelta(seconds=TTL)}
+    def expire_executor(self, executor: int) -> bool:
+        """Unregister an executor and start to end its sessions. Return False if it has renewed its heartbeat."""
+        parameters = {"executor": executor, "ttl": timedelta(seconds=TTL)}
         with self._connection.transaction():
-            buried = self._connection.execute(query("jobs/unregister_expired"), given).rowcount > 0
-            if buried:
-                self._connection.execute(query("jobs/fence"), given)
-        return buried
+            has_expired = self._connection.execute(query("jobs/unregister_expired"), parameters).rowcount > 0
+            if has_expired:
+                self._connection.execute(query("jobs/fence"), parameters)
+        return has_expired
 
     def end_sessions(self, pids: Sequence[int]) -> set[int]:
-        """End sessions of our handlers; those that have not ended yet."""
-        given = {"executor": self.executor, "pids": list(pids)}
-        return {row[0] for row in self._connection.execute(query("jobs/fence_handlers"), given)}
+        """End sessions of handlers; return the pids that still run."""
+        parameters = {"executor": self.executor, "pids": list(pids)}
+        return {row[0] for row in self._connection.execute(query("jobs/fence_handlers"), parameters)}
 
     def orphans(self) -> list[int]:
-        """Executors that jobs name as theirs, and that are not registered."""
+        """Return executors that have jobs and are not registered."""
         return [row[0] for row in self._connection.execute(query("jobs/orphans"))]
 
     def rescue(self, executor: int) -> list[tuple[int, str, str]] | None:
-        """Take back the jobs of a dead executor: id, type and state of each; None while its sessions have not ended."""
-        left = self._connection.execute(query("jobs/fence"), {"executor": executor}).fetchone()
-        if left != (0,):
+        """Rescue the jobs of an expired executor; return id, type and state of each. None: its sessions still run."""
+        sessions = self._connection.execute(query("jobs/fence"), {"executor": executor}).fetchone()
+        if sessions != (0,):
             return None
-        given = {"executor": executor, "spread": timedelta(seconds=SPREAD)}
-        return self._connection.execute(query("jobs/rescue"), given).fetchall()
+        parameters = {"executor": executor, "spread": timedelta(seconds=SPREAD)}
+        return self._connection.execute(query("jobs/rescue"), parameters).fetchall()
 
     def cancelling(self, jobs: Sequence[int]) -> set[int]:
-        """Those of our jobs that an operator wants to end."""
+        """Return the jobs of this list that an operator has cancelled."""
         return {row[0] for row in self._connection.execute(query("jobs/cancelling"), {"ids": list(jobs)})}
 
     def tick(self, name: str, tick: datetime, enqueue: Callable[[psycopg.Connection[Any]], object]) -> None:
-        """Enqueue a periodic job, unless another executor has for this tick."""
+        """Enqueue a periodic job, unless another executor has done that for the tick."""
         with self._connection.transaction():
-            given = {"name": name, "tick": tick}
-            if self._connection.execute(query("jobs/take_tick"), given).fetchone() is not None:
+            parameters = {"name": name, "tick": tick}
+            if self._connection.execute(query("jobs/take_tick"), parameters).fetchone() is not None:
                 enqueue(self._connection)
 
     def expire(self, keep: timedelta) -> int:
-        """Forget finished jobs that are older; how many there were this time."""
+        """Delete finished jobs that are older than ``keep``, up to a limit; return their number."""
         return self._connection.execute(query("jobs/expire"), {"keep": keep}).rowcount
 
     def unregister(self) -> None:
-        """Leave: nothing is claimed any more."""
+        """Unregister the executor, and notify the others."""
         self._connection.execute(query("jobs/unregister"), {"executor": self.executor})
         self._connection.execute(query("jobs/notify"))
 
-    def look_again(self) -> None:
-        """Look through all jobs that wait for their time."""
+    def read_whole(self) -> None:
+        """Make the next claim read all jobs that are not due."""
         self._whole_at = None
 
     def clock(self) -> datetime:
-        """The time of Postgres."""
+        """Return the time of Postgres."""
         row = self._connection.execute(query("jobs/clock")).fetchone()
         assert row is not None
-        found: datetime = row[0]
-        return found
+        clock: datetime = row[0]
+        return clock
 
     def _since(self) -> str | datetime:
         return "-infinity" if self._whole_at is None else self._whole_at - _LATE
 
-    def _read(self, batch: Batch, facts: dict[str, Any], jobs: list[Claimed], *, more_due: bool) -> Batch:
-        """Return the batch with the result of a claim. ``more_due``: further jobs have come due, however long ago."""
-        clock = datetime.fromisoformat(facts["clock"])
+    def _read(self, batch: Batch, state: dict[str, Any], jobs: list[Claimed], *, more_due: bool) -> Batch:
+        """Return the batch with the result of a claim. ``more_due``: there are more due jobs."""
+        clock = datetime.fromisoformat(state["clock"])
         if more_due:
             self._whole_at = None
         elif self._whole_at is None or abs(clock - self._whole_at) > _LATE:
             self._whole_at = clock if self._whole_at is None else None
         position = batch.position
-        if not facts["skipped"]:
-            running = Snapshot.parse(facts["snapshot"]).running(int(facts["own"]))
-            position = position.after(running, facts["newest"], facts["last"])
+        if not state["skipped"]:
+            running = Snapshot.parse(state["snapshot"]).running(int(state["own"]))
+            position = position.after(running, state["newest"], state["last"])
         return replace(
             batch,
             chains=[[job] for job in jobs],
-            found=facts["groups"],
+            due_groups=state["groups"],
             position=position,
-            full=facts["last"] is not None or more_due,
-            later=facts["later"],
+            full=state["last"] is not None or more_due,
+            next_due=state["later"],
         )
 
 
 def outcomes_json(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """The parameters of jobs/finish."""
+    """Return the parameters of jobs/finish."""
     return {"outcomes": orjson.dumps(outcomes).decode()}
 
 
 def executor_of(job: Claimed) -> int:
-    """The executor that claimed a job."""
+    """Return the executor that claimed a job."""
     return job.token >> 32
 
 
 def _claimed(cursor: psycopg.Cursor[Any]) -> tuple[dict[str, Any], list[Claimed]]:
-    """The facts in the first row, and the jobs in the others."""
+    """Return the state in the first row, and the jobs in the other rows."""
     rows = cursor.fetchall()
     return rows[0][10], [Claimed(*row) for row in rows[1:]]
 
 
 def _chains(jobs: Iterable[Claimed]) -> list[Chain]:
-    """Jobs of groups, by group and in their order."""
+    """Return the jobs of each group as a chain, in their order."""
     chains: dict[str | None, Chain] = {}
     for job in sorted(jobs, key=lambda job: job.id):
         chains.setdefault(job.group, []).append(job)
@@ -330,6 +331,6 @@ def _chains(jobs: Iterable[Claimed]) -> list[Chain]:
 
 
 def open_jobs(conninfo: Mapping[str, Any], purpose: str) -> WatchedConnection:
-    """A connection in autocommit to a database with jobs; see `open_part`."""
+    """Return a connection in autocommit to a database with jobs; see `open_part`."""
     connection, _ = open_part(conninfo, _JOBS, purpose)
     return connection

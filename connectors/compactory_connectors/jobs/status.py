@@ -1,4 +1,4 @@
-"""The status of an executor, and of the jobs in the tables, at one moment."""
+"""The figures of an executor, and of the jobs in the tables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TypeStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorStatus:
-    """One executor: its attempts, and the seconds since its last heartbeat."""
+    """An executor: its running attempts, and ``silent``, the seconds since its last heartbeat."""
 
     id: int
     name: str
@@ -37,12 +37,12 @@ class ExecutorStatus:
 
 
 def type_statuses(connection: psycopg.Connection[Any]) -> list[TypeStatus]:
-    """Every type with jobs, counted up to 100,000 in all. Raises psycopg.Error."""
+    """Return every type that has jobs, counted up to 100,000 in all. Raises psycopg.Error."""
     return connection.cursor(row_factory=class_row(TypeStatus)).execute(query("jobs/status")).fetchall()
 
 
 def executor_statuses(connection: psycopg.Connection[Any]) -> list[ExecutorStatus]:
-    """Every executor. Raises psycopg.Error."""
+    """Return every executor. Raises psycopg.Error."""
     return connection.cursor(row_factory=class_row(ExecutorStatus)).execute(query("jobs/executors")).fetchall()
 
 
@@ -59,16 +59,16 @@ class Board:
         }  # fmt: skip
 
     def ended(self, type_: str, outcome: str, seconds: float) -> None:
-        """An attempt has ended."""
+        """Count the end of an attempt."""
         with self._lock:
             outcomes = self._ended.setdefault(type_, {})
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
             self._seconds[type_] = self._seconds.get(type_, 0.0) + seconds
 
-    def count(self, what: Literal["lost", "rescued"], number: int = 1) -> None:
-        """Attempts ended after their jobs had been taken over (lost), or jobs of dead executors were taken back."""
+    def count(self, figure: Literal["lost", "rescued"], number: int = 1) -> None:
+        """Count attempts whose jobs were taken over (lost), or jobs of expired executors (rescued)."""
         with self._lock:
-            self._counts[what] += number
+            self._counts[figure] += number
 
     def note(self, **facts: Any) -> None:
         """Set ``executor``, ``partitions``, the number of jobs ``claimed``, ``types``, ``detail`` or ``worked_at``."""
@@ -76,7 +76,7 @@ class Board:
             self._facts.update(facts)
 
     def picture(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return all figures for JSON."""
         with self._lock:
-            runs = {type_: dict(found) for type_, found in self._ended.items()}
+            runs = {type_: dict(outcomes) for type_, outcomes in self._ended.items()}
             return {**self._facts, **self._counts, "runs": runs, "seconds": self._seconds.copy()}

@@ -1,4 +1,4 @@
-"""Trace context that travels with a job, for services that have ``opentelemetry-api``; without it nothing is done."""
+"""Trace context of jobs, for services that have ``opentelemetry-api``; nothing without it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["attempt_span", "collects_spans", "trace_headers"]
 
 
 def _opentelemetry() -> Any:
-    """The package's modules of propagation and traces; None where there is none."""
+    """Return the modules ``propagate`` and ``trace``; None if the package is missing."""
     try:
         from opentelemetry import propagate, trace
     except ImportError:
@@ -24,7 +24,7 @@ _modules = _opentelemetry()
 
 
 def trace_headers() -> dict[str, str]:
-    """The caller's trace context, as headers."""
+    """Return the caller's trace context as headers."""
     headers: dict[str, str] = {}
     if _modules is not None:
         _modules[0].inject(headers)
@@ -32,13 +32,13 @@ def trace_headers() -> dict[str, str]:
 
 
 def collects_spans() -> bool:
-    """Whether the service has set up a provider of traces. Takes a microsecond."""
+    """Return True if the service has set up a provider of traces. Takes a microsecond."""
     return _modules is not None and not isinstance(_modules[1].get_tracer_provider(), _modules[1].ProxyTracerProvider)
 
 
 @contextmanager
 def attempt_span(type_: str, attempt: int, headers: Mapping[str, str]) -> Iterator[None]:
-    """A span ``compactory.job`` below the span in which the job was enqueued."""
+    """Run the body in a span ``compactory.job``, a child of the span that enqueued the job."""
     if _modules is None:
         yield
         return

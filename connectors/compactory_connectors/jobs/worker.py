@@ -1,4 +1,4 @@
-"""An executor as what it shows of itself: probes, status, metrics."""
+"""Probes, status and metrics of an executor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from .executor import JobExecutor
 
 __all__ = ["JobsWorker"]
 
+_WAITING = "waiting for its partitions"
+
 
 class JobsWorker:
     """Implements `compactory.worker.Worker`. Thread-safe. Labels are types that have a handler or jobs."""
@@ -22,21 +24,20 @@ class JobsWorker:
         self._ready = False
 
     def live(self) -> bool:
-        """Whether its threads run; one that waits for Postgres or Kafka is alive."""
+        """Return True if the threads run, also while they wait for Postgres or Kafka."""
         return self._executor.alive
 
     def ready(self) -> bool:
-        """Whether it has had Postgres, and its assignment, at some time since the start."""
+        """Return True once the executor has connected to Postgres and has its partitions."""
         self._ready = self._ready or self._executor.board.picture()["worked_at"] is not None
         return self._ready
 
     def blocking(self) -> list[dict[str, Any]]:
-        """Return why no job could run yet."""
-        waits = "it waits for its partitions"
-        return [] if self.ready() else [{"jobs": self._executor.board.picture()["detail"] or waits}]
+        """Return the reasons why the executor is not ready."""
+        return [] if self.ready() else [{"jobs": self._executor.board.picture()["detail"] or _WAITING}]
 
     def status(self) -> dict[str, Any]:
-        """Return what this executor runs, and what the tables said some seconds ago."""
+        """Return the figures of this executor, and of the tables some seconds ago."""
         return self._executor.board.picture()
 
     def metrics(self) -> Iterable[Metric]:
@@ -55,13 +56,13 @@ class JobsWorker:
             "gauge", "type_executors", "Executors that have a handler of a type that has jobs", ("type",),
             {(item["type"],): item["executors"] for item in types},
         )  # fmt: skip
-        runs = {(name, outcome): n for name, found in picture["runs"].items() for outcome, n in found.items()}
+        runs = {(name, outcome): n for name, counts in picture["runs"].items() for outcome, n in counts.items()}
         yield _metric("counter", "runs_total", "Attempts that ended, by outcome", ("type", "outcome"), runs)
-        seconds = {(name,): found for name, found in picture["seconds"].items()}
+        seconds = {(name,): number for name, number in picture["seconds"].items()}
         yield _metric("counter", "run_seconds_total", "Seconds that attempts took", ("type",), seconds)
         for name, text in (
-            ("lost", "Attempts that ended after their jobs had been taken over"),
-            ("rescued", "Jobs that this executor took back from dead ones"),
+            ("lost", "Attempts that ended after their jobs were taken over"),
+            ("rescued", "Jobs that this executor has rescued from expired executors"),
         ):
             yield _metric("counter", f"{name}_total", text, (), {(): picture[name]})
         yield _metric("gauge", "claimed", "Jobs that this executor has claimed", (), {(): picture["claimed"]})
