@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, Producer
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.topic_reader import read
-from compactory_connectors.source.offsets.offset_keys import offset_key
-from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure, stored_values
+from compactory_connectors.source.offsets.stored_fields import offset_key
+from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
 from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell, in_process
 from tests.cli.test_source import altered, await_topic, wait
 
@@ -42,7 +42,7 @@ class Offsets:
         return [(message.key() or b"").decode() for message in read(Kafka(self.kafka), self.article.topic)]
 
     def stored(self) -> dict[str, object] | None:
-        ensure(Kafka(self.kafka), {}, create=True)  # the run's first test may be this one
+        ensure_topics(Kafka(self.kafka), {}, create=True)  # the run's first test may be this one
         value = stored_values(Kafka(self.kafka)).get(self.key)
         return json.loads(value) if value is not None else None
 
@@ -278,7 +278,7 @@ def test_a_record_of_something_else_in_the_offsets_topic(offsets: Offsets) -> No
 
 def test_many_connectors_in_one_topic(offsets: Offsets) -> None:
     """Only one's own are shown; a name that nobody has suggests the nearest."""
-    ensure(Kafka(offsets.kafka), {}, create=True)
+    ensure_topics(Kafka(offsets.kafka), {}, create=True)
     producer = Producer({"bootstrap.servers": offsets.kafka})
     names = [f"{offsets.article.path.stem}{number}" for number in range(2000)]
     for name in names:

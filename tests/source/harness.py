@@ -14,10 +14,8 @@ import psycopg
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.offsets.identity import Identity
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.offsets.phase import Phase
-from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.offsets.offset_parts import Identity, Phase, SeenSnapshot
 from compactory_connectors.source.planning.table_plan import TablePlan
 from compactory_connectors.source.polling.offset_builder import OffsetBuilder
 from compactory_connectors.source.polling.readers import open_reader

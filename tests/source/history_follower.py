@@ -9,7 +9,7 @@ from dataclasses import replace
 import psycopg
 
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.offsets.phase import Phase
+from compactory_connectors.source.offsets.offset_parts import Phase
 from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.polling.readers import open_reader
 from compactory_connectors.source.polling.record_batch import RecordBatch

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
-from compactory_connectors.source.offsets.phase import ResendReason
+from compactory_connectors.source.offsets.offset_parts import ResendReason
 from tests.source.harness import STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, wait_until
 from tests.stack.postgres_copies import base_backup, empty_like, new_server, put_back, run, set_aside, upgraded
@@ -60,7 +60,7 @@ def publish_what_will_be_lost(feed: Feed) -> None:
         connection.execute("UPDATE terminal_acquirer SET is_active = false WHERE id = 2")
     feed.settle()
     feed.settle()
-    assert feed.reader.offset.settled
+    assert feed.reader.offset.is_durable
     assert feed.topic == expected(feed.url)
     feed.server.close()
 

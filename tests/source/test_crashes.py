@@ -13,7 +13,7 @@ import pytest
 from compactory.errors import Unreachable
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.offsets.phase import Phase, ResendReason
+from compactory_connectors.source.offsets.offset_parts import Phase, ResendReason
 from compactory_connectors.source.offsets.topics import stored_values
 from tests.source.conftest import Bench
 from tests.source.harness import STAMP, Feed, add, expected
@@ -57,7 +57,7 @@ def settled(feed: Feed) -> None:
         connection.execute("CHECKPOINT")
     feed.settle()
     feed.settle()
-    assert feed.reader.offset.settled
+    assert feed.reader.offset.is_durable
 
 
 def crash(server: PostgresServer) -> None:
@@ -194,7 +194,7 @@ def test_a_running_source_puts_right_what_a_crash_took_back(
     running = bench.start(soft_delete=True)
     wait_until(lambda: _topic(bench) == _living(bench.url), what="the first load")
     bench.sql.execute("CHECKPOINT")
-    wait_until(lambda: _stored(bench).settled, what="the offset of what is on disk")
+    wait_until(lambda: _stored(bench).is_durable, what="the offset of what is on disk")
     change_without_flush(bench.url)
     wait_until(lambda: _topic(bench) == _living(bench.url), what="what will be lost")
     bench.sql.close()

@@ -12,7 +12,7 @@ from psycopg import sql
 
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.offsets.offset_parts import SeenSnapshot
 from compactory_connectors.source.polling import conditions, table
 from compactory_connectors.source.polling.conditions import Conditions
 from compactory_connectors.source.postgres.server import Server
@@ -109,7 +109,7 @@ def _as_if_no_savepoints(server: Server, snapshot: Snapshot, xids: object) -> se
 
 
 def _without_pages(offset: SourceOffset) -> bytes:
-    return DUMPS(offset.polled(offset.partial_polls[-1].seen_snapshot) if offset.partial_polls else offset)
+    return DUMPS(offset.completed(offset.partial_polls[-1].seen_snapshot) if offset.partial_polls else offset)
 
 
 DUMPS = SourceOffset.dumps

@@ -27,8 +27,8 @@ from compactory_connectors.kafka.partitioner import partition_of
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.postgres.jdbc_url import parse_url
-from compactory_connectors.source.offsets.identity import Identity
 from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.offset_parts import Identity
 from compactory_connectors.source.offsets.stored_offsets import StoredOffset, read_offsets
 from compactory_connectors.source.offsets.topics import publisher_of
 from compactory_connectors.source.operations.offset_edit import Change as OffsetChange

@@ -19,7 +19,7 @@ from ..views.terminal import warn
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.offsets.offset import Edit
+    from compactory_connectors.source.offsets.offset_parts import Edit
     from compactory_connectors.source.offsets.stored_offsets import StoredOffset
     from compactory_connectors.source.operations.offset_admin import OffsetAdmin
     from compactory_connectors.source.operations.offset_edit import Change
@@ -228,7 +228,7 @@ def _stored(
 
 def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
     """Where to go on from. Raises ConfigError for none, or several."""
-    from compactory_connectors.source.offsets.cursor import Cursor
+    from compactory_connectors.source.offsets.offset_parts import Cursor
     from compactory_connectors.source.operations.offset_admin import Place
 
     from ..views.moment import microseconds
@@ -241,7 +241,7 @@ def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, t
     if to_id is not None:
         return Place(to_id=to_id)
     micros = microseconds("--timestamp", timestamp) if timestamp is not None else None
-    return Place(cursor=Cursor.at(micros, incrementing))
+    return Place(cursor=Cursor.from_micros(micros, incrementing))
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:

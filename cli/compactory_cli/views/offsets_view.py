@@ -23,7 +23,7 @@ __all__ = ["show_changes", "show_offsets"]
 
 _SHOWN = (
     "timestamp", "timestamp_nanos", "incrementing", "snapshot", "system_identifier", "timeline", "postmaster_start",
-    "table_oid", "topic", "compare", "sweep", "edited_by", "edited_at", "edited",
+    "table_oid", "topic", "phase", "sweep", "edited_by", "edited_at", "edited",
 )  # fmt: skip
 
 
@@ -99,7 +99,7 @@ def _lines(item: Mapping[str, Any]) -> dict[str, str]:
         lines["topic"] = str(item["topic"][0]) if item["topic"] else "–"
     if item.get("rewind"):
         lines["set"] = f"the next run sends what is beyond {_together(**item['rewind'])}"
-    if item.get("compare"):
+    if item.get("phase") == "comparing":
         lines["import"] = "the next run compares every row with the topic"
     if item.get("written_at"):
         age = max(0.0, clock() - item["written_at"])

@@ -10,12 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compactory_connectors.postgres.snapshot import Snapshot
-from compactory_connectors.source.offsets.cursor import Cursor
-from compactory_connectors.source.offsets.identity import Identity
-from compactory_connectors.source.offsets.offset import SEEN_LIMIT, PartialPoll, SourceOffset
-from compactory_connectors.source.offsets.offset_keys import offset_key
-from compactory_connectors.source.offsets.phase import Phase, ResendReason
-from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.offsets.offset import SEEN_LIMIT, SourceOffset
+from compactory_connectors.source.offsets.offset_parts import (
+    Cursor,
+    Identity,
+    PartialPoll,
+    Phase,
+    ResendReason,
+    RowPhase,
+    SeenSnapshot,
+)
+from compactory_connectors.source.offsets.stored_fields import offset_key
 from tests.source.harness import seen_above, widen
 
 HERE = Identity(
@@ -55,7 +60,7 @@ def offset(**changes: object) -> SourceOffset:
         phase=Phase.STEADY,
         seen_snapshot=SeenSnapshot(Snapshot(100, 120, (100,)), frozenset({101})),
         durable=SeenSnapshot(Snapshot(90, 90)),
-        partial_polls=(PartialPoll(SeenSnapshot(Snapshot(100, 130)), (0, "2026-01-01 00:00:00", "7")),),
+        partial_polls=(PartialPoll(SeenSnapshot(Snapshot(100, 130)), (RowPhase.LIVING, "2026-01-01 00:00:00", "7")),),
         timestamp=1,
         timestamp_nanos=2,
         incrementing=3,
@@ -88,7 +93,9 @@ def test_offsets_with_many_pages_fit_into_a_message() -> None:
     """Killed again and again within one poll while many transactions ran: librdkafka refuses more than 1 MB."""
     first = 10_000_000_000
     seen_snapshot = SeenSnapshot(Snapshot(first, first + 100_000), frozenset(range(first, first + 19_000)))
-    pages = tuple(PartialPoll(seen_snapshot, (0, "2026-01-01 00:00:00", str(number))) for number in range(20))
+    pages = tuple(
+        PartialPoll(seen_snapshot, (RowPhase.LIVING, "2026-01-01 00:00:00", str(number))) for number in range(20)
+    )
     assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot, partial_polls=pages).dumps()) < 900_000
     assert len(offset(seen_snapshot=seen_snapshot, durable=seen_snapshot).dumps()) < 900_000
 
@@ -104,7 +111,7 @@ def test_offsets_with_many_pages_fit_into_a_message() -> None:
 )
 def test_another_history_trusts_nothing(elsewhere: Identity) -> None:
     """Guarantee 8: after promotion, restore or a new table every row is sent and missing keys are swept."""
-    moved = offset().on(elsewhere, Snapshot(500, 500))
+    moved = offset().for_server(elsewhere, Snapshot(500, 500))
     assert (moved.seen_snapshot, moved.durable, moved.partial_polls, moved.sweep) == (None, None, (), True)
     assert moved.identity == elsewhere
 
@@ -114,7 +121,7 @@ CRASHED = replace(HERE, statistics_start="2026-01-02 00:00:00+00")
 
 def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
     """Guarantee 8: only ids that the durable seen snapshot does not cover may be given out again."""
-    moved = offset(written=7, flushed=7).on(CRASHED, Snapshot(95, 95), 7)
+    moved = offset(written=7, flushed=7).for_server(CRASHED, Snapshot(95, 95), 7)
     assert moved.seen_snapshot == moved.durable == offset().durable
     assert (moved.partial_polls, moved.sweep, moved.phase, moved.resend_reason) == (
         (),
@@ -126,14 +133,14 @@ def test_a_crash_takes_back_nothing_that_was_flushed() -> None:
 
 def test_a_topic_that_can_not_be_compared_is_not_filled_again_after_each_crash() -> None:
     """Its records have no keys, or go to several topics: what was lost stays in it, and ids decide."""
-    moved = offset(written=8, flushed=7).on(CRASHED, Snapshot(500, 500), 900, comparable=False)
+    moved = offset(written=8, flushed=7).for_server(CRASHED, Snapshot(500, 500), 900, comparable=False)
     assert (moved.seen_snapshot, moved.sweep, moved.phase) == (offset().durable, False, Phase.STEADY)
 
 
 def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
     """Guarantee 8: a base backup or a copy of the disk recovers like after a crash, and says that it is the same."""
     recovered = replace(CRASHED, postmaster_start="2026-01-02 00:00:00+00")
-    moved = offset(written=7, flushed=7).on(recovered, Snapshot(500, 500), 900)
+    moved = offset(written=7, flushed=7).for_server(recovered, Snapshot(500, 500), 900)
     assert (moved.seen_snapshot, moved.sweep, moved.phase, moved.resend_reason) == (
         None,
         True,
@@ -145,7 +152,7 @@ def test_a_server_that_recovered_at_its_start_may_be_a_backup() -> None:
 @pytest.mark.parametrize("changes", [{"written": 8, "flushed": 7}, {"durable": None}, {"seen_snapshot": None}])
 def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]) -> None:
     """Guarantee 8: an older version of a row comes back with its old xmin, and a lost row leaves its key."""
-    moved = offset(**changes).on(CRASHED, Snapshot(500, 500), 900)
+    moved = offset(**changes).for_server(CRASHED, Snapshot(500, 500), 900)
     assert (moved.seen_snapshot, moved.durable, moved.partial_polls) == (None, None, ())
     assert (moved.sweep, moved.phase, moved.resend_reason) == (True, Phase.COMPARING, ResendReason.CRASH)
 
@@ -153,7 +160,7 @@ def test_what_a_crash_may_have_taken_back_is_compared(changes: dict[str, object]
 def test_a_server_that_was_shut_down_in_order_goes_on() -> None:
     restarted = replace(HERE, postmaster_start="2026-01-02 00:00:00+00")
     unsettled = offset(written=8, flushed=7)
-    assert unsettled.on(restarted, Snapshot(130, 140), 9) == replace(unsettled, identity=restarted)
+    assert unsettled.for_server(restarted, Snapshot(130, 140), 9) == replace(unsettled, identity=restarted)
 
 
 @given(
@@ -167,7 +174,7 @@ def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
     """Guarantee 8: a seen snapshot is kept only where its ids and its WAL are those of the server that is there."""
     (counter, wal), (written, flushed) = now, sent
     known = offset(written=written, flushed=flushed, partial_polls=())
-    moved = known.on(where, Snapshot(counter, counter), wal)
+    moved = known.for_server(where, Snapshot(counter, counter), wal)
     assert moved.identity == where
     if moved.seen_snapshot is None:
         assert moved.phase is Phase.COMPARING
@@ -182,7 +189,7 @@ def test_whatever_server_is_found_nothing_of_another_history_is_trusted(
 
 
 def test_a_counter_that_runs_behind_trusts_nothing() -> None:
-    moved = offset(durable=offset().seen_snapshot).on(HERE, Snapshot(50, 50))
+    moved = offset(durable=offset().seen_snapshot).for_server(HERE, Snapshot(50, 50))
     assert moved.seen_snapshot is None
     assert moved.sweep
 
@@ -191,32 +198,32 @@ def test_stamps_are_not_trusted_over_a_change_of_triggers() -> None:
     """Guarantee 8: until the next seen snapshot the system column decides, from the snapshot on."""
     stamped = offset(
         seen_snapshot=SeenSnapshot(Snapshot(100, 120)),
-        partial_polls=(PartialPoll(SeenSnapshot(Snapshot(100, 130)), (0, "", "7")),),
+        partial_polls=(PartialPoll(SeenSnapshot(Snapshot(100, 130)), (RowPhase.LIVING, "", "7")),),
     )
-    assert stamped.under("columns and triggers") == stamped
-    moved = stamped.under("other triggers")
+    assert stamped.for_shape("columns and triggers") == stamped
+    moved = stamped.for_shape("other triggers")
     assert moved.seen_snapshot == SeenSnapshot(Snapshot(100, 120), frozenset())
     assert moved.durable == SeenSnapshot(Snapshot(90, 90), frozenset())
     assert moved.partial_polls[0].seen_snapshot.seen == frozenset()
-    assert offset().under("other triggers").seen_snapshot == offset().seen_snapshot
+    assert offset().for_shape("other triggers").seen_snapshot == offset().seen_snapshot
 
 
 def test_the_same_server_goes_on() -> None:
-    assert offset().on(HERE, Snapshot(130, 140)) == offset()
+    assert offset().for_server(HERE, Snapshot(130, 140)) == offset()
 
 
 def test_attached_partitions_are_sent_whole_and_detached_ones_swept() -> None:
     """Guarantee 8: an attached partition's rows are older than any snapshot; a kill keeps what is still to be sent."""
     known = offset(partitions=(1, 2))
-    attached = known.within((1, 2, 3))
-    assert (attached.fresh, attached.partitions, attached.sweep) == ((3,), (1, 2, 3), False)
+    attached = known.for_partitions((1, 2, 3))
+    assert (attached.new_partitions, attached.partitions, attached.sweep) == ((3,), (1, 2, 3), False)
     assert not attached.partial_polls, "rows of the new partition may sort before what was sent"
-    assert known.within((1, 2)).partial_polls == known.partial_polls
-    resumed = SourceOffset.loads(attached.dumps()).within((1, 2, 3))
-    assert resumed.fresh == (3,)
-    swapped = resumed.within((1, 3, 4))
-    assert (swapped.fresh, swapped.sweep) == ((3, 4), True)
-    assert offset(seen_snapshot=None).within((1, 2)).fresh == ()
+    assert known.for_partitions((1, 2)).partial_polls == known.partial_polls
+    resumed = SourceOffset.loads(attached.dumps()).for_partitions((1, 2, 3))
+    assert resumed.new_partitions == (3,)
+    swapped = resumed.for_partitions((1, 3, 4))
+    assert (swapped.new_partitions, swapped.sweep) == ((3, 4), True)
+    assert offset(seen_snapshot=None).for_partitions((1, 2)).new_partitions == ()
 
 
 @pytest.mark.parametrize(
@@ -240,7 +247,7 @@ def test_no_offset_is_in_two_phases(phase: dict[str, object]) -> None:
         ({"seen_snapshot": None}, Phase.LOADING),
     ],
 )
-def test_the_phase_of_an_offset_from_before_phases_were_written(before: dict[str, object], phase: Phase) -> None:
+def test_the_phase_of_an_offset_without_one(before: dict[str, object], phase: Phase) -> None:
     written = json.loads(offset(**before).dumps())
     del written["phase"]
     assert SourceOffset.loads(json.dumps(written).encode()).phase is phase

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compactory_connectors.source.offsets.identity import Identity
 from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.offset_parts import Identity
 from compactory_connectors.source.offsets.stored_offsets import StoredOffset, sharing
 
 NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)

@@ -11,12 +11,17 @@ from hypothesis import strategies as st
 
 from compactory.errors import ConfigError
 from compactory_connectors.postgres.snapshot import Snapshot
-from compactory_connectors.source.offsets.cursor import Cursor
-from compactory_connectors.source.offsets.identity import Identity
-from compactory_connectors.source.offsets.offset import Edit, PartialPoll, SourceOffset
-from compactory_connectors.source.offsets.offset_keys import offset_key
-from compactory_connectors.source.offsets.phase import Phase
-from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.offsets.offset import SourceOffset
+from compactory_connectors.source.offsets.offset_parts import (
+    Cursor,
+    Edit,
+    Identity,
+    PartialPoll,
+    Phase,
+    RowPhase,
+    SeenSnapshot,
+)
+from compactory_connectors.source.offsets.stored_fields import offset_key
 from compactory_connectors.source.operations.connect_offsets import connector_offsets, find_offset
 
 HORIZON = SeenSnapshot(Snapshot(5, 9, (6, 7)), frozenset({6}))
@@ -26,10 +31,10 @@ WHOLE = SourceOffset(
     shape="x",
     seen_snapshot=HORIZON,
     durable=HORIZON,
-    partial_polls=(PartialPoll(HORIZON, (1, "2024-01-01", None)),),
+    partial_polls=(PartialPoll(HORIZON, (RowPhase.DEACTIVATED, "2024-01-01", None)),),
     sweep=True,
     partitions=(1, 2),
-    fresh=(2,),
+    new_partitions=(2,),
     timestamp=1,
     timestamp_nanos=2,
     incrementing=3,
@@ -73,4 +78,4 @@ def test_the_form_of_keys_that_an_update_left_behind_counts_no_more() -> None:
         stored: dict[bytes, bytes | None] = dict(zip(keys, values, strict=True))
         found = find_offset(connector_offsets(stored, "a", "here"), table)
         assert found is not None
-        assert found.cursor == Cursor.at(2_000, 1)
+        assert found.cursor == Cursor.from_micros(2_000, 1)

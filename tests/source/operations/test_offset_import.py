@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.kafka.publisher import Publisher
-from compactory_connectors.source.offsets.cursor import Cursor
+from compactory_connectors.source.offsets.offset_parts import Cursor
 from compactory_connectors.source.operations.connect_offsets import (
     connector_offsets,
     find_offset,

@@ -11,10 +11,8 @@ import pytest
 from confluent_kafka import Producer
 
 from compactory.kafka.client import Kafka
-from compactory_connectors.source.offsets.cursor import Cursor
-from compactory_connectors.source.offsets.identity import Identity
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.offsets.phase import Phase
+from compactory_connectors.source.offsets.offset_parts import Cursor, Identity, Phase
 from compactory_connectors.source.verify.comparison import Comparison
 from tests.source.harness import Feed, add, expected, holding
 
@@ -120,10 +118,10 @@ def test_rows_beyond_a_place_are_sent_again_and_no_others(feed: Feed, sql: psyco
     feed.poll()
     first = 1_704_067_200_000_001
     for place, again in (
-        (Cursor.at(first, 1), [b"2"]),
-        (Cursor.at(first, 0), [b"1", b"2"]),
-        (Cursor.at(first), [b"1", b"2"]),  # without an id, as Connect begins: from that time on
-        (Cursor.at(first + 10, 5), []),
+        (Cursor.from_micros(first, 1), [b"2"]),
+        (Cursor.from_micros(first, 0), [b"1", b"2"]),
+        (Cursor.from_micros(first), [b"1", b"2"]),  # without an id, as Connect begins: from that time on
+        (Cursor.from_micros(first + 10, 5), []),
     ):
         offset = SourceOffset.loads(feed.stored or b"")
         feed.stored = rewound(offset, place).dumps()
@@ -133,13 +131,13 @@ def test_rows_beyond_a_place_are_sent_again_and_no_others(feed: Feed, sql: psyco
         feed.restart()
         assert feed.poll() == []  # the place was used up
     [late] = add(sql, "T3")
-    feed.stored = rewound(SourceOffset.loads(feed.stored or b""), Cursor.at(4_000_000_000_000_000, 9)).dumps()
+    feed.stored = rewound(SourceOffset.loads(feed.stored or b""), Cursor.from_micros(4_000_000_000_000_000, 9)).dumps()
     feed.restart()
     assert [key for key, _ in feed.poll()] == [str(late).encode()]
 
 
 def rewound(offset: SourceOffset, place: Cursor) -> SourceOffset:
-    return replace(offset.beyond(place), partial_polls=())
+    return replace(offset.rewound_to(place), partial_polls=())
 
 
 def test_an_offset_of_three_fields_is_a_place_to_go_on_from(feed: Feed, sql: psycopg.Connection) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.postgres.snapshot import Snapshot
-from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.offsets.offset_parts import SeenSnapshot
 from compactory_connectors.source.polling.table import _too_old
 from compactory_connectors.source.postgres.poll_transaction import PollSnapshot, TableReplaced
 from tests.source.harness import BY_VALUE, STAMP, Feed, add, expected

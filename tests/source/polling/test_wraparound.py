@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.postgres.snapshot import Snapshot
-from compactory_connectors.source.offsets.seen_snapshot import SeenSnapshot
+from compactory_connectors.source.offsets.offset_parts import SeenSnapshot
 from compactory_connectors.source.polling.table import _HALF_XIDS, _too_old
 from tests.source.harness import STAMP, Feed, add, expected, seen_above, widen
 from tests.source.workload import TERMINALS

@@ -16,7 +16,7 @@ from compactory.store_worker import HEARTBEATS_TOPIC
 from compactory_connectors.kafka.publisher import Publisher, TopicRefused
 from compactory_connectors.schema import install
 from compactory_connectors.source.config.connector import SoftDelete
-from compactory_connectors.source.offsets.phase import ResendReason
+from compactory_connectors.source.offsets.offset_parts import ResendReason
 from compactory_connectors.source.offsets.stored_offsets import read_offsets
 from compactory_connectors.source.polling.record_batch import RecordBatch
 from compactory_connectors.source.removals.sweeper import Sweeper
@@ -192,7 +192,7 @@ def test_only_what_was_sent_counts_as_sent(bench: Bench, monkeypatch: pytest.Mon
     session = Session.open(bench.connector(), bench.kafka, StatusBoard(bench.prefix), create_topics=True)
     try:
         [table] = session._registry
-        afresh = table.reader.offset.afresh(ResendReason.CRASH)
+        afresh = table.reader.offset.restarted(ResendReason.CRASH)
         table.reader.acknowledge(RecordBatch([], afresh, persist=False))
         monkeypatch.setattr(Publisher, "publish", once_refused)
         session.poll_tables(threading.Event())

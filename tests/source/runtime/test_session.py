@@ -17,8 +17,8 @@ from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.source.config.selection import TableName, TableSelection
 from compactory_connectors.source.config.topic_rules import TopicCreation
-from compactory_connectors.source.offsets.offset_keys import offset_key
-from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure, stored_values
+from compactory_connectors.source.offsets.stored_fields import offset_key
+from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
 from compactory_connectors.source.runtime.table_registry import TOPICS_EVERY
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench
@@ -29,7 +29,7 @@ from tests.stack.apache_kafka import new_admin
 @pytest.fixture
 def topic(kafka: str, unique: Callable[[str], str]) -> str:
     name = unique("t")
-    ensure(Kafka(kafka), {name: TopicCreation(partitions=1, replication_factor=1)}, create=True)
+    ensure_topics(Kafka(kafka), {name: TopicCreation(partitions=1, replication_factor=1)}, create=True)
     return name
 
 

@@ -15,8 +15,8 @@ from compactory.errors import CompactoryError
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.connect.converters import schema_registry
 from compactory_connectors.kafka.publisher import Publisher
-from compactory_connectors.source.offsets.offset_keys import offset_key
-from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure
+from compactory_connectors.source.offsets.stored_fields import offset_key
+from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics
 from compactory_connectors.source.operations.preview import preview
 from compactory_connectors.source.runtime import schedule
 from compactory_connectors.source.status.status import SourceState
@@ -125,7 +125,7 @@ def test_an_offset_that_cannot_be_read_stops_its_table_alone(shop: Shop) -> None
     """Guarantee 12: of a table that comes while the source runs."""
     running = shop.start()
     shop.wait_for("t", b"1")
-    ensure(shop.kafka, {}, create=True)
+    ensure_topics(shop.kafka, {}, create=True)
     key = offset_key(shop.prefix, shop.sql.info.dbname, "public", "damaged")
     publisher = Publisher(shop.kafka, f"{shop.prefix}editor", OFFSETS_TOPIC)
     publisher.open()

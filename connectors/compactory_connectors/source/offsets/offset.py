@@ -1,74 +1,56 @@
-"""The source offset of one table: what has been published, in the form kept in the offsets topic.
-
-Key and first fields have the shape of Kafka Connect's own offsets for the JDBC source connector, so that a person can
-compare them; the rest is what exact polling and the recognition of another server need.
-"""
+"""The source offset of one table: the part of the table that its topic holds, and how that part is kept up to date."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import orjson
+import msgspec
 
 from compactory_connectors.postgres.snapshot import Snapshot
 
-from .cursor import Cursor
-from .identity import STORED_FIELDS, Identity
-from .phase import Phase, ResendReason
-from .seen_snapshot import SeenSnapshot
+from .offset_parts import Cursor, Edit, Identity, PartialPoll, Phase, ResendReason, SeenSnapshot
+from .stored_fields import StoredFields, StoredPage, StoredSnapshot
 
-__all__ = ["SEEN_LIMIT", "Edit", "PartialPoll", "SourceOffset"]
+__all__ = ["SEEN_LIMIT", "SourceOffset"]
 
 SEEN_LIMIT = 60_000
-"""Ids that one offset may hold (a message ends at 1 MB), shared evenly by its seen snapshots. A list that is longer
-than its share is not written; after a restart the rows of those ids are sent once more."""
+"""Ids that one offset may hold (a message ends at 1 MB), divided evenly among its seen snapshots. A longer list is not
+written; after a restart the rows of those ids are sent once more."""
 
-
-@dataclass(frozen=True, slots=True)
-class PartialPoll:
-    """A poll that was only partly published: rows visible at ``seen_snapshot`` up to ``after`` are in the topic.
-
-    ``after`` is the phase and then the columns of the order of emission in the text form of Postgres, None for NULL:
-    timestamp and id, or what the mode and the primary key make of it. Of deletions the last one is the log's id.
-    """
-
-    seen_snapshot: SeenSnapshot
-    after: tuple[int, *tuple[str | None, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """A change of an offset by hand: its author, time (ISO 8601, UTC) and command; polls carry it along."""
-
-    by: str
-    at: str
-    what: str
+_decode = msgspec.json.Decoder(StoredFields).decode
+_encode = msgspec.json.Encoder().encode
+_IDENTITY_FIELDS = (
+    "system_identifier",
+    "timeline",
+    "postmaster_start",
+    "statistics_start",
+    "table_oid",
+    "database_oid",
+    "session",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOffset:
     """The part of a table that the topic holds.
 
-    ``phase`` says which rows the next poll takes. ``seen_snapshot`` shows the rows that were sent; phases loading and
-    comparing have none. ``durable`` is the newest seen snapshot that a crash of the server can't take back
-    (its WAL was flushed). ``partial_polls`` came after ``seen_snapshot``.
+    ``seen_snapshot`` shows the rows that were sent; phases loading and comparing have none. ``durable`` is the newest
+    seen snapshot that a crash of the server can't take back (its WAL was flushed). ``partial_polls`` came after
+    ``seen_snapshot``.
+
     ``sweep`` says that keys which the table lacks are still to be removed from the topic. ``shape`` is a digest of the
-    columns and triggers that the table had. ``topic`` is the name and id of the topic that all of this is about.
-    ``partitions`` are the oids of the leaves of a partitioned table, ``fresh`` those of which every row is still to be
-    sent: an attached partition brings rows that are older than any snapshot.
+    columns and triggers that the table had. ``topic`` is the name and id of the topic. ``partitions`` are the oids of
+    the leaves of a partitioned table, ``new_partitions`` those of which every row is still to be sent: an attached
+    partition brings rows that are older than any snapshot.
 
-    ``rewind`` is the place that somebody set; phase rewinding has it, and no other.
-    ``initial`` is the timestamp from which on the first load takes
-    rows, in the text form of Postgres; a later one takes all, for what changed in between must not be left out.
-    ``resend_reason`` is the reason for which rows are sent that were sent before.
+    ``rewind`` is the cursor that an operator set; only phase rewinding has it. ``initial_timestamp`` is the timestamp
+    from which the first load reads rows, in the text form of Postgres. ``partition_count`` is the topic's.
+    ``topic_end`` is the least sum of the end offsets of the topic's partitions. ``key_digest`` is a digest of what
+    made the records' keys, None if unknown.
 
-    ``topic_end`` is the least sum of the end offsets of the topic's partitions.
-
-    What was sent rests on the server's WAL up to ``written``; up to ``flushed`` it is known to be on disk. Both are
-    bytes since the WAL began.
-
-    ``keys`` is a digest of what made the records' keys, None where that was not written down.
+    What was sent depends on the server's WAL up to ``written``; the WAL up to ``flushed`` is known to be on disk. Both
+    are bytes since the WAL began.
     """
 
     identity: Identity
@@ -80,72 +62,130 @@ class SourceOffset:
     partial_polls: tuple[PartialPoll, ...] = ()
     sweep: bool = False
     partitions: tuple[int, ...] = ()
-    fresh: tuple[int, ...] = ()
+    new_partitions: tuple[int, ...] = ()
     timestamp: int | None = None
     timestamp_nanos: int | None = None
     incrementing: int | None = None
     rewind: Cursor | None = None
-    spread: int | None = None
+    partition_count: int | None = None
     edited: Edit | None = None
-    initial: str | None = None
+    initial_timestamp: str | None = None
     written: int = 0
     flushed: int = 0
     resend_reason: ResendReason | None = None
     topic_end: int = 0
-    keys: str | None = None
+    key_digest: str | None = None
 
     def __post_init__(self) -> None:
         assert (self.phase is Phase.REWINDING) == (self.rewind is not None), self.phase
         assert self.seen_snapshot is None or self.phase not in {Phase.LOADING, Phase.COMPARING}, self.phase
 
     @property
-    def settled(self) -> bool:
-        """Whether a crash of the server can take back nothing that was sent."""
+    def is_durable(self) -> bool:
+        """Return True if a crash of the server can take back nothing that was sent."""
         return self.durable is not None and self.written <= self.flushed
 
     @property
     def cursor(self) -> Cursor:
-        """How far the connector's own columns have got."""
+        """The newest position in the connector's own columns."""
         return Cursor(timestamp=self.timestamp, timestamp_nanos=self.timestamp_nanos, incrementing=self.incrementing)
 
-    def at(self, cursor: Cursor) -> SourceOffset:
-        """With the cursor of the connector's own columns."""
+    def with_cursor(self, cursor: Cursor) -> SourceOffset:
+        """Return the offset with another cursor of the connector's own columns."""
         return replace(self, **asdict(cursor))
 
-    def on(
+    def for_server(
         self, identity: Identity, snapshot: Snapshot, wal: int | None = None, *, comparable: bool = True
     ) -> SourceOffset:
         """Adapt to the server that ``identity``, ``snapshot`` and the end of its ``wal`` were read from.
 
-        A server that was shut down in order goes on where it was. Where a backend crashed, what was not flushed may
-        have been taken back: if some of that was sent, all rows are compared with the topic, for neither a version that
-        is old again nor a row that never was is found by transaction ids; else the durable seen snapshot is right. A
-        server that recovered at its start may be a backup of this one. So may one of another history, or whose counters
-        run behind the stored ones: the same comparison.
+        A server that was shut down in order keeps everything. If a backend crashed, the WAL that was not flushed may be
+        lost: if some of it was sent, all rows are compared with the topic, because transaction ids find neither a
+        version that is old again nor a row that never was; else the durable seen snapshot is used. A server that
+        recovered at its start may be a backup. So may one of another history, or whose counters are smaller than the
+        stored ones: all rows are compared.
 
         A topic without keys, or one of several, is not ``comparable``, and must not be filled with every row after each
-        crash: the durable seen snapshot has to do.
+        crash: the durable seen snapshot is used.
         """
-        same = identity == self.identity
-        moved = self if same else replace(self, identity=identity.following(self.identity))
+        unchanged = identity == self.identity
+        moved = self if unchanged else replace(self, identity=identity.keep_session_of(self.identity))
         if self.seen_snapshot is None and not self.partial_polls:
             return moved
-        if not (same or identity.same_history(self.identity)) or (wal is not None and wal < self.flushed):
-            return moved.afresh(ResendReason.HISTORY)
-        if same or identity.same_memory(self.identity):
-            behind = self.seen_snapshot is not None and snapshot.xmax < self.seen_snapshot.snapshot.xmax
-            return moved.afresh(ResendReason.HISTORY) if behind else moved
+        if not (unchanged or identity.same_history(self.identity)) or (wal is not None and wal < self.flushed):
+            return moved.restarted(ResendReason.HISTORY)
+        if unchanged or identity.same_statistics(self.identity):
+            is_older = self.seen_snapshot is not None and snapshot.xmax < self.seen_snapshot.snapshot.xmax
+            return moved.restarted(ResendReason.HISTORY) if is_older else moved
         in_place = identity.postmaster_start == self.identity.postmaster_start
-        doubtful = comparable and not (self.settled and in_place)
-        if self.seen_snapshot is None or self.durable is None or doubtful:
-            return moved.afresh(ResendReason.CRASH)
+        must_compare = comparable and not (self.is_durable and in_place)
+        if self.seen_snapshot is None or self.durable is None or must_compare:
+            return moved.restarted(ResendReason.CRASH)
         if snapshot.xmax < self.durable.snapshot.xmax:
-            return moved.afresh(ResendReason.HISTORY)
+            return moved.restarted(ResendReason.HISTORY)
         return replace(moved, seen_snapshot=self.durable, partial_polls=(), resend_reason=ResendReason.CRASH)
 
-    def afresh(self, why: ResendReason) -> SourceOffset:
-        """Trust nothing: every row that the topic lacks is sent, and keys that the table lacks are removed."""
-        initial = self.initial if self.seen_snapshot is None else None
+    def for_keys(self, digest: str) -> SourceOffset:
+        """Adapt to how keys are made now: after a change every row is sent before any key is removed.
+
+        Rows are not compared: a record that the topic has may be in another partition than where it belongs now.
+        """
+        if self.key_digest in {None, digest}:
+            return replace(self, key_digest=digest)
+        return replace(self.restarted(ResendReason.KEYS).without_comparison(), key_digest=digest)
+
+    def for_shape(self, shape: str) -> SourceOffset:
+        """Adapt to the table's columns and triggers.
+
+        After a change rows may have been written without a stamp: until the next seen snapshot ``xmin`` decides.
+        Deletions may not have been logged either, so keys that the table lacks are removed.
+        """
+        if shape == self.shape:
+            return self
+        if self.seen_snapshot is None and not self.partial_polls:
+            return replace(self, shape=shape)
+        polls = tuple(PartialPoll(poll.seen_snapshot.by_xmin(), poll.place) for poll in self.partial_polls)
+        return replace(
+            self,
+            shape=shape,
+            seen_snapshot=self.seen_snapshot and self.seen_snapshot.by_xmin(),
+            durable=self.durable and self.durable.by_xmin(),
+            partial_polls=polls,
+            sweep=True,
+            resend_reason=self.resend_reason or ResendReason.SHAPE,
+        )
+
+    def for_partitions(self, partitions: tuple[int, ...]) -> SourceOffset:
+        """Adapt to the table's partitions: new ones are sent whole, keys of detached ones are swept.
+
+        Partial polls from before a partition was attached do not cover its rows, which may be older than all of them.
+        """
+        if partitions == self.partitions and not self.new_partitions:
+            return self
+        polls = self.partial_polls if {*partitions} <= {*self.partitions} else ()
+        if self.seen_snapshot is None:
+            return replace(self, partitions=partitions, new_partitions=(), partial_polls=polls)
+        sent = {*self.partitions} - {*self.new_partitions}
+        new_partitions = tuple(oid for oid in partitions if oid not in sent)
+        detached = {*self.partitions} - {*partitions}
+        return replace(
+            self,
+            partitions=partitions,
+            new_partitions=new_partitions,
+            partial_polls=polls,
+            sweep=self.sweep or bool(detached),
+            resend_reason=self.resend_reason or (ResendReason.PARTITION if new_partitions else None),
+        )
+
+    def for_restored_topic(self, *, sweep: bool) -> SourceOffset:
+        """Adapt to an older copy of the topic that was restored: read all rows."""
+        return replace(self.with_cursor(Cursor()).restarted(ResendReason.TOPIC), topic_end=0, sweep=sweep)
+
+    def restarted(self, reason: ResendReason) -> SourceOffset:
+        """Forget what was sent: every row that the topic lacks is sent, and keys that the table lacks are removed.
+
+        A later load than the first reads all rows, whatever ``initial_timestamp``: some have changed in between.
+        """
         return replace(
             self,
             seen_snapshot=None,
@@ -154,211 +194,128 @@ class SourceOffset:
             sweep=True,
             phase=Phase.COMPARING,
             rewind=None,
-            initial=initial,
+            initial_timestamp=self.initial_timestamp if self.seen_snapshot is None else None,
             written=0,
             flushed=0,
-            resend_reason=why,
+            resend_reason=reason,
         )
 
-    def uncompared(self) -> SourceOffset:
-        """Send every row in place of comparing: what the topic has of a row says nothing."""
+    def without_comparison(self) -> SourceOffset:
+        """Send every row instead of comparing it with the topic."""
         return replace(self, phase=Phase.LOADING) if self.phase is Phase.COMPARING else self
 
-    def beyond(self, place: Cursor) -> SourceOffset:
-        """Send the rows beyond a place once more, or those alone where there is no seen snapshot."""
-        return replace(self, phase=Phase.REWINDING, rewind=place)
+    def rewound_to(self, cursor: Cursor) -> SourceOffset:
+        """Send the rows after a cursor once more, or only those if there is no seen snapshot."""
+        return replace(self, phase=Phase.REWINDING, rewind=cursor)
 
-    def polled(self, seen_snapshot: SeenSnapshot | None = None, **others: Any) -> SourceOffset:
-        """The topic has every row that was due. Without a seen snapshot the cursor says which.
+    def completed(self, seen_snapshot: SeenSnapshot | None = None, **changes: Any) -> SourceOffset:
+        """Return the offset after a poll to its end. Without a seen snapshot the next poll begins at the cursor.
 
-        ``others`` are further fields that change.
+        ``changes`` are further fields that change.
         """
         return replace(
             self,
             phase=Phase.STEADY,
             seen_snapshot=seen_snapshot,
             partial_polls=(),
-            fresh=(),
+            new_partitions=(),
             rewind=None,
             resend_reason=None,
-            **others,
-        )
-
-    def without_topic(self, *, sweep: bool) -> SourceOffset:
-        """Trust nothing that is said of the topic, an older copy of which was put back."""
-        return replace(self.at(Cursor()).afresh(ResendReason.TOPIC), topic_end=0, sweep=sweep)
-
-    def with_keys(self, keys: str) -> SourceOffset:
-        """Adapt to what makes keys now: where that is not as it was, every row is sent before any key is removed.
-
-        They are not compared: a record that the topic has may be in another partition than where it belongs now.
-        """
-        if self.keys in {None, keys}:
-            return replace(self, keys=keys)
-        return replace(self.afresh(ResendReason.KEYS).uncompared(), keys=keys)
-
-    def under(self, shape: str) -> SourceOffset:
-        """Adapt to the table's shape now.
-
-        Where it is another one, rows may have been written without a stamp: until the next seen snapshot ``xmin``
-        decides. Deletions may not have been logged either, so keys that the table lacks are removed.
-        """
-        if shape == self.shape:
-            return self
-        if self.seen_snapshot is None and not self.partial_polls:
-            return replace(self, shape=shape)
-        polls = tuple(PartialPoll(_unstamped(poll.seen_snapshot), poll.after) for poll in self.partial_polls)
-        seen_snapshot, durable = (_unstamped(known) if known else None for known in (self.seen_snapshot, self.durable))
-        return replace(
-            self,
-            shape=shape,
-            seen_snapshot=seen_snapshot,
-            durable=durable,
-            partial_polls=polls,
-            sweep=True,
-            resend_reason=self.resend_reason or ResendReason.SHAPE,
-        )
-
-    def within(self, partitions: tuple[int, ...]) -> SourceOffset:
-        """Adapt to the partitions that the table has now: new ones are sent whole, keys of lost ones are swept.
-
-        Partial polls from before a partition came say nothing of its rows, which may be older than all of them.
-        """
-        if partitions == self.partitions and not self.fresh:
-            return self
-        polls = self.partial_polls if {*partitions} <= {*self.partitions} else ()
-        if self.seen_snapshot is None:
-            return replace(self, partitions=partitions, fresh=(), partial_polls=polls)
-        came = {*self.fresh, *partitions} - ({*self.partitions} - {*self.fresh})
-        fresh = tuple(oid for oid in partitions if oid in came)
-        gone = not {*self.partitions} <= {*partitions}
-        resend_reason = self.resend_reason or (ResendReason.PARTITION if fresh else None)
-        return replace(
-            self,
-            partitions=partitions,
-            fresh=fresh,
-            partial_polls=polls,
-            sweep=self.sweep or gone,
-            resend_reason=resend_reason,
+            **changes,
         )
 
     def dumps(self) -> bytes:
-        """The JSON value for the offsets topic."""
-        share = SEEN_LIMIT // (2 + len(self.partial_polls))
-        known = (self.seen_snapshot, self.durable, *[poll.seen_snapshot for poll in self.partial_polls])
-        left_out = [each for each in known if each and len(each.seen or ()) > share]
-        resend_reason = self.resend_reason or (ResendReason.IDS if left_out else None)
-        seen_snapshot, durable, *pages = [
-            {
-                "snapshot": str(each.snapshot) if each else None,
-                **({"seen": [] if each in left_out else sorted(each.seen)} if each and each.seen is not None else {}),
-            }
-            for each in known
-        ]
-        value: dict[str, Any] = {
-            "timestamp": self.timestamp,
-            "timestamp_nanos": self.timestamp_nanos,
-            "incrementing": self.incrementing,
-            **seen_snapshot,
-            **{name: getattr(self.identity, name) for name in STORED_FIELDS},
-            "topic": self.topic,
-            "shape": self.shape,
-            "durable": durable,
-            "pages": [{**page, "after": poll.after} for page, poll in zip(pages, self.partial_polls, strict=True)],
-            "sweep": self.sweep,
-            "partitions": self.partitions,
-            "fresh": self.fresh,
-            "rewind": asdict(self.rewind) if self.rewind else None,
-            "spread": self.spread,
-            "phase": self.phase.value,
-            "compare": self.phase is Phase.COMPARING,
-            "initial": self.initial,
-            "written": self.written,
-            "flushed": self.flushed,
-            "again": resend_reason.value if resend_reason else None,
-            "topic_end": self.topic_end,
-            "keys": self.keys,
-        }
-        if self.edited:
-            value |= {"edited_by": self.edited.by, "edited_at": self.edited.at, "edited": self.edited.what}
-        return orjson.dumps(value)
+        """Return the JSON value for the offsets topic."""
+        limit = SEEN_LIMIT // (2 + len(self.partial_polls))
+        snapshots = (self.seen_snapshot, self.durable, *[poll.seen_snapshot for poll in self.partial_polls])
+        exceeds = any(len(snapshot.seen or ()) > limit for snapshot in snapshots if snapshot is not None)
+        newest = StoredSnapshot.of(self.seen_snapshot, limit)
+        pages = []
+        for poll in self.partial_polls:
+            page = StoredSnapshot.of(poll.seen_snapshot, limit)
+            pages.append(StoredPage(snapshot=page.snapshot, seen=page.seen, after=[*poll.place]))
+        edit = self.edited
+        fields = StoredFields(
+            timestamp=self.timestamp,
+            timestamp_nanos=self.timestamp_nanos,
+            incrementing=self.incrementing,
+            snapshot=newest.snapshot,
+            seen=newest.seen,
+            **{name: getattr(self.identity, name) for name in _IDENTITY_FIELDS},
+            topic=self.topic,
+            shape=self.shape,
+            durable=StoredSnapshot.of(self.durable, limit),
+            pages=pages,
+            sweep=self.sweep,
+            partitions=self.partitions,
+            fresh=self.new_partitions,
+            rewind=self.rewind,
+            spread=self.partition_count,
+            phase=self.phase,
+            initial=self.initial_timestamp,
+            written=self.written,
+            flushed=self.flushed,
+            again=self.resend_reason or (ResendReason.IDS if exceeds else None),
+            topic_end=self.topic_end,
+            keys=self.key_digest,
+            edited_by=edit.by if edit else msgspec.UNSET,
+            edited_at=edit.at if edit else msgspec.UNSET,
+            edited=edit.what if edit else msgspec.UNSET,
+        )
+        return _encode(fields)
 
     @classmethod
     def loads(cls, raw: bytes) -> SourceOffset:
-        """Read :meth:`dumps`, or less of it: the fields that Kafka Connect's offsets have are enough.
+        """Read :meth:`dumps`, or fewer fields: those of Kafka Connect's offsets are enough.
 
-        What lacks ``pages`` was not written by a source; without a snapshot its timestamp and id are a place to go on
-        from.
-        Raises ValueError when it is something else.
+        A value without ``pages`` was not written by a source; without a snapshot the next poll reads the rows after its
+        timestamp and id. Raises ValueError for anything else.
         """
         try:
-            return cls._read(orjson.loads(raw))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from error
-
-    @classmethod
-    def _read(cls, value: dict[str, Any]) -> SourceOffset:
-        cursor = Cursor.read(value)
-        seen_snapshot = SeenSnapshot.read(value)
-        rewind = Cursor.read(value["rewind"]) if value.get("rewind") else None
-        if "pages" not in value and seen_snapshot is None and not cursor.empty:
+            fields = _decode(raw)
+        except msgspec.DecodeError as error:
+            raise ValueError(str(error)) from error
+        seen_snapshot = StoredSnapshot(snapshot=fields.snapshot, seen=fields.seen).read()
+        rewind = fields.rewind
+        cursor = Cursor(
+            timestamp=fields.timestamp, timestamp_nanos=fields.timestamp_nanos, incrementing=fields.incrementing
+        )
+        if fields.pages is msgspec.UNSET and seen_snapshot is None and not cursor.is_empty:
             rewind = cursor
         return cls(
-            identity=Identity.read(value),
-            phase=_phase(value, seen_snapshot, rewind),
-            topic=_topic(value.get("topic")),
-            shape=value.get("shape"),
+            identity=Identity(**{name: getattr(fields, name) for name in _IDENTITY_FIELDS}),
+            phase=_phase(fields.phase, seen_snapshot, rewind),
+            topic=fields.topic,
+            shape=fields.shape,
             seen_snapshot=seen_snapshot,
-            durable=SeenSnapshot.read(value.get("durable") or {}),
-            partial_polls=tuple(_partial_poll(poll) for poll in value.get("pages", ())),
-            sweep=bool(value.get("sweep", False)),
-            partitions=tuple(map(int, value.get("partitions", ()))),
-            fresh=tuple(map(int, value.get("fresh", ()))),
+            durable=fields.durable.read(),
+            partial_polls=tuple(page.read_partial_poll() for page in fields.pages or ()),
+            sweep=fields.sweep,
+            partitions=fields.partitions,
+            new_partitions=fields.fresh,
             **asdict(cursor),
             rewind=rewind,
-            spread=value.get("spread"),
-            edited=_edit(value),
-            initial=value.get("initial"),
-            written=int(value.get("written") or 0),
-            flushed=int(value.get("flushed") or 0),
-            resend_reason=ResendReason(value["again"]) if value.get("again") else None,
-            topic_end=int(value.get("topic_end") or 0),
-            keys=value.get("keys"),
+            partition_count=fields.spread,
+            edited=_edit(fields),
+            initial_timestamp=fields.initial,
+            written=fields.written,
+            flushed=fields.flushed,
+            resend_reason=fields.again,
+            topic_end=fields.topic_end,
+            key_digest=fields.keys,
         )
 
 
-def _unstamped(seen_snapshot: SeenSnapshot) -> SeenSnapshot:
-    return SeenSnapshot(seen_snapshot.snapshot, seen_snapshot.seen or frozenset())
-
-
-def _phase(value: dict[str, Any], seen_snapshot: SeenSnapshot | None, rewind: Cursor | None) -> Phase:
-    """The phase that is written, or that of an offset from before phases were written."""
+def _phase(stored: Phase | None, seen_snapshot: SeenSnapshot | None, rewind: Cursor | None) -> Phase:
+    """Return the stored phase, or the one that the other fields need."""
     if rewind is not None:
         return Phase.REWINDING
     if seen_snapshot is not None:
         return Phase.STEADY
-    if value.get("compare"):
-        return Phase.COMPARING
-    steady = value.get("phase") == Phase.STEADY.value
-    return Phase.STEADY if steady else Phase.LOADING
+    return Phase.LOADING if stored is None or stored is Phase.REWINDING else stored
 
 
-def _edit(value: dict[str, Any]) -> Edit | None:
-    if "edited_at" not in value:
+def _edit(fields: StoredFields) -> Edit | None:
+    if fields.edited_at is msgspec.UNSET:
         return None
-    return Edit(str(value.get("edited_by")), str(value["edited_at"]), str(value.get("edited")))
-
-
-def _topic(value: list[str] | None) -> tuple[str, str | None] | None:
-    if value is None:
-        return None
-    name, topic_id = value
-    return name, topic_id
-
-
-def _partial_poll(value: dict[str, Any]) -> PartialPoll:
-    seen_snapshot = SeenSnapshot.read(value)
-    if seen_snapshot is None:
-        raise ValueError("a partial poll without its snapshot")
-    phase, *place = value["after"]
-    return PartialPoll(seen_snapshot, (phase, *place))
+    return Edit(fields.edited_by or "", fields.edited_at, fields.edited or "")

@@ -14,7 +14,8 @@ from compactory.kafka.client import Kafka, Message
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.kafka.topic_reader import newest_records
 
-from .offset import Edit, SourceOffset
+from .offset import SourceOffset
+from .offset_parts import Edit
 from .topics import OFFSETS_TOPIC
 
 __all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing", "stored_edits"]

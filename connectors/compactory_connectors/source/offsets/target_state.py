@@ -11,7 +11,7 @@ import orjson
 from compactory.kafka.client import Kafka
 
 from ..config.connector import ConnectorConfig
-from .topics import OFFSETS_TOPIC, ensure, publisher_of, stored_values
+from .topics import OFFSETS_TOPIC, ensure_topics, publisher_of, stored_values
 
 __all__ = ["Target", "TargetState", "read_target_state", "target_key", "write_target_state"]
 
@@ -70,7 +70,7 @@ def write_target_state(
 
     Raises LeaseLost, Unreachable, ConfigError.
     """
-    ensure(kafka, {}, create=create)
+    ensure_topics(kafka, {}, create=create)
     with closing(publisher_of(connector, kafka)) as publisher:
         publisher.open()
         publisher.amend([(target_key(connector.name), target_state.dumps(), [])])

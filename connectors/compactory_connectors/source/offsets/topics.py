@@ -17,7 +17,7 @@ from compactory_connectors.kafka.topic_reader import newest_records
 from ..config.connector import ConnectorConfig
 from ..config.topic_rules import TopicCreation
 
-__all__ = ["OFFSETS_TOPIC", "TopicEnds", "ensure", "publisher_of", "stored_values"]
+__all__ = ["OFFSETS_TOPIC", "TopicEnds", "ensure_topics", "publisher_of", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
 _OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
@@ -27,7 +27,7 @@ _KNOWN_WITHIN = 30.0  # seconds
 log = structlog.get_logger("compactory.source")
 
 
-def ensure(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -> list[str]:
+def ensure_topics(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -> list[str]:
     """Make sure that the topics and the offsets topic exist and are compacted; return warnings for people.
 
     ``topics`` maps a name to what it gets where it is created; only one whose ``cleanup.policy`` is given there need

@@ -20,7 +20,7 @@ from compactory.kafka.client import Kafka, kafka_errors
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.kafka.topic_reader import read
 
-from ..offsets.cursor import Cursor
+from ..offsets.offset_parts import Cursor
 
 __all__ = ["ConnectOffset", "connector_offsets", "find_offset", "live_workers", "read_topic"]
 
@@ -129,7 +129,7 @@ def _cursor(value: bytes | None) -> Cursor | None:
     fields = _payload(orjson.loads(value)) if value is not None else None
     if fields is None:
         return None
-    cursor = Cursor.read(fields)
-    if cursor.empty:
+    cursor = Cursor.from_fields(fields)
+    if cursor.is_empty:
         raise ValueError("it has neither timestamp nor incrementing")
     return cursor

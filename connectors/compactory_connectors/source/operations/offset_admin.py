@@ -17,9 +17,8 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.topic_reader import length
 
 from ..config.connector import ConnectorConfig
-from ..offsets.cursor import Cursor
-from ..offsets.offset import Edit, SourceOffset
-from ..offsets.phase import Phase
+from ..offsets.offset import SourceOffset
+from ..offsets.offset_parts import Cursor, Edit, Phase
 from ..offsets.stored_offsets import StoredOffset, matching, read_offsets
 from ..planning.planner import plan_tables
 from ..planning.row_order import parse_timestamp, row_timestamp
@@ -238,7 +237,7 @@ class OffsetAdmin:
             return self._before_row(plan, place.to_id)
         if place.to_time is not None:
             # Without an id the condition is "later than", so one microsecond earlier is the place before that time.
-            return Cursor.at(place.to_time if plan.incrementing else place.to_time - 1)
+            return Cursor.from_micros(place.to_time if plan.incrementing else place.to_time - 1)
         return place.cursor
 
     def _before_row(self, plan: TablePlan, number: int) -> Cursor:

@@ -21,12 +21,10 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.producer_record import Headers
 
 from ..config.connector import ConnectorConfig
-from ..offsets.cursor import Cursor
-from ..offsets.identity import Identity
-from ..offsets.offset import Edit, SourceOffset
-from ..offsets.phase import Phase
+from ..offsets.offset import SourceOffset
+from ..offsets.offset_parts import Cursor, Edit, Identity, Phase
 from ..offsets.stored_offsets import StoredOffset, read_offsets
-from ..offsets.topics import ensure, publisher_of
+from ..offsets.topics import ensure_topics, publisher_of
 from ..planning.table_plan import Reading, TablePlan
 from ..postgres.server import Server
 
@@ -78,7 +76,7 @@ def edit_offsets(
     Earlier holders of the transactional id are fenced first, so that what is read stays as it is; ``check`` has the
     last word. Nothing is written when it raises LeaseLost (somebody took over meanwhile), Unreachable or ConfigError.
     """
-    ensure(kafka, {}, create=True)
+    ensure_topics(kafka, {}, create=True)
     with closing(publisher_of(connector, kafka)) as publisher:
         publisher.open()
         changes = list(decide([stored for stored in read_offsets(kafka) if stored.connector == connector.name]))
@@ -127,16 +125,16 @@ def moved(
     """
     if (problem := refusal(plan, cursor)) is not None:
         raise ConfigError(problem)
-    base = (before or SourceOffset(identity=_NOWHERE, topic=topic)).at(cursor)
+    base = (before or SourceOffset(identity=_NOWHERE, topic=topic)).with_cursor(cursor)
     base = replace(base, partial_polls=(), edited=edit)
     if plan.reading is Reading.CURSOR:
-        return base.polled(base.seen_snapshot)
+        return base.completed(base.seen_snapshot)
     if before is None or skip:
-        start = now or replace(base.polled(), durable=None, sweep=False)
-        return replace(start.beyond(cursor).at(cursor), topic=base.topic, edited=edit)
+        start = now or replace(base.completed(), durable=None, sweep=False)
+        return replace(start.rewound_to(cursor).with_cursor(cursor), topic=base.topic, edited=edit)
     if before.seen_snapshot is None and before.phase is not Phase.REWINDING:
         return base  # a first load that is not finished: every row is due anyway
-    return base.beyond(cursor)
+    return base.rewound_to(cursor)
 
 
 def imported(
@@ -154,7 +152,7 @@ def imported(
     """
     if compare:
         base = SourceOffset(identity=_NOWHERE, topic=topic, phase=Phase.COMPARING, sweep=plan.sweeps, edited=edit)
-        return base.at(cursor or Cursor())
+        return base.with_cursor(cursor or Cursor())
     used = _used(plan, cursor)
     return moved(plan, None, used, topic=topic, edit=edit, now=now) if used is not None else None
 
@@ -167,4 +165,4 @@ def _used(plan: TablePlan, cursor: Cursor | None) -> Cursor | None:
         used = Cursor(incrementing=cursor.incrementing)
     else:
         used = cursor if plan.incrementing else replace(cursor, incrementing=None)
-    return used if refusal(plan, used) is None and not used.empty else None
+    return used if refusal(plan, used) is None and not used.is_empty else None

@@ -81,7 +81,7 @@ def after_initial(plan: TablePlan, initial: str | None) -> sql.Composable | None
 def after_offset(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
     """Rows behind the cursor of an offset; before it has one, from ``timestamp.initial`` on."""
     if offset.timestamp is None:
-        return after_cursor(plan, offset.initial, offset.incrementing)
+        return after_cursor(plan, offset.initial_timestamp, offset.incrementing)
     return after_cursor(plan, timestamp_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
 
 

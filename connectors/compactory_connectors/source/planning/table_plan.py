@@ -10,7 +10,7 @@ from psycopg import sql
 
 from ..config.connector import ConnectorConfig
 from ..mapping.chain import RowPlan
-from ..offsets.offset_keys import offset_key, query_key
+from ..offsets.stored_fields import offset_key, query_key
 
 __all__ = ["Reading", "TablePlan"]
 

@@ -6,10 +6,8 @@ from psycopg import sql
 
 from compactory_connectors.postgres.snapshot import Snapshot
 
-from ..offsets.cursor import Cursor
-from ..offsets.offset import PartialPoll, SourceOffset
-from ..offsets.phase import Phase
-from ..offsets.seen_snapshot import SeenSnapshot
+from ..offsets.offset import SourceOffset
+from ..offsets.offset_parts import Cursor, PartialPoll, Phase, RowPhase, SeenSnapshot
 from ..planning import row_order
 from ..planning.table_plan import Reading, TablePlan
 
@@ -31,21 +29,21 @@ class Conditions:
     def by_stamp(self, base: SourceOffset) -> bool:
         """Whether the index on ``updated_xid`` finds what the offset does not cover."""
         seen_snapshot = base.seen_snapshot
-        if base.phase is not Phase.STEADY or base.fresh or seen_snapshot is None:
+        if base.phase is not Phase.STEADY or base.new_partitions or seen_snapshot is None:
             return False
         return self.plan.stamped and seen_snapshot.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
         """Row versions that the offset does not cover."""
         conditions: list[sql.Composable] = [self._since(base)]
-        if base.fresh:
+        if base.new_partitions:
             whole = sql.SQL("({} OR t.tableoid = ANY ({}::int8[]::oid[]))")
-            conditions = [whole.format(conditions[0], sql.Literal(list(base.fresh)))]
+            conditions = [whole.format(conditions[0], sql.Literal(list(base.new_partitions)))]
         for page in base.partial_polls:
-            if page.after[0] == 2:
+            if page.in_deletions:
                 conditions.append(self._unseen(page.seen_snapshot))
                 continue
-            place = self._up_to(*page.after)
+            place = self._up_to(*page.place)
             conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.seen_snapshot), place))
         return sql.SQL(" AND ").join(conditions)
 
@@ -63,23 +61,23 @@ class Conditions:
             return (
                 self._unseen(base.seen_snapshot)
                 if base.seen_snapshot
-                else row_order.after_initial(self.plan, base.initial) or sql.SQL("true")
+                else row_order.after_initial(self.plan, base.initial_timestamp) or sql.SQL("true")
             )
         beyond = self.beyond(base.rewind)
         return sql.SQL("({} OR {})").format(self._unseen(base.seen_snapshot), beyond) if base.seen_snapshot else beyond
 
     def left_of(self, old: PartialPoll, new: PartialPoll) -> sql.Composable:
         """Rows up to the place of one page that are not up to that of another."""
-        parts = self._up_to(*old.after), self._up_to(*new.after)
+        parts = self._up_to(*old.place), self._up_to(*new.place)
         return sql.SQL("{} AND {} IS NOT TRUE").format(*parts)
 
-    def _up_to(self, phase: int, *places: str | None) -> sql.Composable:
+    def _up_to(self, phase: RowPhase, *places: str | None) -> sql.Composable:
         """Rows up to this place in the order of emission, in which NULL comes last."""
         within: sql.Composable = sql.SQL("true")
         for expression, value in reversed(list(zip(row_order.order_columns(self.plan), places, strict=True))):
             before, at = _before_and_at(expression, value)
             within = sql.SQL("({} OR {} AND {})").format(before, at, within)
-        parts = {"phase": self.phase(), "at": sql.Literal(phase), "within": within}
+        parts = {"phase": self.phase(), "at": sql.Literal(phase.value), "within": within}
         return sql.SQL("({phase} < {at} OR {phase} = {at} AND {within})").format(**parts)
 
     def unseen_deletions(self, base: SourceOffset) -> sql.Composable:
@@ -88,9 +86,9 @@ class Conditions:
         xid = sql.SQL("d.xid")
         conditions = [_not_in_snapshot(xid, base.seen_snapshot.snapshot)]
         for page in base.partial_polls:
-            if page.after[0] == 2:
+            if page.in_deletions:
                 unseen = _not_in_snapshot(xid, page.seen_snapshot.snapshot)
-                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.after[-1] or 0))))
+                conditions.append(sql.SQL("({} OR d.id > {})").format(unseen, sql.Literal(int(page.place[-1] or 0))))
         return sql.SQL(" AND ").join(conditions)
 
     def _unseen(self, seen_snapshot: SeenSnapshot) -> sql.Composable:

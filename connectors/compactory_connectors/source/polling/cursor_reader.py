@@ -49,8 +49,8 @@ class CursorReader(Reader):
         del expect
         with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             self._check_shape()
-            identity = self._server.identity(self.plan.oid).following(self.offset.identity)
-            offset = self.offset.polled(self.offset.seen_snapshot)
+            identity = self._server.identity(self.plan.oid).keep_session_of(self.offset.identity)
+            offset = self.offset.completed(self.offset.seen_snapshot)
             base = replace(offset, identity=identity, shape=self.plan.shape)
             query = self._query(base, read_limit(self.plan, now_ms))
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))

@@ -10,8 +10,8 @@ from typing import Any
 
 from compactory_connectors.connect.record.record import RowFailed
 
-from ..offsets.offset import PartialPoll, SourceOffset
-from ..offsets.seen_snapshot import SeenSnapshot
+from ..offsets.offset import SourceOffset
+from ..offsets.offset_parts import PartialPoll, RowPhase, SeenSnapshot
 from ..planning.row_order import parse_timestamp
 from ..planning.table_plan import TablePlan
 from ..postgres.chunk_reader import RawRow
@@ -60,7 +60,7 @@ class OffsetBuilder:
             assert visible is not None
             phase, *places = ends[-1][:-1]
             texts = [None if part is None else part.decode() for part in places]
-            partial = PartialPoll(visible, (int(phase or 0), *texts))
+            partial = PartialPoll(visible, (RowPhase(int(phase or 0)), *texts))
             return replace(base, partial_polls=(*base.partial_polls, partial), **progress)
         seen_snapshot = SeenSnapshot(at.snapshot)
         if not self._stamped:
@@ -78,7 +78,7 @@ class OffsetBuilder:
         self._unsafe.append((at.written, seen_snapshot))
         while self._unsafe and self._unsafe[0][0] <= at.flushed:
             durable = self._unsafe.popleft()[1]
-        return base.polled(seen_snapshot, durable=durable, flushed=max(base.flushed, at.flushed), **progress)
+        return base.completed(seen_snapshot, durable=durable, flushed=max(base.flushed, at.flushed), **progress)
 
 
 def not_whole(plan: TablePlan) -> RowFailed:

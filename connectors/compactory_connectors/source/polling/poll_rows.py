@@ -15,7 +15,8 @@ from psycopg.pq.abc import PGresult
 from compactory_connectors.connect.record.record import LogUnreadable
 from compactory_connectors.postgres.postgres_errors import refusal
 
-from ..offsets.offset import PartialPoll, SourceOffset
+from ..offsets.offset import SourceOffset
+from ..offsets.offset_parts import PartialPoll
 from ..planning.row_order import order_columns
 from ..planning.table_plan import TablePlan
 from ..postgres.chunk_reader import ChunkReader, PageFill, RawRow
@@ -86,12 +87,12 @@ class PollRows:
 
     def needed(self, polls: tuple[PartialPoll, ...]) -> tuple[PartialPoll, ...]:
         """Without the partial polls that the last one has overtaken: it covers their rows, and saw them later."""
-        if not polls or polls[-1].after[0] == 2:
+        if not polls or polls[-1].in_deletions:
             return polls
         return (*(poll for poll in polls[:-1] if self._left(poll, polls[-1])), polls[-1])
 
     def _left(self, old: PartialPoll, new: PartialPoll) -> bool:
-        left = sql.SQL("true") if old.after[0] == 2 else self._where.left_of(old, new)
+        left = sql.SQL("true") if old.in_deletions else self._where.left_of(old, new)
         return bool(self._server.scalar(statement("source/uncovered_rows", table=self._table, left=left)))
 
     def readers(self, base: SourceOffset, fill: PageFill) -> dict[str, ChunkReader]:

@@ -20,7 +20,7 @@ def open_reader(
 ) -> Reader:
     """A reader that goes on from ``offset``, or begins. ``topic`` is the name and id of where its records go."""
     begun = offset or SourceOffset(
-        identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial=plan.initial
+        identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial_timestamp=plan.initial
     )
     if plan.reading is Reading.CURSOR or plan.kind not in "rp" or plan.connector.suffix:
         return CursorReader(server, plan, begun)

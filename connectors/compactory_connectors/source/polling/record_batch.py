@@ -10,7 +10,7 @@ from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from ..offsets.offset import SourceOffset
-from ..offsets.phase import ResendReason
+from ..offsets.offset_parts import ResendReason
 from .load_progress import Load
 from .removal import Removal
 

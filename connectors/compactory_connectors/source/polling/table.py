@@ -19,8 +19,7 @@ from compactory_connectors.connect.record.record import LogUnreadable
 from compactory_connectors.postgres.snapshot import Snapshot
 
 from ..offsets.offset import SourceOffset
-from ..offsets.phase import Phase, ResendReason
-from ..offsets.seen_snapshot import SeenSnapshot
+from ..offsets.offset_parts import Phase, ResendReason, SeenSnapshot
 from ..planning.row_order import order_columns
 from ..planning.table_plan import Reading, TablePlan
 from ..postgres.chunk_reader import PAGE_ROWS, PageBytes, PageFill
@@ -99,7 +98,7 @@ class TableReader(Reader):
     ) -> Generator[RecordBatch, None, bool]:
         """Select, convert and cover the rows that one snapshot shows; whether those are all that the poll has."""
         began, patience, waited = time.monotonic(), 0.0, 0.0
-        supposed = self.offset.under(self.plan.shape)
+        supposed = self.offset.for_shape(self.plan.shape)
         indexed = self._where.by_stamp(supposed)
         ahead = self._rows.readers(supposed, fill()) if indexed else {}
         streaming = supposed.seen_snapshot is None
@@ -159,7 +158,7 @@ class TableReader(Reader):
 
     def count(self) -> int:
         """As :meth:`Reader.count`."""
-        base = self.offset.under(self.plan.shape)
+        base = self.offset.for_shape(self.plan.shape)
         indexed = self._where.by_stamp(base)
         with poll_transaction(self._server, self._table, self.plan.oid, indexed=indexed) as at:
             base = self._adapted(base, at, indexed)
@@ -174,7 +173,7 @@ class TableReader(Reader):
         with poll_transaction(self._server, self._table, self.plan.oid) as at:
             seen_snapshot = self._visible(at.snapshot)
             durable = seen_snapshot if at.flushed >= at.written else None
-            base = replace(self.offset.polled(seen_snapshot), shape=at.shape, partitions=at.partitions, sweep=False)
+            base = replace(self.offset.completed(seen_snapshot), shape=at.shape, partitions=at.partitions, sweep=False)
             return replace(base, durable=durable, written=at.written, flushed=at.flushed)
 
     def _here(self, offset: SourceOffset) -> SourceOffset:
@@ -182,21 +181,22 @@ class TableReader(Reader):
         identity = self._server.identity(self.plan.oid)
         if identity == offset.identity:
             return offset
-        return self._swept(offset.on(identity, self._server.current_snapshot(), comparable=self.plan.sweeps))
+        return self._swept(offset.for_server(identity, self._server.current_snapshot(), comparable=self.plan.sweeps))
 
     def _swept(self, offset: SourceOffset) -> SourceOffset:
         """Without what a topic that has more than the table's rows does not allow."""
-        return offset if self.plan.sweeps else replace(offset.uncompared(), sweep=False)
+        return offset if self.plan.sweeps else replace(offset.without_comparison(), sweep=False)
 
     def _adapted(self, base: SourceOffset, at: PollSnapshot, indexed: bool) -> SourceOffset:
         """The offset as it holds for the server and table that a poll finds."""
-        base = base.on(self._server.identity(self.plan.oid), at.snapshot, at.written).within(at.partitions)
+        identity = self._server.identity(self.plan.oid)
+        base = base.for_server(identity, at.snapshot, at.written).for_partitions(at.partitions)
         known = (base.seen_snapshot, *(page.seen_snapshot for page in base.partial_polls))
         if not indexed and any(_too_old(horizon, at.snapshot) for horizon in known):
-            base = base.afresh(ResendReason.DISTANCE)
+            base = base.restarted(ResendReason.DISTANCE)
         base = self._swept(base if self._rows.reads_log else replace(base, sweep=True))
         # partial polls of another mode, or of a primary key that is another one now, say nothing
-        fitting = not self._whole and all(len(page.after) == 1 + self._places for page in base.partial_polls)
+        fitting = not self._whole and all(len(page.place) == 1 + self._places for page in base.partial_polls)
         return replace(base, partial_polls=self._rows.needed(base.partial_polls) if fitting else ())
 
     def query_text(self) -> str:
@@ -216,7 +216,7 @@ class TableReader(Reader):
     @property
     def settled(self) -> bool:
         """Whether a crash of the server can't take back what was sent, and the stored offset says so of all of it."""
-        return self._stored.settled and self._unsettled is None
+        return self._stored.is_durable and self._unsettled is None
 
     def waits_for(self, snapshot: Snapshot) -> int | None:
         """The transaction at the floor of the seen row versions, once they are too many to remember."""
@@ -247,7 +247,7 @@ class TableReader(Reader):
             return True
         if (done.identity, done.shape, done.partitions) != (stored.identity, stored.shape, stored.partitions):
             return True
-        if (done.settled and not stored.settled) or (done.sweep and not stored.sweep):
+        if (done.is_durable and not stored.is_durable) or (done.sweep and not stored.sweep):
             return True
         if self._unsettled is not None and _reaches(done.durable, self._unsettled):
             return True

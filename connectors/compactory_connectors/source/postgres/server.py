@@ -24,7 +24,7 @@ from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_sql import SOURCE_LOCK_CLASS, query
 
-from ..offsets.identity import Identity
+from ..offsets.offset_parts import Identity
 from .chunk_reader import RawRow, raw_rows
 
 __all__ = ["STANDBY", "Server", "connected", "connector_lock", "parts_statement", "statement"]

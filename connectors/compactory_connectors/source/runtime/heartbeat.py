@@ -19,7 +19,7 @@ from compactory_connectors.postgres.postgres_errors import refusal
 from compactory_sql import query
 
 from ..config.topic_rules import TopicCreation
-from ..offsets.topics import ensure
+from ..offsets.topics import ensure_topics
 from ..postgres.server import Server
 from .table_task import SessionContext
 
@@ -49,7 +49,7 @@ class Heartbeat:
         """Make the topic, and beat from now on, where the connector wants that."""
         if self._interval:
             rules = {HEARTBEATS_TOPIC: TopicCreation(partitions=1)}
-            self._context.board.warn(*ensure(self._context.kafka, rules, create=self._context.create_topics))
+            self._context.board.warn(*ensure_topics(self._context.kafka, rules, create=self._context.create_topics))
             self.due = time.monotonic()
 
     def beat(self) -> None:

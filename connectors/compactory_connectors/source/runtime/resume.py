@@ -49,7 +49,7 @@ def usable(
         return None
     if offset is not None and offset.topic_end > ends.passed[plan.topic]:
         log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
-        return offset.without_topic(sweep=plan.sweeps)
+        return offset.for_restored_topic(sweep=plan.sweeps)
     return offset
 
 
@@ -61,7 +61,7 @@ def refuse_left_behind(
         stored = offsets.get(plan.offset_key(server.database))
         offset = stored.offset if stored is not None else None
         here = server.identity(plan.oid)
-        if offset is not None and offset.identity.ahead_of(here):
+        if offset is not None and offset.identity.replaces(here):
             raise LeftBehind(
                 f"the server at {connector.connection.server} is on timeline {here.timeline}, and {plan.qualified} was"
                 f" already read on timeline {offset.identity.timeline} of the same system: an old primary that nobody"

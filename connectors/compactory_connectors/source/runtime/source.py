@@ -17,7 +17,7 @@ from compactory_connectors.backoff import Backoff
 from compactory_connectors.kafka.publisher import TransactionTimedOut
 
 from ..config.connector import ConnectorConfig
-from ..offsets.offset import Edit
+from ..offsets.offset_parts import Edit
 from ..offsets.stored_offsets import stored_edits
 from ..offsets.target_state import read_target_state, write_target_state
 from ..planning.planner import find_plans

@@ -16,7 +16,7 @@ from compactory.records import Topic
 
 from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset, read_offsets, sharing
-from ..offsets.topics import ensure
+from ..offsets.topics import ensure_topics
 from ..planning.planner import Cause, Plans, UnfitTable, find_plans
 from ..planning.table_plan import TablePlan
 from ..polling.readers import open_reader
@@ -191,7 +191,7 @@ class TableRegistry:
     def _make_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
         topics = {topic: rules.of(topic) for plan in plans for topic in plan.rows.topics}
-        self._context.board.warn(*ensure(self._context.kafka, topics, create=self._context.create_topics))
+        self._context.board.warn(*ensure_topics(self._context.kafka, topics, create=self._context.create_topics))
         self._context.board.warn(*(warning for plan in plans for warning in plan.warnings))
 
     def _add(

@@ -19,7 +19,7 @@ from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import length
 
 from ..offsets.offset import SourceOffset
-from ..offsets.phase import Phase, ResendReason
+from ..offsets.offset_parts import Phase, ResendReason
 from ..offsets.topics import TopicEnds
 from ..planning.table_plan import TablePlan
 from ..polling.cursor_reader import CursorReader
@@ -214,20 +214,20 @@ class TableTask:
         if self.plan.sweeps:
             facts = (self.plan.connector.soft_delete, self.context.publisher.partitioner)
             self._keys = self._keys or self.plan.rows.key_digest(*facts)
-            offset = offset.with_keys(self._keys)
+            offset = offset.for_keys(self._keys)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
 
     def _with_partitions(self, offset: SourceOffset) -> SourceOffset:
         """Guarantee 10: the offset with the partitions of now. If it had another number, an operator has to approve."""
-        known, now = offset.spread, self.partitions
+        known, now = offset.partition_count, self.partitions
         self._grown = known is not None and known != now and not self.plan.keyless
         if known is not None and self._grown:
             self._demand_approval(known, now)
             self._grown = False
             if self.plan.sweeps:
                 # not compared: a record that the topic has may belong in another partition now
-                offset = offset.afresh(ResendReason.SPREAD).uncompared()
-        return replace(offset, spread=now)
+                offset = offset.restarted(ResendReason.SPREAD).without_comparison()
+        return replace(offset, partition_count=now)
 
     def _demand_approval(self, known: int, now: int) -> None:
         """Raise RemovalHeld until an operator has approved the new number of partitions."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from ..offsets.phase import ResendReason
+from ..offsets.offset_parts import ResendReason
 from ..planning.table_plan import Reading
 from ..polling.load_progress import Load
 from ..polling.removal import HeldRemoval

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Any, get_type_hints
 
-from ..offsets.phase import ResendReason
+from ..offsets.offset_parts import ResendReason
 from ..offsets.target_state import TargetState
 from ..polling.load_progress import Load
 from ..polling.removal import HeldRemoval

@@ -40,7 +40,7 @@ class Look:
         self._where = Conditions(plan)
         self._due = _due_rows(server, plan, offset, at)
         self._deletions = _due_deletions(server, plan, offset, at)
-        self._since = row_order.after_initial(plan, (offset.initial if offset else None) or plan.initial)
+        self._since = row_order.after_initial(plan, (offset.initial_timestamp if offset else None) or plan.initial)
         self._columns = plan.columns()
         self._flags_at = len(plan.rows.columns)
         self.unreadable: list[str] = []
@@ -172,6 +172,6 @@ def _due_deletions(
 
 def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnapshot) -> SourceOffset:
     """The offset as it holds for the server and table of the snapshot. Without its pages more is due, never less."""
-    base = offset.under(plan.shape).on(server.identity(plan.oid), at.snapshot).within(at.partitions)
+    base = offset.for_shape(plan.shape).for_server(server.identity(plan.oid), at.snapshot).for_partitions(at.partitions)
     places = 1 + len(row_order.order_columns(plan))
-    return base if all(len(page.after) == places for page in base.partial_polls) else replace(base, partial_polls=())
+    return base if all(len(page.place) == places for page in base.partial_polls) else replace(base, partial_polls=())

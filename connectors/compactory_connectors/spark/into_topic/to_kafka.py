@@ -22,7 +22,7 @@ from compactory.kafka.client import Kafka
 from compactory.write.destination import Destination
 from compactory_connectors.kafka.partitioner import is_murmur2
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.offsets.topics import ensure
+from compactory_connectors.source.offsets.topics import ensure_topics
 
 from ..record_batch import in_arrow
 from ..target import Differences, Mode, Received, TargetColumn, Written
@@ -174,7 +174,7 @@ class KafkaTarget:
         topic = self._directory.topic
         if self._connector is not None:
             rules = self._connector.topics
-            for warning in ensure(self._kafka, {topic: rules.of(topic)}, create=rules.create):
+            for warning in ensure_topics(self._kafka, {topic: rules.of(topic)}, create=rules.create):
                 log.warning(warning)
         largest = Destination(self._kafka, topic).prepare(10.0, create=False)
         self._properties = {"queue.buffering.max.kbytes": _QUEUE, **largest}
