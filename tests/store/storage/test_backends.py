@@ -23,9 +23,9 @@ from tests.store.tables import Log, read_to
 @pytest.fixture(params=["memory", "rocksdb"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     """Each backend in turn."""
-    made: Backend = Memory() if request.param == "memory" else RocksDB(tmp_path / "store")
-    yield made
-    made.close()
+    opened: Backend = Memory() if request.param == "memory" else RocksDB(tmp_path / "store")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -80,16 +80,16 @@ def test_a_key_moves_between_partitions_and_goes(storage: TopicStorage) -> None:
 
 
 def test_parts_and_directories_are_apart(storage: TopicStorage) -> None:
-    one, two = storage.directory_storage("d"), storage.directory_storage("e")
-    for directory_storage in (one, two):
+    first, second = storage.directory_storage("d"), storage.directory_storage("e")
+    for directory_storage in (first, second):
         for part in ("entries", "owners", "tombstones"):
             directory_storage.mapping(part)[b"k"] = cell(part)
-    two.mapping("tombstones").pop(b"k")
+    second.mapping("tombstones").pop(b"k")
     storage.commit(read_to(1))
-    assert one.mapping("tombstones")[b"k"] == cell("tombstones")
-    assert not two.mapping("tombstones")
-    assert two.mapping("owners").keys() == {b"k"}
-    assert one.mapping("owners") is one.mapping("owners")
+    assert first.mapping("tombstones")[b"k"] == cell("tombstones")
+    assert not second.mapping("tombstones")
+    assert second.mapping("owners").keys() == {b"k"}
+    assert first.mapping("owners") is first.mapping("owners")
     assert storage.directory_storage("d").mapping("entries")[b"k"] == cell("entries")
 
 
@@ -184,8 +184,8 @@ def test_random_changes_of_a_part(storage: TopicStorage, seeded: random.Random) 
         elif kind == 2:
             entries[name] = model[name] = cell(str(step), seeded.randrange(3))
         elif kind == 3:
-            others = [b"%d" % seeded.randrange(20) for _ in range(2)]
-            assert entries.keys().isdisjoint(others) == model.keys().isdisjoint(others)
+            sample = [b"%d" % seeded.randrange(20) for _ in range(2)]
+            assert entries.keys().isdisjoint(sample) == model.keys().isdisjoint(sample)
         elif kind == 4:
             assert (name in entries, entries.get(name), len(entries)) == (name in model, model.get(name), len(model))
             assert bool(entries) == bool(model)
@@ -270,9 +270,9 @@ def test_readers_in_other_threads_never_see_a_gap(storage: TopicStorage, seeded:
     def read() -> None:
         while not stop.is_set():
             newest = log.view["k"]["n"]
-            before, found = newest, [doc["n"] for value in (0, 1) for doc in log.view.find(f=value)]
-            if any(n < before for n in found):
-                wrong.append((before, found))
+            least, numbers = newest, [doc["n"] for value in (0, 1) for doc in log.view.find(f=value)]
+            if any(n < least for n in numbers):
+                wrong.append((least, numbers))
             for value in (0, 1):
                 wrong.extend(doc for doc in log.view.find(f=value) if doc["f"] != value)
 
@@ -326,6 +326,6 @@ def test_figures_are_numbers(storage: TopicStorage, backend: Backend) -> None:
 def test_the_checkpoint_of_an_empty_volume_is_none(backend: Backend) -> None:
     storages = [backend.open("a"), backend.open("b"), backend.fresh("a")]
     assert [opened.checkpoint for opened in storages] == [None] * 3
-    assert all(one is not other for one, other in pairwise(storages))
+    assert all(first is not second for first, second in pairwise(storages))
     for opened in storages:
         opened.close()

@@ -65,8 +65,8 @@ def write(topics: Topics, name: str, chance: random.Random) -> None:
         n = chance.randrange(5)
         doc = f'{{"k":"name{chance.randrange(50)}","on":{chance.choice(("true", "false"))},"n":{n}}}'
         rows.append((f"{partition}-{chance.randrange(60)}", chance.choice([doc, doc, doc, None, "["])))
-    how: Callable[..., Any] = chance.choice([topics.produce, topics.commit, topics.abort])
-    how(name, *rows, partition=partition)
+    produce: Callable[..., Any] = chance.choice([topics.produce, topics.commit, topics.abort])
+    produce(name, *rows, partition=partition)
 
 
 def crash(topics: Topics, path: Path, open_store: Opener, chance: random.Random, rounds: int) -> None:
@@ -87,12 +87,10 @@ def crash(topics: Topics, path: Path, open_store: Opener, chance: random.Random,
         assert not disk.rebuilds()
         for shape, _ in SHAPES:
             assert values(disk, shape) == values(memory, shape)
-        places = [
-            sorted((each.directory, each.partition, each.offset) for each in store.quarantine()) for store in stores
-        ]
+        places = [sorted((bad.directory, bad.partition, bad.offset) for bad in store.quarantine()) for store in stores]
         assert places[0] == places[1]
         for n in range(5):
-            answers = [sorted(str(found) for found in store["found"].find(n=n)) for store in stores]
+            answers = [sorted(str(value) for value in store["found"].find(n=n)) for store in stores]
             assert answers[0] == answers[1]
         for store in stores:
             store.close()
@@ -109,13 +107,13 @@ def test_kill_9_many_times(topics: Topics, open_store: Opener, tmp_path: Path, s
     crash(topics, tmp_path, open_store, seeded, 40)
 
 
-@pytest.mark.parametrize("what", ["MANIFEST", "sst", "pointer", "all"])
-def test_damage_found_at_the_start(topics: Topics, open_store: Opener, tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("damaged", ["MANIFEST", "sst", "pointer", "all"])
+def test_damage_found_at_the_start(topics: Topics, open_store: Opener, tmp_path: Path, damaged: str) -> None:
     """Guarantee 3: set aside and read anew, at once or when it is met; the start after that has nothing to do."""
     name = topics.create()
     topics.produce(name, *((f"k{number}", f'{{"n":{number}}}') for number in range(300)))
     open_store(name, backend=RocksDB(tmp_path)).close()
-    pattern = {"MANIFEST": "*/*/MANIFEST*", "sst": "*/*/*.sst", "pointer": "*/CURRENT", "all": "*/*/*"}[what]
+    pattern = {"MANIFEST": "*/*/MANIFEST*", "sst": "*/*/*.sst", "pointer": "*/CURRENT", "all": "*/*/*"}[damaged]
     files = [path for path in tmp_path.glob(pattern) if path.is_file() and path.name != "LOCK"]
     for path in files or [path for path in tmp_path.glob("*/*") if path.is_file()]:
         path.write_bytes(b"\0" * path.stat().st_size)
@@ -164,10 +162,10 @@ def test_close_while_it_loads(topics: Topics, kafka: str, open_store: Opener, tm
         store.close()
         starting.join(30)
         assert ended
-        away = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
+        unreachable = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
         with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
-            away.start()
-        away.close()
+            unreachable.start()
+        unreachable.close()
         producer.commit_transaction(10)
     assert len(open_store(name, backend=RocksDB(tmp_path))[name]) == 101
 
@@ -203,8 +201,8 @@ def test_read_anew_under_readers(topics: Topics, open_store: Opener, tmp_path: P
         while not stop.is_set():
             try:
                 kinds = {key[:3] for key in store[name]}
-                found = {str(row["n"]) for row in store[name].find(n=0)}
-                if len(kinds) != 1 or not found <= {"0"}:
+                numbers = {str(row["n"]) for row in store[name].find(n=0)}
+                if len(kinds) != 1 or not numbers <= {"0"}:
                     wrong.append(kinds)
             except Exception as error:  # noqa: BLE001 (told at the end)
                 wrong.append(error)
@@ -213,7 +211,7 @@ def test_read_anew_under_readers(topics: Topics, open_store: Opener, tmp_path: P
     for reader in readers:
         reader.start()
     under_way = iter(store[name].items())
-    seen = [next(under_way)]
+    pairs = [next(under_way)]
     with topics.transaction() as producer:
         with store._discovery._looking:
             recreate(topics, name)
@@ -221,8 +219,8 @@ def test_read_anew_under_readers(topics: Topics, open_store: Opener, tmp_path: P
         eventually(lambda: store.state is StoreState.STALE, 30)
         producer.commit_transaction(10)
     eventually(lambda: store.state is StoreState.READY, 30)
-    seen += list(under_way)
-    assert len(seen) == 2000
+    pairs += list(under_way)
+    assert len(pairs) == 2000
     stop.set()
     for reader in readers:
         reader.join(30)

@@ -66,26 +66,26 @@ def test_random_histories_that_go_on_from_a_file(
 
         for _ in range(seeded.randrange(5, 60)):
             put(log, model)
-        snapshot, offset, then = log.table.save_snapshot(), log._next, Model(directory)
-        then.rows.extend(model.rows)
+        snapshot, offset, saved_model = log.table.save_snapshot(), log._next, Model(directory)
+        saved_model.rows.extend(model.rows)
         for _ in range(seeded.randrange(20)):
             put(log, model)
         path = tmp_path / "s" / file_saver.file_name("t")
         file_saver.save(path, "t", read_to(offset), [snapshot])
-        compare(resumed(directory, tmp_path / "s", offset).view, then)
+        compare(resumed(directory, tmp_path / "s", offset).view, saved_model)
         log = resumed(directory, tmp_path / "s", offset)
-        entries = then.entries()
+        entries = saved_model.entries()
         for _ in range(seeded.randrange(1, 40)):
-            put(log, then)
-            entries = then.entries()
+            put(log, saved_model)
+            entries = saved_model.entries()
             for key in ("1", "7", "A", "C", "absent"):
                 packed_record = log.table.directory_storage.entries.get(key.encode())
                 assert (packed_record and packed_record[:-16]) == entries.get(key)
             assert len(log.view) == len(entries)
         if seeded.random() < 0.5:
             log.table.start_lazy_load(pytest.fail)
-            put(log, then)
-        compare(log.view, then)
+            put(log, saved_model)
+        compare(log.view, saved_model)
         eventually(lambda log=log: not log.table.is_loading and type(log.table.directory_storage.entries) is dict)
 
 
@@ -161,7 +161,7 @@ def test_a_layout_that_makes_no_sense_is_not_used(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     saved, whole = SavedFile(path, "d"), path.read_bytes()
     layout = saved.directories["d"]._layout
-    for what, broken in {"nothing": lambda layout: layout, **NONSENSE}.items():
+    for case, broken in {"nothing": lambda layout: layout, **NONSENSE}.items():
         with replace_file(path) as file:
             assert file is not None
             writer = file_saver.SavedFileWriter(file)
@@ -171,9 +171,9 @@ def test_a_layout_that_makes_no_sense_is_not_used(tmp_path: Path) -> None:
         store = testing.store({directory: rows}, start=False, backend=Memory(tmp_path))
         with store:
             view = store["d"]
-            assert len([key for key in rows if view.get("K" + key[1:]) is not None]) == 300, what
-            assert (len(view), len(set(view)), len(view.find(g=1))) == (300, 300, 100), what
-            assert store.loading().read == (0 if what == "nothing" else 300), what
+            assert len([key for key in rows if view.get("K" + key[1:]) is not None]) == 300, case
+            assert (len(view), len(set(view)), len(view.find(g=1))) == (300, 300, 100), case
+            assert store.loading().read == (0 if case == "nothing" else 300), case
 
 
 def test_a_file_that_cannot_be_filled_in_is_read_anew(tmp_path: Path) -> None:
@@ -198,14 +198,14 @@ def test_two_writers_of_one_file(tmp_path: Path) -> None:
     """The second leaves it to the first; what a killed one has left behind is no hindrance."""
     path = tmp_path / "file"
     (tmp_path / "file.new").write_bytes(b"left behind")
-    with replace_file(path) as one, replace_file(path) as two:
-        assert two is None
-        assert one is not None
-        one.write(b"whole")
+    with replace_file(path) as first, replace_file(path) as second:
+        assert second is None
+        assert first is not None
+        first.write(b"whole")
     assert path.read_bytes() == b"whole"
-    with pytest.raises(ZeroDivisionError), replace_file(path) as one:
+    with pytest.raises(ZeroDivisionError), replace_file(path) as first:
         1 // 0  # noqa: B018
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 def saving_child(folder: str, shape: str, seed: int) -> None:
@@ -240,8 +240,8 @@ def test_killed_while_it_writes(shape: str, tmp_path: Path, seeded: random.Rando
         process = subprocess.Popen([sys.executable, "-c", command], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"open\n"
-        before = {each.stat().st_ino for each in tmp_path.glob("*.saved")}
-        eventually(lambda before=before: {each.stat().st_ino for each in tmp_path.glob("*.saved")} - before, 30)
+        inodes = {path.stat().st_ino for path in tmp_path.glob("*.saved")}
+        eventually(lambda inodes=inodes: {path.stat().st_ino for path in tmp_path.glob("*.saved")} - inodes, 30)
         time.sleep(seeded.random() * 0.2)  # a random moment of the writing, which nobody can wait for
         process.kill()
         process.wait()
@@ -251,17 +251,17 @@ def test_killed_while_it_writes(shape: str, tmp_path: Path, seeded: random.Rando
         at = storage.checkpoint.positions[0]
         assert at >= saved
         saved = at
-        found, fresh = saving_table(shape, storage), saving_table(shape, Memory().open("d"))
+        resumed_table, fresh = saving_table(shape, storage), saving_table(shape, Memory().open("d"))
         apply(fresh, history(seed), 0, at)
-        found.directory_storage.reading()  # takes over all that is in the file
+        resumed_table.directory_storage.reading()  # takes over all that is in the file
         for part in ("entries", "owners", "candidates", "tombstones"):
-            one, two = (dict(table.directory_storage.mapping(part)) for table in (found, fresh))
-            assert one == two, part
-        assert found.quarantine.bad_topic_keys() == fresh.quarantine.bad_topic_keys()
-        for index in found.indexes:
-            one, two = (table.directory_storage.reading() for table in (found, fresh))
-            assert {term: set(one.keys_of_term(index, term)) for term in one.terms(index)} == {
-                term: set(two.keys_of_term(index, term)) for term in two.terms(index)
+            actual, expected = (dict(table.directory_storage.mapping(part)) for table in (resumed_table, fresh))
+            assert actual == expected, part
+        assert resumed_table.quarantine.bad_topic_keys() == fresh.quarantine.bad_topic_keys()
+        for index in resumed_table.indexes:
+            actual, expected = (table.directory_storage.reading() for table in (resumed_table, fresh))
+            assert {term: set(actual.keys_of_term(index, term)) for term in actual.terms(index)} == {
+                term: set(expected.keys_of_term(index, term)) for term in expected.terms(index)
             }
 
 
@@ -272,12 +272,12 @@ def test_a_restart_reads_only_what_is_new(topics: Topics, open_store: Opener, tm
     rows = [(f"{n}", orjson.dumps({"k": f"K{n}", "on": n % 7 > 0, "g": n % 3})) for n in range(500)]
     topics.produce(name, *rows)
     first = open_store(directory, backend=Memory(tmp_path))
-    before = values(first, name)
+    values_before = values(first, name)
     first.close()
     topics.cut(name, 400)
     topics.produce(name, ("1", None), ("2", b'{"k":"K3","on":true,"g":5}'), ("new", b'{"k":"N","on":true,"g":1}'))
     store = open_store(directory, backend=Memory(tmp_path))
-    expected = {key: value for key, value in before.items() if key not in ("K1", "K2")}
+    expected = {key: value for key, value in values_before.items() if key not in ("K1", "K2")}
     expected |= {"N": {"k": "N", "on": True, "g": 1}, "K3": {"k": "K3", "on": True, "g": 5}}
     assert store[name].get("K499") == expected["K499"]
     assert values(store, name) == expected
@@ -334,8 +334,8 @@ def test_readers_while_it_is_filled(tmp_path: Path) -> None:
     wrong: list[Any] = []
 
     def look(start: int) -> None:
-        found = ((n, log.view.get(str(n)), len(log.view)) for n in range(start, 20_000, 7))
-        wrong.extend(each for each in found if each[1:] != ({"n": each[0]}, 20_000))
+        answers = ((n, log.view.get(str(n)), len(log.view)) for n in range(start, 20_000, 7))
+        wrong.extend(answer for answer in answers if answer[1:] != ({"n": answer[0]}, 20_000))
 
     threads = [threading.Thread(target=look, args=[start]) for start in range(4)]
     for thread in threads:

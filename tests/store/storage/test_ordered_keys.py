@@ -97,10 +97,10 @@ def test_prefix_and_range(log: Log) -> None:
 
 def test_pages_by_key(log: Log) -> None:
     keys: list[str] = []
-    after: str | None = None
-    while page := list(islice(log.view.keys_from(after), 2)):
+    last_key: str | None = None
+    while page := list(islice(log.view.keys_from(last_key), 2)):
         keys += page
-        after = page[-1]
+        last_key = page[-1]
     assert keys == sorted(log.view)
     assert list(log.view.keys_from("ab", prefix="a")) == ["abc"]
     assert list(log.view.keys_from("a", prefix="é")) == ["é", "éa"]
@@ -117,9 +117,9 @@ def test_what_is_there_all_the_time_is_always_found(seeded: random.Random) -> No
 
     def read() -> None:
         while not ending.is_set():
-            found = [key for key, _ in log.view.prefix("s") if len(key) == 4]
-            if found != stays:
-                wrong.append(f"{len(found)} of {len(stays)}")
+            keys = [key for key, _ in log.view.prefix("s") if len(key) == 4]
+            if keys != stays:
+                wrong.append(f"{len(keys)} of {len(stays)}")
                 return
 
     readers = [threading.Thread(target=read) for _ in range(3)]
@@ -224,5 +224,5 @@ def test_pages_of_an_index_that_changes(seeded: random.Random) -> None:
                 log.put(key, b'{"g":%d}' % value)
                 model[key] = value
         for value in range(3):
-            found = [entry.key for entry in log.view.find_entries_from({"g": value}, "0100")]
-            assert found == sorted(key for key, has in model.items() if has == value and key > "0100")
+            keys = [entry.key for entry in log.view.find_entries_from({"g": value}, "0100")]
+            assert keys == sorted(key for key, has in model.items() if has == value and key > "0100")

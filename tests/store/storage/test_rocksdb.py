@@ -36,19 +36,19 @@ Open = Callable[[], RocksTopicStorage]
 @pytest.fixture
 def reopen(tmp_path: Path) -> Iterator[Open]:
     """Closes what it gave before, and opens the topic as after a restart."""
-    held: list[tuple[RocksDB, RocksTopicStorage]] = []
+    opened: list[tuple[RocksDB, RocksTopicStorage]] = []
 
     def leave() -> None:
-        for backend, storage in held:
+        for backend, storage in opened:
             storage.close()
             backend.close()
-        held.clear()
+        opened.clear()
 
     def again() -> RocksTopicStorage:
         leave()
         backend = RocksDB(tmp_path)
         storage = backend.open("topic")
-        held.append((backend, storage))
+        opened.append((backend, storage))
         return storage
 
     yield again
@@ -63,12 +63,12 @@ def fill(storage: RocksTopicStorage, number: int = 100, upto: int = 1) -> None:
 
 
 def folder_of(path: Path) -> Path:
-    (found,) = (each for each in path.iterdir() if each.is_dir())
-    return found
+    (folder,) = (child for child in path.iterdir() if child.is_dir())
+    return folder
 
 
 def generations(path: Path) -> list[str]:
-    return sorted(each.name for each in folder_of(path).iterdir() if each.name != "CURRENT")
+    return sorted(folder.name for folder in folder_of(path).iterdir() if folder.name != "CURRENT")
 
 
 def test_a_restart_finds_everything(reopen: Open) -> None:
@@ -150,7 +150,7 @@ def test_idle_flushes_write_no_files(reopen: Open) -> None:
     storage = reopen()
     fill(storage)
     storage.flush()
-    before = storage.figures()["disk_bytes"]
+    disk_bytes = storage.figures()["disk_bytes"]
     for second in range(5):
         newest = Checkpoint(
             topic_id="t", cluster_id="c", definition="d", positions={0: 1},
@@ -158,7 +158,7 @@ def test_idle_flushes_write_no_files(reopen: Open) -> None:
         )  # fmt: skip
         storage.commit(newest)
         storage.flush()
-    assert storage.figures()["disk_bytes"] == before
+    assert storage.figures()["disk_bytes"] == disk_bytes
     assert reopen().checkpoint == newest
 
 
@@ -235,14 +235,14 @@ def test_close_ends_iterators_and_lookups(tmp_path: Path) -> None:
     backend.close()
 
 
-def read_on(directory_storage: DirectoryStorage, said: list[BaseException]) -> None:
+def read_on(directory_storage: DirectoryStorage, errors: list[BaseException]) -> None:
     try:
         while True:
             assert len(directory_storage.entries[b"000007"]) > 16
             assert len(directory_storage.reading().keys_of_term("i", 3)) == 71
             assert len(list(directory_storage.reading().all_keys())) == 500
     except Exception as error:  # noqa: BLE001 (which one is what is tested)
-        said.append(error)
+        errors.append(error)
 
 
 def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
@@ -251,8 +251,8 @@ def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
         backend = RocksDB(tmp_path)
         storage = backend.open("topic")
         fill(storage, 500)
-        directory_storage, said = storage.directory_storage("d"), list[BaseException]()
-        threads = [threading.Thread(target=read_on, args=(directory_storage, said)) for _ in range(3)]
+        directory_storage, errors = storage.directory_storage("d"), list[BaseException]()
+        threads = [threading.Thread(target=read_on, args=(directory_storage, errors)) for _ in range(3)]
         for thread in threads:
             thread.start()
         storage.close()
@@ -260,15 +260,15 @@ def test_lookups_while_it_is_closed(tmp_path: Path) -> None:
         backend.close()
         for thread in threads:
             thread.join(30)
-        assert [type(error) for error in said] == [StoreClosed] * 3, said
+        assert [type(error) for error in errors] == [StoreClosed] * 3, errors
 
 
-def damage_file(pattern: str, how: Callable[[Path], object]) -> Callable[[Path], None]:
+def damage_file(pattern: str, damage_one: Callable[[Path], object]) -> Callable[[Path], None]:
     def damage(generation: Path) -> None:
         files = sorted(generation.glob(pattern))
         assert files
         for file in files:
-            how(file)
+            damage_one(file)
 
     return damage
 
@@ -337,9 +337,9 @@ def test_another_format_or_topic_is_set_aside(tmp_path: Path, reopen: Open) -> N
         storage = reopen()
         fill(storage)
         database = storage.database
-        held = json.loads(database.read(b"\0\0") or b"")
+        state = json.loads(database.read(b"\0\0") or b"")
         batch = database.batch()
-        batch.put(b"\0\0", json.dumps({**held, **change}).encode())
+        batch.put(b"\0\0", json.dumps({**state, **change}).encode())
         database.write(batch)
         assert reopen().checkpoint is None
         assert any(name.startswith("damaged-") for name in generations(tmp_path))
@@ -401,9 +401,9 @@ def test_the_folder_is_given_back_whatever_a_former_generation_says(
     monkeypatch.setattr(former.database, "close", refused)
     new.close()
     backend.close()
-    other = RocksDB(tmp_path)
-    other.open("topic").close()
-    other.close()
+    second = RocksDB(tmp_path)
+    second.open("topic").close()
+    second.close()
 
 
 def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:
@@ -416,9 +416,9 @@ def test_a_second_store_is_refused_by_name(tmp_path: Path) -> None:
     run = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=60)
     assert f"BackendLocked: {tmp_path} is used by process {os.getpid()}; stop that" in run.stderr
     backend.close()
-    other = RocksDB(tmp_path)
-    other.open("topic").close()
-    other.close()
+    second = RocksDB(tmp_path)
+    second.open("topic").close()
+    second.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -458,7 +458,7 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "remedy"),
+    ("text", "kind", "remedy"),
     [
         ("IO error: No space left on device: While appending to file", BackendFailed, "free space"),
         ("IO error: While mkdir: Read-only file system", BackendFailed, "read and write"),
@@ -469,11 +469,11 @@ def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
         ("Busy: something", BackendFailed, "RocksDB failed"),
     ],
 )
-def test_errors_of_the_library_are_ours(said: str, kind: type[BackendFailed], remedy: str) -> None:
-    found = failure_of(Exception(said), Path("/f"))
-    assert type(found).__mro__[:3].count(kind) == 1
-    assert remedy in str(found)
-    assert found.path == "/f"  # type: ignore[attr-defined]
+def test_errors_of_the_library_are_ours(text: str, kind: type[BackendFailed], remedy: str) -> None:
+    failure = failure_of(Exception(text), Path("/f"))
+    assert type(failure).__mro__[:3].count(kind) == 1
+    assert remedy in str(failure)
+    assert failure.path == "/f"  # type: ignore[attr-defined]
 
 
 def test_a_full_disk_ends_the_volume_not_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -573,7 +573,7 @@ def test_topics_whose_names_a_file_system_may_mix_up(tmp_path: Path) -> None:
     storages = [backend.open(name) for name in names]
     for number, storage in enumerate(storages):
         fill(storage, number + 1)
-    assert len({each.name.lower() for each in tmp_path.iterdir() if each.is_dir()}) == len(names)
+    assert len({folder.name.lower() for folder in tmp_path.iterdir() if folder.is_dir()}) == len(names)
     for storage in storages:
         storage.close()
     backend.close()
@@ -585,9 +585,9 @@ def test_a_table_over_restarts(reopen: Open) -> None:
     log = Log(directory, storage=reopen())
     for number in range(30):
         log.put(f"r{number}", b'{"id": "%d", "f": %d, "on": true}' % (number % 10, number % 3))
-    before = dict(log.view.items())
+    entries = dict(log.view.items())
     log = Log(directory, storage=reopen())
-    assert dict(log.view.items()) == before
+    assert dict(log.view.items()) == entries
     assert len(log.view) == 10
     log.put("r29", None, at=2)
     assert log.view["9"]["f"] == 19 % 3

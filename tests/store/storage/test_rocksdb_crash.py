@@ -87,25 +87,25 @@ def killed(path: Path, shape: str, seed: int, incomplete: bool, chance: random.R
     call = f"import {__name__} as crash; crash.child({str(path)!r}, {shape!r}, {seed}, {incomplete})"
     process = subprocess.Popen([sys.executable, "-c", call], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    said = [process.stdout.readline().strip()]
-    assert said == ["open"]
+    lines = [process.stdout.readline().strip()]
+    assert lines == ["open"]
     until = time.monotonic() + chance.random() * 0.4
-    while (left := until - time.monotonic()) > 0 and said[-1] != "end":
-        if select.select([process.stdout], [], [], left)[0]:
-            said.append(process.stdout.readline().strip())
+    while (remaining := until - time.monotonic()) > 0 and lines[-1] != "end":
+        if select.select([process.stdout], [], [], remaining)[0]:
+            lines.append(process.stdout.readline().strip())
     process.kill()
-    rest, _ = process.communicate()
-    return max((int(line) for line in [*said, *rest.splitlines()] if line.isdigit()), default=0)
+    output, _ = process.communicate()
+    return max((int(line) for line in [*lines, *output.splitlines()] if line.isdigit()), default=0)
 
 
 def contents(directory_storage: DirectoryStorage, parts: Sequence[str], terms: dict[str, list[Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {part: dict(directory_storage.mapping(part).items()) for part in parts}
-    found["all"] = {name: directory_storage.entries[name] for name in directory_storage.reading().all_keys()}
-    found["sizes"] = directory_storage.sizes()
-    for index, wanted in terms.items():
-        found[index] = {term: sorted(directory_storage.reading().keys_of_term(index, term)) for term in wanted}
-        found[f"terms of {index}"] = set(directory_storage.reading().terms(index))
-    return found
+    result: dict[str, Any] = {part: dict(directory_storage.mapping(part).items()) for part in parts}
+    result["all"] = {name: directory_storage.entries[name] for name in directory_storage.reading().all_keys()}
+    result["sizes"] = directory_storage.sizes()
+    for index, expected_terms in terms.items():
+        result[index] = {term: sorted(directory_storage.reading().keys_of_term(index, term)) for term in expected_terms}
+        result[f"terms of {index}"] = set(directory_storage.reading().terms(index))
+    return result
 
 
 def expected(shape: str, rows: Rows, upto: int) -> tuple[MemoryDirectoryStorage, list[str], dict[str, list[Any]]]:

@@ -53,8 +53,8 @@ def test_random_histories_over_restarts(
         for _ in range(6):
             partition = seeded.randrange(3)
             rows = [(f"{partition}-{seeded.choice('123456789')}", random_value(seeded)) for _ in range(9)]
-            how: Callable[..., Any] = seeded.choice([topics.produce, topics.commit, topics.abort])
-            for token, (key, value) in zip(how(name, *rows, partition=partition) or [], rows, strict=False):
+            produce: Callable[..., Any] = seeded.choice([topics.produce, topics.commit, topics.abort])
+            for token, (key, value) in zip(produce(name, *rows, partition=partition) or [], rows, strict=False):
                 models[0].rows.append(Row(key.encode(), value, partition, token.offset, 0))
         if seeded.random() < 0.7:
             store.barrier()
@@ -110,10 +110,10 @@ def test_a_start_from_disk_while_kafka_is_away(topics: Topics, open_store: Opene
     name = topics.create()
     topics.produce(name, ("a", '{"n":1}'))
     open_store(name, backend=RocksDB(tmp_path)).close()
-    away = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
-    with away:
-        assert away.state is StoreState.STALE
-        assert away[name]["a"] == {"n": 1}
+    unreachable = GlobalStore("127.0.0.1:1", [name], backend=RocksDB(tmp_path), start_stale=True, stall_timeout=1)
+    with unreachable:
+        assert unreachable.state is StoreState.STALE
+        assert unreachable[name]["a"] == {"n": 1}
 
 
 def test_two_stores_on_one_folder(topics: Topics, kafka: str, open_store: Opener, tmp_path: Path) -> None:
