@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
@@ -21,7 +20,6 @@ from compactory.records import Partition
 from compactory.store import GlobalStore
 from compactory.token import Token
 from compactory.token import targets as targets_of
-from compactory.tracing import spanned
 from compactory.waiting import Waiting
 from compactory.watch.change import Change, Cursor
 
@@ -110,7 +108,6 @@ class AsyncGlobalStore(BaseStore):
         """
         await _in_thread(self.sync.close, "close")
 
-    @spanned("barrier")
     async def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
@@ -121,7 +118,6 @@ class AsyncGlobalStore(BaseStore):
         targets = await self._ends(timeout)
         await self._waiting.until(targets, max(0.0, deadline - clock()), "the barrier")
 
-    @spanned("wait_for")
     async def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
         """Wait until the written records of all tokens are visible.
 
@@ -223,11 +219,10 @@ async def _in_thread(function: Callable[[], R], name: str) -> R:
     """Call ``function`` in a thread of its own: the loop's may all be busy. Cancelled, the call ends by itself."""
     future: Future[R] = Future()
     future.set_running_or_notify_cancel()  # a coroutine that is cancelled must not cancel the call
-    context = copy_context()  # a span of the caller's is the parent of ours
 
     def call() -> None:
         try:
-            future.set_result(context.run(function))
+            future.set_result(function())
         except BaseException as error:  # noqa: BLE001 (it is raised where it is awaited)
             future.set_exception(error)
 

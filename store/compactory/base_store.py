@@ -155,7 +155,7 @@ class BaseStore(Views):
         Estimated within some percent from 2,000 entries, in a millisecond; what views of ``cache_decoded`` share is
         not in it. Empty for a directory on disk.
         """
-        return self._engine.memory()
+        return {table.directory.name: table.directory_storage.memory() for table in self._engine.generations.tables()}
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call ``listener`` after each change of positions or state; return a function that ends this.

@@ -1,36 +1,11 @@
 """The one error tree of the system. Every error carries fields, not just text, and pickles.
 
-    CompactoryError
-    ├── ConfigError(problems)            bad input, all problems at once; raised before anything starts
-    ├── StartTimeout(blocking)           also TimeoutError: the high watermark was not reached in time
-    ├── WaitTimeout(gap)                 also TimeoutError: a token or barrier was not reached in time
-    ├── NotReady                         a lookup before the store has read every topic to its high watermark
-    ├── BadRecord                        also KeyError: the newest record of the key is bad and no good value is known
-    ├── StaleData(age, max_age)          a read that demanded fresher data than there is, of a directory that refuses
-    ├── UnknownDirectory                 also KeyError
-    ├── UnknownIndex                     also KeyError
-    ├── DecodeError                      also ValueError: a value that the directory's decoder refuses
-    ├── StoreFailed(cause)               the reader died; the cause is kept
-    ├── StoreClosed                      the store was closed
-    ├── Unreachable(system)              an outside system was not reached in time
-    ├── BackendFailed(path)              the folder of a store on disk can't be read or written
-    │   ├── BackendCorrupt               what is in it can't be trusted; it is set aside and read anew
-    │   └── BackendLocked(pid)           another store uses it
-    ├── EntryMissing                     also KeyError: a write of an existing entry, and there is none
-    ├── Conflict                         a write would break a unique value or a reference, or create what exists
-    ├── PreconditionFailed               a write's condition (If-Match, If-None-Match) does not hold
-    ├── WriteRefused(problems)           also ValueError: nothing was sent, readers could not use what was given
-    ├── WriteFailed(written, unknown …)  records were sent, and not all of them were acknowledged
-    ├── OrderRefused                     an operator's order is not possible in the present state
-    └── LeaseLost                        another holder owns the lease or the transactional id
-
 This module imports nothing of ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 __all__ = [
@@ -201,7 +176,6 @@ class BackendLocked(BackendFailed):
     def __init__(self, message: str, path: str = "", pid: int | None = None) -> None:
         super().__init__(message, path)
         self.pid = pid
-        self.args = (message, path, pid)  # for pickle
 
 
 class EntryMissing(CompactoryError, KeyError):
@@ -237,7 +211,7 @@ class WriteFailed(CompactoryError):
         self,
         message: str,
         *,
-        topic: str,
+        topic: str = "",
         written: Mapping[str, Any] | None = None,
         not_written: Iterable[str] = (),
         unknown: Iterable[str] = (),
@@ -257,13 +231,10 @@ class WriteFailed(CompactoryError):
     ) -> WriteFailed:
         """Return the error of one write, which may be tried again."""
         keys = [key or ""]
-        failed = cls(message, topic=topic, unknown=keys * unknown, not_written=keys * (not unknown), cause=cause)
+        failed = cls(message, topic=topic, unknown=keys if unknown else (), cause=cause)
+        failed.not_written = () if unknown else tuple(keys)
         failed.retryable = True
         return failed
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        names = ("topic", "written", "not_written", "unknown", "cause")
-        return partial(WriteFailed, *self.args, **{name: getattr(self, name) for name in names}), ()
 
 
 class OrderRefused(CompactoryError):

@@ -43,7 +43,6 @@ class StoreOptions:
     ``on_progress``      called with a `Loading` some times a second while ``start`` waits, by the thread that called it
     ``polling_timeout``  seconds without asking Kafka for records after which the store counts as not `live`
     ``applying_timeout`` seconds of work on one batch after which it counts as not `live`
-    ``max_bytes``        memory that the directories may take while ``start`` loads them; above it raises ConfigError
     """
 
     stall_timeout: float = 30.0
@@ -57,7 +56,6 @@ class StoreOptions:
     on_progress: Callable[[Loading], None] | None = None
     polling_timeout: float = 300.0
     applying_timeout: float = 300.0
-    max_bytes: int | None = None
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each option that has a wrong value, and what is wrong with it."""
@@ -77,9 +75,6 @@ class StoreOptions:
         on_progress: Any = self.on_progress
         if on_progress is not None and not callable(on_progress):
             yield "on_progress", f"must be a callable that takes a Loading, not {on_progress!r}"
-        max_bytes: Any = self.max_bytes
-        if max_bytes is not None and not (isinstance(max_bytes, int) and max_bytes > 0):
-            yield "max_bytes", f"must be a whole number above 0, not {max_bytes!r}"
 
 
 class StoreArguments(TypedDict, total=False):
@@ -96,7 +91,6 @@ class StoreArguments(TypedDict, total=False):
     on_progress: Callable[[Loading], None] | None
     polling_timeout: float
     applying_timeout: float
-    max_bytes: int | None
 
 
 def directory_problems(directories: list[Any]) -> Iterator[str]:

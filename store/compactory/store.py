@@ -27,7 +27,6 @@ from compactory.storage.memory_backend import Memory
 from compactory.table.table import Table
 from compactory.token import Token
 from compactory.token import targets as targets_of
-from compactory.tracing import annotate, spanned
 
 __all__ = ["GlobalStore"]
 
@@ -88,7 +87,6 @@ class GlobalStore(BaseStore):
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @spanned("start")
     def start(self) -> None:
         """Read every topic to its high watermark; return when the store is ready. Once per store.
 
@@ -114,7 +112,6 @@ class GlobalStore(BaseStore):
             self._finalizer.detach()  # it would keep the error, whose frames refer to this store, for ever
             raise
         self._engine.load_seconds = load_seconds = clock() - began
-        annotate(topics=sorted(self.topics()), records=self.loading().read, seconds=load_seconds)
         log.info("%s in %.3f s: %d partitions", self.state.value, load_seconds, len(self._progress.reading_positions()))
 
     def close(self) -> None:
@@ -173,7 +170,6 @@ class GlobalStore(BaseStore):
         self._refuse_idle()
         return self._engine.snapshot(view.directory, timeout)
 
-    @spanned("barrier")
     def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
@@ -196,7 +192,6 @@ class GlobalStore(BaseStore):
         if tokens:
             self._wait_for(tokens, timeout)
 
-    @spanned("wait_for")
     def _wait_for(self, tokens: Sequence[Token], timeout: float) -> None:
         began = clock()
         try:

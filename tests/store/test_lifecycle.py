@@ -289,8 +289,6 @@ def test_bad_options_are_refused_all_at_once() -> None:
         ("tune_gc", "no"),
         ("start_stale", 1),
         ("on_progress", "log"),
-        ("max_bytes", "2G"),
-        ("max_bytes", 1.5),
         ("on_bad_record", "ignore"),
         ("validate", "never"),
         ("stall_timeout", -1),

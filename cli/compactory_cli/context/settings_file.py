@@ -75,7 +75,6 @@ _STORE_OPTIONS = (
     "start_timeout",
     "polling_timeout",
     "applying_timeout",
-    "max_bytes",
 )
 _KINDS: dict[Any, str] = {
     str: "text",

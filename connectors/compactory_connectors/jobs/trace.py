@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from compactory.tracing import annotate
-
 __all__ = ["attempt_span", "collects_spans", "trace_headers"]
 
 
@@ -44,7 +42,10 @@ def attempt_span(type_: str, attempt: int, headers: Mapping[str, str]) -> Iterat
         return
     propagate, trace = _modules
     with trace.get_tracer("compactory").start_as_current_span(
-        "compactory.job", context=propagate.extract(headers), record_exception=False, set_status_on_exception=False
+        "compactory.job",
+        context=propagate.extract(headers),
+        attributes={"compactory.type": type_, "compactory.attempt": attempt},
+        record_exception=False,
+        set_status_on_exception=False,
     ):
-        annotate(type=type_, attempt=attempt)
         yield

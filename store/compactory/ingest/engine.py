@@ -78,13 +78,12 @@ class Engine:
             self.discovery.open(max(0.1, timeout - (clock() - began)))
         self.reader.start()
         self.discovery.start()
-        monitor = LoadMonitor(self.memory_bytes, options.max_bytes, options.on_progress)
+        monitor = LoadMonitor(options.on_progress)
         try:
             self.progress.wait_loaded(options.stall_timeout, options.start_timeout, began, monitor.report)
         except StartTimeout as error:
             last_error = self.reader.last_error
             raise explain_timeout(error, self.blocking(), self.kafka, last_error, options.start_timeout) from None
-        monitor.check_memory(self.progress.loading())
 
     def give_up(self) -> None:
         """End a start that failed, with all that it has opened: another store may use the backend's folder."""
@@ -112,14 +111,6 @@ class Engine:
         """Answer nothing in a forked child: the threads are gone, so nobody keeps the data up to date."""
         self.progress.orphan(cause)
         self.generations.close_views()
-
-    def memory(self) -> dict[str, dict[str, int]]:
-        """Return the bytes of this process' memory that each directory takes, by kind."""
-        return {table.directory.name: table.directory_storage.memory() for table in self.generations.tables()}
-
-    def memory_bytes(self) -> int:
-        """Return the bytes that all directories take."""
-        return sum(sum(kinds.values()) for kinds in self.memory().values())
 
     def unusable(self) -> dict[str, str]:
         """Return why none of a directory's records is usable, by directory."""

@@ -1,50 +1,33 @@
-"""Reports of a start: its progress, memory that will not fit, and the reasons of a time-out."""
+"""Reports of a start: its progress, and the reasons of a time-out."""
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from compactory.clock import clock
-from compactory.errors import CompactoryError, ConfigError, StartTimeout
+from compactory.errors import CompactoryError, StartTimeout
 from compactory.kafka.client import Kafka
 from compactory.loading import Loading
 from compactory.records import Partition
 
-__all__ = ["LoadMonitor", "container_memory", "explain_timeout"]
+__all__ = ["LoadMonitor", "explain_timeout"]
 
 log = logging.getLogger("compactory.store")
 
 _LOG_INTERVAL = 5.0  # seconds between two log lines while loading
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-_FORECAST_SHARE = 0.05  # the part of the offsets that must be read before a forecast makes sense
-_GIB = 1 << 30
 
 
 class LoadMonitor:
-    """Reports a load to the user's callback and to the log, and compares its memory with the limits.
+    """Reports the progress of a load to the user's callback and to the log. For the thread that waits for the load."""
 
-    ``used_bytes`` returns what the directories take now. ``max_bytes`` None: only the container's memory is a limit.
-    A forecast assumes that entries grow with the offsets that are read. It is too high for a topic with many records
-    of few keys: it only warns. Bytes that are already used are refused. For the thread that waits for a load.
-    """
-
-    def __init__(
-        self, used_bytes: Callable[[], int], max_bytes: int | None, on_progress: Callable[[Loading], None] | None = None
-    ) -> None:
-        self._used_bytes = used_bytes
-        self._max_bytes = max_bytes
-        self._container_bytes = container_memory()
-        self._has_warned = False
+    def __init__(self, on_progress: Callable[[Loading], None] | None = None) -> None:
         self._on_progress = on_progress
         self._logged_at = clock()
 
     def report(self, loading: Loading) -> None:
-        """Check the memory; call the callback; log the progress every five seconds. Raises ConfigError."""
-        self.check_memory(loading)
+        """Call the callback; log the progress every five seconds."""
         if clock() - self._logged_at >= _LOG_INTERVAL:
             self._logged_at = clock()
             log.info("loading: %s", loading)
@@ -54,36 +37,6 @@ class LoadMonitor:
             except Exception:
                 log.exception("on_progress raised; it is not called again")
                 self._on_progress = None
-
-    def check_memory(self, loading: Loading) -> None:
-        """Warn once of memory that will not fit. Raises ConfigError if more than ``max_bytes`` is used."""
-        used = self._used_bytes()
-        needed = used / loading.share if loading.share >= _FORECAST_SHARE else used
-        if self._max_bytes is not None and used > self._max_bytes:
-            raise ConfigError(
-                f"the directories take {_text(used)} after {loading.share:.0%} of their topics, {_text(needed)} in the"
-                f" end; max_bytes allows {_text(self._max_bytes)}: raise it, or keep them on disk (RocksDB)"
-            )
-        limit = self._container_bytes if self._max_bytes is None else min(self._container_bytes, self._max_bytes)
-        if needed > limit and not self._has_warned:
-            self._has_warned = True
-            source = "max_bytes allows" if limit == self._max_bytes else "the container has"
-            log.warning("the directories will need %s, %s %s", _text(needed), source, _text(limit))
-
-
-def container_memory() -> int:
-    """Return the bytes of memory that this process may use: the container's limit, or the machine's memory."""
-    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for path in _LIMITS:
-        try:
-            return min(machine_bytes, int(path.read_text()))
-        except (OSError, ValueError):  # there is no such file, or it contains "max"
-            continue
-    return machine_bytes
-
-
-def _text(size: float) -> str:
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size / (1 << 20):.1f} MiB"
 
 
 def explain_timeout(

@@ -28,7 +28,6 @@ from compactory.stoppable_thread import StoppableThread
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.table.batch import RecordRun, split_batch
 from compactory.table.unusable import missing_field_warnings, unusable_reason
-from compactory.tracing import passed
 
 __all__ = ["Reader"]
 
@@ -203,8 +202,6 @@ class Reader:
         with self.between_batches:
             self._generations.serve(tables)
             self._progress.finish(topic)
-        if reading.rebuild is not None:
-            passed("rebuild", seconds, topic=topic, cause=reading.rebuild.cause.value)
 
     def _assign(self, consumer: Consumer) -> None:
         """Assign the consumer the partitions that became known, at their positions."""

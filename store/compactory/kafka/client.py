@@ -163,21 +163,6 @@ class Kafka:
         """Return the cluster's id. Raises Unreachable."""
         return str(self._describe_cluster(timeout).cluster_id)
 
-    def brokers(self, timeout: float = 10.0) -> list[str]:
-        """Return host:port of every broker, as the cluster names them. Raises Unreachable."""
-        return [_address(node) for node in self._describe_cluster(timeout).nodes]
-
-    def leaders(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, str]:
-        """Return host:port of each partition's leader; without partitions that have none. Raises Unreachable."""
-        requested = set(partitions)
-        leaders = {
-            Partition(topic, part.id): _address(part.leader)
-            for topic, answer in self._describe_topics({part.topic for part in requested}, timeout).items()
-            for part in answer.partitions
-            if part.leader is not None
-        }
-        return {part: leaders[part] for part in requested & leaders.keys()}
-
     def high_watermarks(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the end of each partition, open transactions included (READ_UNCOMMITTED).
 
@@ -375,10 +360,6 @@ def _refused_properties(kind: str, settings: Mapping[str, Any]) -> Iterator[None
     except KafkaException as error:
         reason = without_secrets(error.args[0].str(), settings)
         raise ConfigError(f"the {kind}'s properties (librdkafka's names) are refused: {reason}") from error
-
-
-def _address(node: Any) -> str:
-    return f"{node.host}:{node.port}"
 
 
 def _topic_id(uuid: Any) -> str | None:

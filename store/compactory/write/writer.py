@@ -15,7 +15,6 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
 from compactory.token import Token
-from compactory.tracing import annotate, spanned
 from compactory.write.delivery import Delivery, Record, Shipment
 from compactory.write.destination import Destination
 
@@ -117,7 +116,6 @@ class DirectoryWriter(Generic[T]):
         """
         self._start_once()
 
-    @spanned("put")
     def put(self, key: str, value: T) -> Token:
         """Write an entry, new or not; return its token once it is acknowledged.
 
@@ -125,7 +123,6 @@ class DirectoryWriter(Generic[T]):
         """
         return self._send([self._encoding.record(key, value)])[0]
 
-    @spanned("delete")
     def delete(self, key: str) -> Token:
         """Write a tombstone, even if no entry exists; return its token once it is acknowledged.
 
@@ -133,7 +130,6 @@ class DirectoryWriter(Generic[T]):
         """
         return self._send([(self._encoding.key(key), None)])[0]
 
-    @spanned("put_many")
     def put_many(self, entries: Mapping[str, T] | Iterable[tuple[str, T]]) -> list[Token]:
         """Write entries; return their tokens in the given order, once all of them are acknowledged.
 
@@ -173,7 +169,6 @@ class DirectoryWriter(Generic[T]):
             raise self._failure(unfinished, delivery)
 
     def _send(self, records: Sequence[Record]) -> list[Token]:
-        annotate(topic=self.directory.topic, records=len(records))
         delivery = self._start_once()
         problems = self._destination.too_large(records)
         if problems:

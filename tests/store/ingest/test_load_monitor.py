@@ -1,4 +1,4 @@
-"""The memory that directories take, its forecast, and the limit."""
+"""The memory that directories take."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import tracemalloc
 import orjson
 import pytest
 
-from compactory import ConfigError, Directory, Index, testing
-from compactory.ingest.load_monitor import LoadMonitor, container_memory
-from compactory.loading import Loading
+from compactory import Directory, Index
 from compactory.storage.memory_backend import Memory
 from tests.store.tables import Log
 
@@ -31,27 +29,3 @@ def test_what_a_directory_takes(key: str | None) -> None:
     assert set(estimate) == {"keys", "values", "indexes"}
     assert all(estimate.values())
     assert 0.8 < sum(estimate.values()) / allocated < 1.25
-
-
-def test_it_warns_before_it_is_too_late(caplog: pytest.LogCaptureFixture) -> None:
-    used = [0]
-    monitor = LoadMonitor(lambda: used[0], max_bytes=2 << 30)
-    for read, used[0] in ((1, 1 << 30), (10, 1 << 28), (20, 1 << 29)):
-        monitor.check_memory(Loading(read=read, total=100, seconds=1.0))
-    assert caplog.messages == ["the directories will need 2.5 GiB, max_bytes allows 2.0 GiB"]
-    used[0] = 2 << 30
-    monitor.check_memory(Loading(read=100, total=100, seconds=1.0))
-    used[0] += 1
-    with pytest.raises(ConfigError, match=r"take 2\.0 GiB after 80% of their topics, 2\.5 GiB in the end; max_bytes"):
-        monitor.check_memory(Loading(read=80, total=100, seconds=1.0))
-    assert 0 < container_memory() < 1 << 60
-
-
-def test_a_store_that_takes_too_much_does_not_start() -> None:
-    content = {"terminals": {f"T{n}": {"n": n} for n in range(1000)}}
-    with testing.store(content, max_bytes=10_000_000) as store:
-        assert 100_000 < sum(store.memory()["terminals"].values()) < 500_000
-    with pytest.raises(ConfigError, match=r"max_bytes allows 0\.1 MiB"):
-        testing.store(content, max_bytes=100_000)
-    with pytest.raises(ConfigError, match="max_bytes must be a whole number above 0"):
-        testing.store(content, max_bytes=0)
