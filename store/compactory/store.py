@@ -129,7 +129,7 @@ class GlobalStore(BaseStore):
         Raises Unreachable, NotReady before ``start``, StoreFailed, StoreClosed.
         """
         self._refuse_idle()
-        return self._discovery.look(timeout)
+        return self._discovery.high_watermarks(timeout)
 
     def retry(self, *errors: QuarantinedRecord, timeout: float = 5.0) -> list[QuarantinedRecord]:
         """Apply bad records again (all outstanding ones without arguments); return the records that are still bad.
@@ -178,7 +178,7 @@ class GlobalStore(BaseStore):
         """
         began = clock()
         self._refuse_idle()
-        targets = self._discovery.look(timeout)
+        targets = self._discovery.high_watermarks(timeout)
         remaining = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, remaining, "the barrier")
 
@@ -198,7 +198,7 @@ class GlobalStore(BaseStore):
             targets = targets_of(tokens, self._discovery.topics)
         except WaitTimeout:  # of another topic of that name: perhaps of one that was created just now
             with suppress(Unreachable):
-                self._discovery.look(timeout)
+                self._discovery.high_watermarks(timeout)
             targets = targets_of(tokens, self._discovery.topics)
         remaining = max(0.0, timeout - (clock() - began))
         self._progress.wait_until(targets, remaining, "the token" if len(tokens) == 1 else "one of the tokens")

@@ -76,7 +76,7 @@ def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, 
 
     assert states() == ["ready", "ready", "ready"]
     with topics.transaction() as producer:
-        with serving.store._discovery._looking:  # so that the new topic is not read before there is something in it
+        with serving.store._discovery._refreshing:  # so that the new topic is not read before there is something in it
             recreate(topics, topic)
             send(producer, topic, [("new", "{}")])
         eventually(lambda: serving.store.state is StoreState.STALE and serving.store.rebuilds(), 30)

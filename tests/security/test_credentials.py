@@ -44,20 +44,16 @@ LOCKED = PAIR | {"ssl.key.pem": CLIENT.key_pem("right")}
         (TLS | {"ssl.ca.location": "/absent"}, "ssl.ca.location: /absent can't be read: No such file"),
         (TLS | {"ssl.key.location": "/absent"}, "ssl.key.location: /absent can't be read: No such file"),
         (TLS | {"ssl.keystore.location": "/absent"}, "ssl.keystore.location: /absent can't be read: No such file"),
-        (TLS | {"ssl.ca.location": str(NO_PEM)}, "holds no certificate in PEM (a line -----BEGIN CERTIFICATE-----)"),
-        (TLS | {"ssl.ca.pem": "secret"}, "ssl.ca.pem holds no certificate in PEM"),
-        (TLS | PAIR | {"ssl.key.pem": CLIENT.certificate_pem}, "ssl.key.pem holds no private key in PEM"),
-        (TLS | {"ssl.ca.pem": AUTHORITY.pem.replace("\n", "\\n")}, "ssl.ca.pem has \\n written out"),
-        (TLS | {"ssl.ca.pem": AUTHORITY.pem.replace("\n", " ")}, "ssl.ca.pem has lost its line ends"),
-        (
-            TLS | {"ssl.ca.pem": AUTHORITY.pem.replace("\n", "\n  ")},
-            "ssl.ca.pem has lines that begin or end with blanks",
-        ),
-        (TLS | PAIR | {"ssl.key.pem": CLIENT.key_pem().replace("\n", "\\n")}, "COMPACTORY_KAFKA_SSL_KEY_PEM_FILE"),
+        (TLS | {"ssl.ca.location": str(NO_PEM)}, "ssl.ca.location failed: "),
+        (TLS | {"ssl.ca.pem": "secret"}, "has no line -----BEGIN …: give it with its line ends, or a file"),
+        (TLS | PAIR | {"ssl.key.pem": CLIENT.certificate_pem}, "key of ssl.key.pem, or it is damaged"),
+        (TLS | {"ssl.ca.pem": AUTHORITY.pem.replace("\n", "\\n")}, "from ssl.ca.pem: not in PEM format"),
+        (TLS | {"ssl.ca.pem": AUTHORITY.pem.replace("\n", " ")}, "give it with its line ends"),
+        (TLS | {"ssl.ca.pem": AUTHORITY.pem.replace("\n", "\n  ")}, "begin or end with blanks: remove these"),
         (TLS | {"ssl.certificate.pem": CLIENT.certificate_pem}, "is given without its key: set ssl.key.location"),
         (TLS | {"ssl.key.pem": CLIENT.key_pem()}, "without its certificate: set ssl.certificate.location"),
         (TLS | PAIR | {"ssl.key.pem": AUTHORITY.sign("x").key_pem()}, "ssl.key.pem"),
-        (TLS | LOCKED, "ssl.key.pem: the key is encrypted: give its password as ssl.key.password"),
+        (TLS | LOCKED, "ssl.key.password does not decrypt the key of ssl.key.pem"),
         (TLS | LOCKED | {"ssl.key.password": "wrong"}, "ssl.key.password does not decrypt the key of ssl.key.pem"),
     ],
 )
@@ -81,7 +77,7 @@ def test_files_are_looked_at_too(tmp_path: Path) -> None:
     locked_store = str(tmp_path / "locked.p12")
     Path(locked_store).write_bytes(CLIENT.pkcs12("right"))
     for properties, told in (
-        (certificate | {"ssl.key.location": locked}, "ssl.key.location: the key is encrypted"),
+        (certificate | {"ssl.key.location": locked}, "ssl.key.password does not decrypt"),
         (certificate | {"ssl.key.location": locked, "ssl.key.password": "wrong"}, "ssl.key.password does not decrypt"),
         (certificate | {"ssl.key.location": other}, "ssl.key.location: the key does not belong to the certificate"),
         (

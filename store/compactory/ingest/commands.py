@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 from compactory.clock import clock
@@ -22,22 +23,14 @@ class Command:
     def __init__(self, function: Callable[[], Any]) -> None:
         self.future: Future[Any] = Future()
         self._function = function
-        self._result: Any = None
-        self._error: BaseException | None = None
 
-    def call(self) -> None:
-        """Make the call. Its error is raised to the caller, by `answer`."""
+    def call(self) -> Callable[[], None]:
+        """Make the call. Return a function that gives the caller its result or error."""
         try:
-            self._result = self._function()
+            result = self._function()
         except BaseException as error:  # noqa: BLE001 (it is the caller's, not the reader's)
-            self._error = error
-
-    def answer(self) -> None:
-        """Give the caller the result or the error."""
-        if self._error is None:
-            self.future.set_result(self._result)
-        else:
-            self.future.set_exception(self._error)
+            return partial(self.future.set_exception, error)
+        return partial(self.future.set_result, result)
 
 
 class CommandQueue:

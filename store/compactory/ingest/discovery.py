@@ -1,4 +1,4 @@
-"""Ask the cluster what there is to read, at intervals and on request: partitions, end offsets, topic ids."""
+"""The thread that asks the cluster for the partitions, end offsets and ids of the topics that a store reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.generations import Generations
 from compactory.ingest.progress import Progress
-from compactory.ingest.resumption import missed_tombstones, obstacle, truncation
+from compactory.ingest.resumption import TopicLog, missed_tombstones, needed_rebuild, truncation
 from compactory.ingest.topic_config import TopicPolicies
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
@@ -27,10 +27,10 @@ _REMEDY = "create it with cleanup.policy=compact, let a source do so, or wait fo
 
 
 class Discovery:
-    """Tells `Progress` about partitions and end offsets, and demands a rebuild if a topic is not the one that was read.
+    """Enters partitions and end offsets in `Progress`, and demands a rebuild if a topic is not the one that was read.
 
-    Any thread may call ``look``; a thread of its own does the same every two seconds between start and stop. An
-    unreachable broker changes nothing.
+    Its thread refreshes them every two seconds between start and stop; any thread may call `high_watermarks`, which
+    refreshes them too. An unreachable broker changes nothing.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Discovery:
         self._policies = TopicPolicies(kafka)
         self._missing_since: dict[str, float] = {}
         self._short_since: dict[Partition, float] = {}  # partitions that end before our position
-        self._looking = Lock()  # one look at a time; guards all of the above
+        self._refreshing = Lock()  # one refresh at a time; guards all of the above
         self._notify = Event()
         self._thread = StoppableThread("discovery")
 
     def open(self, timeout: float) -> None:
-        """Look for the first time. Raises ConfigError with every topic that does not exist, Unreachable."""
+        """Ask the cluster for the first time. Raises ConfigError with every topic that does not exist, Unreachable."""
         deadline = clock() + timeout
         self.cluster_id = self._kafka.cluster_id(timeout)
         topics = self._kafka.topics(self._names, _until(deadline))
@@ -66,10 +66,10 @@ class Discovery:
             log.warning("waiting for topics that do not exist: %s", ", ".join(missing))
             self._progress.note_missing(missing)
         if topics:
-            with self._looking:
-                self._look(_until(deadline))
+            with self._refreshing:
+                self._refresh(_until(deadline))
 
-    def look(self, timeout: float) -> dict[Partition, int]:
+    def high_watermarks(self, timeout: float) -> dict[Partition, int]:
         """Return the high watermarks of all partitions, after adding new partitions to `Progress`.
 
         Raises Unreachable, also if the cluster does not know one of the topics, or if callers that ask at the same time
@@ -78,7 +78,7 @@ class Discovery:
         deadline = clock() + timeout
         while True:
             try:
-                ends, missing = self._ask(min(max(deadline - clock(), 0.0), _INTERVAL))
+                ends, missing = self._refresh_alone(min(max(deadline - clock(), 0.0), _INTERVAL))
                 break
             except Unreachable:
                 self._progress.raise_end()
@@ -89,11 +89,11 @@ class Discovery:
         return ends
 
     def start(self) -> None:
-        """Look every two seconds from now on, and whenever `wake` is called."""
+        """Refresh every two seconds from now on, and whenever `wake` is called."""
         self._thread.start(self._run)
 
     def wake(self) -> None:
-        """Wake the thread to look at once."""
+        """Wake the thread to refresh at once."""
         self._notify.set()
 
     def stop(self) -> None:
@@ -105,9 +105,9 @@ class Discovery:
     def still_the_same(self, topics: Collection[str]) -> bool:
         """Return True if the topics are those that were read, or if Kafka does not answer.
 
-        False if one is another topic, whose rebuild is demanded then, or while another thread looks for long.
+        False if one is another topic, whose rebuild is demanded then, or while another refresh takes long.
         """
-        if not self._looking.acquire(timeout=_INTERVAL):
+        if not self._refreshing.acquire(timeout=_INTERVAL):
             return False
         try:
             described = self._kafka.topics(topics, _INTERVAL)
@@ -115,7 +115,7 @@ class Discovery:
         except CompactoryError:
             return True
         finally:
-            self._looking.release()
+            self._refreshing.release()
         return not renewed
 
     def retention(self, topic: str) -> float:
@@ -126,7 +126,7 @@ class Discovery:
         is_reachable, last_refusal = True, ""
         while self._wait():
             try:
-                self._ask(_INTERVAL)
+                self._refresh_alone(_INTERVAL)
             except StoreClosed:
                 return
             except ConfigError as error:
@@ -141,28 +141,30 @@ class Discovery:
                     log.warning("%s; lookups go on, trying again every %g s", error, _INTERVAL)
                 is_reachable = False
             except Exception:  # of any kind: a store whose discovery has died would never hear of a change
-                log.exception("looking for changes failed; lookups go on, trying again every %g s", _INTERVAL)
+                log.exception(
+                    "asking the cluster for changes failed; lookups go on, trying again every %g s", _INTERVAL
+                )
             else:
                 is_reachable, last_refusal = True, ""
 
     def _wait(self) -> bool:
-        """Wait until it is time to look. Return False if the thread has to end."""
+        """Wait until the next refresh is due. Return False if the thread has to end."""
         self._notify.wait(_INTERVAL)
         self._notify.clear()
         return not self._thread.stopping.is_set()
 
-    def _ask(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
-        """Look as soon as no other thread does. Return the high watermarks, and a topic that is missing."""
+    def _refresh_alone(self, timeout: float) -> tuple[dict[Partition, int], str | None]:
+        """Refresh as soon as no other thread does. Return the high watermarks, and a topic that is missing."""
         deadline = clock() + timeout
-        if not self._looking.acquire(timeout=timeout):
+        if not self._refreshing.acquire(timeout=timeout):
             raise Unreachable("Kafka", f"Kafka at {self._kafka.bootstrap} has not answered an earlier request yet")
         try:
-            return self._look(_until(deadline)), min(self._missing_since, default=None)
+            return self._refresh(_until(deadline)), min(self._missing_since, default=None)
         finally:
-            self._looking.release()
+            self._refreshing.release()
 
-    def _look(self, timeout: float) -> dict[Partition, int]:
-        """Ask the cluster, holding the lock; return the high watermarks."""
+    def _refresh(self, timeout: float) -> dict[Partition, int]:
+        """Ask the cluster, under the lock; return the high watermarks."""
         deadline = clock() + timeout
         generations = self._progress.generations()  # before Kafka is asked
         if self.cluster_id is None:
@@ -209,10 +211,8 @@ class Discovery:
             checkpoint = tables.opened_checkpoint()
             if checkpoint is None or self._progress.topics[name].positions:
                 continue
-            rebuild = obstacle(
-                checkpoint, topics[name], cluster_id=self.cluster_id, definition=tables.definition, starts=starts,
-                ends=ends, retention=self.retention(name), at=time.time(),
-            )  # fmt: skip
+            log_now = TopicLog(topics[name], self.cluster_id, starts, ends, self.retention(name), time.time())
+            rebuild = needed_rebuild(checkpoint, tables.definition, log_now)
             if rebuild is not None:
                 self._progress.demand(name, rebuild)
                 continue

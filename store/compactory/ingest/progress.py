@@ -13,18 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from compactory.clock import clock
-from compactory.errors import BackendCorrupt
-from compactory.ingest.resumption import Mark, missed_tombstones
+from compactory.errors import BackendCorrupt, StartTimeout
+from compactory.ingest.resumption import Mark
 from compactory.ingest.store_status import StoreStatus
 from compactory.ingest.topic_progress import Phase, TopicProgress
-from compactory.loading import (
-    Loading,
-    blocking_partitions,
-    missing_offsets,
-    progress_of,
-    remaining_seconds,
-    wait_timeout,
-)
+from compactory.loading import Loading, missing_offsets, wait_timeout
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.storage.checkpoint import Checkpoint
 
@@ -49,8 +42,6 @@ class Progress(StoreStatus):
         self._began = clock()
         self.topics = {name: TopicProgress(self._began) for name in topics}
         self._ends_asked_at = 0.0
-
-    # -- questions, for any thread
 
     def positions(self) -> Offsets:
         """Return the next offset to read of every partition: all records before it are visible."""
@@ -95,29 +86,37 @@ class Progress(StoreStatus):
     def blocking(self) -> list[dict[str, Any]]:
         """Return what is short of its target (missing topics first), as StartTimeout and ``/readyz`` list it."""
         with self._changed:
-            targets = _joined(topic.targets for topic in self.topics.values())
-            return blocking_partitions(self.missing, self.reading_positions(), targets)
+            missing: list[dict[str, Any]] = [
+                {"topic": topic, "partition": None, "position": None, "target": None} for topic in sorted(self.missing)
+            ]
+            return missing + [
+                {"topic": part.topic, "partition": part.partition, "position": topic.positions[part], "target": target}
+                for topic in self.topics.values()
+                for part, target in topic.targets.items()
+                if topic.positions[part] < target
+            ]
 
     def loading(self) -> Loading:
         """Return how far the reading towards the targets is: of the topics that are read anew, else of all."""
         with self._changed:
             rereading = [topic for topic in self.topics.values() if topic.phase in (Phase.KEPT, Phase.REBUILDING)]
-            partitions = [
-                (topic.starts[part], topic.positions[part], target)
-                for topic in rereading or self.topics.values()
-                for part, target in topic.targets.items()
-            ]
-            return progress_of(partitions, max(clock() - self._began, 0.0))
+            read = total = 0
+            for topic in rereading or self.topics.values():
+                for part, target in topic.targets.items():  # what was read after one target makes up for nothing else
+                    read += max(0, min(topic.positions[part], target) - topic.starts[part])
+                    total += max(0, target - topic.starts[part])
+            return Loading(read=read, total=total, seconds=max(clock() - self._began, 0.0))
 
     def serve(self) -> bool:
         """Begin to serve: READY, or STALE if the data of a topic is known to be old."""
         with self._changed:
-            has_moved = self._move(StoreState.STALE if self.stale() else StoreState.READY)
+            has_moved = self._move(self._serving_state())
         if has_moved:
             self._notify()
         return has_moved
 
-    # -- generations: for the reader and discovery
+    def _serving_state(self) -> StoreState:
+        return StoreState.STALE if self.stale() else StoreState.READY
 
     def generations(self) -> dict[str, int]:
         """Return the number of each topic's current generation."""
@@ -126,7 +125,7 @@ class Progress(StoreStatus):
 
     def demand(self, topic: str, rebuild: Rebuild) -> None:
         """Ask the reader to begin a new generation of a topic. The first demand counts until it is met."""
-        with self._changing():
+        with self._serving_change():
             progress = self.topics[topic]
             progress.demand = progress.demand or rebuild
 
@@ -143,7 +142,7 @@ class Progress(StoreStatus):
 
         The former generation is still served, unless the store itself is loading.
         """
-        with self._changing():
+        with self._serving_change():
             former = self.topics[topic]
             assert former.demand is not None
             rebuild = former.demand
@@ -197,7 +196,7 @@ class Progress(StoreStatus):
             Partition(topic, number): Mark(mark.at - since_epoch, mark.end)
             for number, mark in checkpoint.caught_up.items()
         }
-        with self._changing():
+        with self._serving_change():
             progress = self.topics[topic]
             progress.served_marks |= marks
             progress.resumed |= marks.keys()
@@ -206,14 +205,14 @@ class Progress(StoreStatus):
 
     def hold(self, topic: str, reason: str) -> None:
         """Note that a topic is read to its end and can't be served; further records are no progress."""
-        with self._changing():
+        with self._serving_change():
             progress = self.topics[topic]
             progress.held_since = progress.held_since or clock()
             progress.reason = reason
 
     def finish(self, topic: str) -> None:
         """Note that a topic is read to its end, and served from the current generation."""
-        with self._changing():
+        with self._serving_change():
             progress = self.topics[topic]
             progress.enter(Phase.FOLLOWING)
             progress.held_since = None
@@ -237,24 +236,15 @@ class Progress(StoreStatus):
             return self.topics[topic].is_complete
 
     def missed_tombstones(self, topic: str, retention: float) -> Rebuild | None:
-        """Return the rebuild that is needed if deletions may have been missed since the topic's checkpoint.
-
-        ``retention`` is the time in seconds for which tombstones are kept.
-        """
+        """Return the rebuild that is needed if deletions may have been missed since the topic's checkpoint."""
         with self._changed:
-            progress = self.topics[topic]
-            for partition in progress.resumed & progress.served_marks.keys():
-                mark, position = progress.served_marks[partition], progress.positions.get(partition, -1)
-                rebuild = missed_tombstones(partition, mark, position, clock(), retention)
-                if rebuild is not None:
-                    return rebuild
-            return None
+            return self.topics[topic].missed_tombstones(clock(), retention)
 
     def checkpointed(self, topic: str) -> tuple[dict[int, int], dict[int, Mark]]:
         """Return positions and marks, by partition, of the generation of a topic that is read, served or not."""
         with self._changed:
             progress = self.topics[topic]
-            self._mark_caught_up(progress)
+            progress.mark_caught_up(self._ends_asked_at)
             positions = {part.partition: position for part, position in progress.positions.items()}
             return positions, {part.partition: mark for part, mark in progress.reading_marks.items()}
 
@@ -262,7 +252,7 @@ class Progress(StoreStatus):
         """Keep the high watermarks that the broker gave when asked at ``asked_at`` (by `clock`)."""
         with self._changed:
             for topic in self.topics.values():
-                self._mark_caught_up(topic)
+                topic.mark_caught_up(self._ends_asked_at)
                 topic.ends = {partition: ends[partition] for partition in topic.positions if partition in ends}
             self._ends_asked_at = asked_at
 
@@ -277,11 +267,9 @@ class Progress(StoreStatus):
     def note_absent(self, topics: Iterable[str]) -> None:
         """Keep which topics the cluster does not know any more: their served data is old."""
         absent = frozenset(topics)
-        with self._changing():
+        with self._serving_change():
             for name, topic in self.topics.items():
                 topic.is_absent = name in absent
-
-    # -- waiting
 
     def wait_loaded(
         self,
@@ -300,8 +288,7 @@ class Progress(StoreStatus):
             with self._changed:
                 report_at = clock() + every
                 while self.state is StoreState.LOADING and clock() < report_at:
-                    remaining = remaining_seconds(self._idle_seconds(), stall_timeout, clock() - began, start_timeout)
-                    self._changed.wait(min(every, remaining))
+                    self._changed.wait(min(every, self._remaining_seconds(stall_timeout, start_timeout, began)))
                 if self.state is not StoreState.LOADING:
                     self.raise_end()
                     return
@@ -322,6 +309,15 @@ class Progress(StoreStatus):
                     raise wait_timeout(awaited, timeout, missing)
                 self._changed.wait(remaining)
 
+    def _remaining_seconds(self, stall_timeout: float, start_timeout: float | None, began: float) -> float:
+        """Return the seconds that a load may still take without progress. Raises StartTimeout if none remain."""
+        until_stall = stall_timeout - self._idle_seconds()
+        remaining = until_stall if start_timeout is None else min(until_stall, began + start_timeout - clock())
+        if remaining <= 0:
+            stalled = f"no progress for {stall_timeout:g} s"
+            raise StartTimeout(stalled if until_stall <= 0 else f"not ready in {start_timeout:g} s")
+        return remaining
+
     def _idle_seconds(self) -> float:
         """Return the seconds without progress. Waiting for a missing topic does not count."""
         if self.missing:
@@ -331,26 +327,18 @@ class Progress(StoreStatus):
 
     def _served_marks(self, topic: TopicProgress) -> dict[Partition, Mark]:
         """Return the marks of the served data; where a served topic has none, those of where its reading began."""
-        self._mark_caught_up(topic)
+        topic.mark_caught_up(self._ends_asked_at)
         if self.serves and topic.phase is not Phase.REBUILDING:
             return topic.start_marks | topic.served_marks
         return dict(topic.served_marks)
 
-    def _mark_caught_up(self, topic: TopicProgress) -> None:
-        """Mark the partitions that are applied to their end as it was when the ends were asked for."""
-        if topic.is_hidden:
-            return
-        for partition, end in topic.ends.items():
-            if partition not in topic.resumed and topic.positions.get(partition, -1) >= end:
-                topic.served_marks[partition] = Mark(self._ends_asked_at, end)
-
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Hold the lock for a change of what is served; then update the state, wake waiters and call listeners."""
+    def _serving_change(self) -> Iterator[None]:
+        """Lock the progress inside the block; afterwards update the state, wake waiters and call listeners."""
         with self._changed:
             yield
             if self.serves:
-                self._move(StoreState.STALE if self.stale() else StoreState.READY)
+                self._move(self._serving_state())
             self._changed.notify_all()
         self._notify()
 

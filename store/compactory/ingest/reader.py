@@ -12,7 +12,7 @@ from functools import partial
 from threading import RLock
 from typing import TypeVar
 
-from compactory.clock import boot, clock
+from compactory.clock import clock
 from compactory.errors import BackendCorrupt, CompactoryError, ConfigError
 from compactory.ingest.commands import CommandQueue
 from compactory.ingest.discovery import Discovery
@@ -25,7 +25,6 @@ from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicP
 from compactory.options import StoreOptions
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.stoppable_thread import StoppableThread
-from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.table.batch import RecordRun, split_batch
 from compactory.table.unusable import missing_field_warnings, unusable_reason
 
@@ -284,21 +283,8 @@ class Reader:
                 return
             positions, marks = self._progress.checkpointed(topic)
             positions |= {part.partition: offset for part, offset in (applied or {}).items() if part.topic == topic}
-            since_epoch = time.time() - clock()
-            tables.commit(
-                Checkpoint(
-                    topic_id=reading.topic_id,
-                    cluster_id=self._discovery.cluster_id,
-                    definition=tables.definition,
-                    positions=positions,
-                    last_record_epochs=dict(tables.last_record_epochs),
-                    caught_up={
-                        number: CaughtUp(at=mark.at + since_epoch, end=mark.end, clock=mark.at, boot=boot())
-                        for number, mark in marks.items()
-                    },
-                    complete=complete or reading.phase is Phase.FOLLOWING or tables.resumable,
-                )
-            )
+            is_complete = complete or reading.phase is Phase.FOLLOWING
+            tables.commit(reading.topic_id, self._discovery.cluster_id, positions, marks, complete=is_complete)
 
     @contextmanager
     def _noting_damage(self, topic: str) -> Iterator[None]:
@@ -311,11 +297,11 @@ class Reader:
     def _run_commands(self) -> None:
         for command in self._commands.take():
             with self.between_batches:
-                command.call()
+                answer = command.call()
                 for tables in self._generations.reading.values():
                     self._commit(tables)
                     tables.publish_changes({})
-            command.answer()  # the caller can see the effects only now
+            answer()  # the caller can see the effects only now
 
     def _tidy(self) -> None:
         if time.monotonic() - self._flushed >= _FLUSH_EVERY:

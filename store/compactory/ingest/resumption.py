@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from compactory.records import Partition, Rebuild, RebuildCause, Topic
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
 
-__all__ = ["Mark", "dated", "missed_tombstones", "obstacle", "truncation"]
+__all__ = ["Mark", "TopicLog", "dated", "missed_tombstones", "needed_rebuild", "truncation"]
 
 _YEARS = 1e9  # seconds
 _SKEW = 10.0  # seconds by which clocks of two machines may differ
@@ -22,6 +22,21 @@ class Mark(NamedTuple):
 
     at: float
     end: int
+
+
+class TopicLog(NamedTuple):
+    """A topic and its log as the cluster describes them.
+
+    ``starts`` and ``ends`` are log starts and high watermarks; ``retention`` is delete.retention.ms in seconds; ``at``
+    is when the cluster was asked, in seconds since 1970.
+    """
+
+    topic: Topic
+    cluster_id: str | None
+    starts: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+    retention: float
+    at: float
 
 
 def dated(checkpoint: Checkpoint, *, wall: float, clock: float, boot: str | None) -> Checkpoint:
@@ -40,22 +55,12 @@ def dated(checkpoint: Checkpoint, *, wall: float, clock: float, boot: str | None
     return replace(checkpoint, caught_up=marks)
 
 
-def obstacle(
-    checkpoint: Checkpoint,
-    topic: Topic,
-    *,
-    cluster_id: str | None,
-    definition: str,
-    starts: Mapping[Partition, int],
-    ends: Mapping[Partition, int],
-    retention: float,
-    at: float,
-) -> Rebuild | None:
-    """Return the rebuild that is needed if the topic can't be resumed from a checkpoint; None if it can.
+def needed_rebuild(checkpoint: Checkpoint, definition: str, log: TopicLog) -> Rebuild | None:
+    """Return the rebuild that is needed if a topic can't be resumed from a checkpoint; None if it can.
 
-    ``starts`` and ``ends`` are log starts and high watermarks; ``retention`` is delete.retention.ms in seconds; ``at``
-    is the current time in seconds since 1970.
+    ``definition`` is the fingerprint of the topic's directories.
     """
+    topic, cluster_id = log.topic, log.cluster_id
     if checkpoint.definition != definition:
         return Rebuild(RebuildCause.REDEFINED, "its directories are defined otherwise than when it was read")
     if not checkpoint.complete:
@@ -68,16 +73,16 @@ def obstacle(
         return Rebuild(RebuildCause.RECREATED, detail)
     for number, position in checkpoint.positions.items():
         partition = Partition(topic.name, number)
-        if partition not in ends:
+        if partition not in log.ends:
             return Rebuild(RebuildCause.RECREATED, f"partition {number} does not exist any more")
-        start, end, mark = starts[partition], ends[partition], checkpoint.caught_up.get(number)
+        start, end, mark = log.starts[partition], log.ends[partition], checkpoint.caught_up.get(number)
         if position < start:
             return Rebuild(RebuildCause.LOST, f"partition {number} begins at {start} now, it was read to {position}")
         if position > end:
             return truncation(partition, position, end)
         if mark is None:
             return Rebuild(RebuildCause.INCOMPLETE, f"it is not known when partition {number} was read to its end")
-        rebuild = missed_tombstones(partition, Mark(mark.at, mark.end), end, at, retention)
+        rebuild = missed_tombstones(partition, Mark(mark.at, mark.end), end, log.at, log.retention)
         if rebuild is not None:
             return rebuild
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from compactory.ingest.resumption import Mark
+from compactory.ingest.resumption import Mark, missed_tombstones
 from compactory.records import Partition, Rebuild
 
 __all__ = ["MOVES", "Phase", "TopicProgress"]
@@ -76,6 +76,26 @@ class TopicProgress:
         """Return True if the partitions are known, and each is applied up to its target."""
         has_reached = all(self.positions[partition] >= target for partition, target in self.targets.items())
         return bool(self.positions) and self.demand is None and has_reached
+
+    def missed_tombstones(self, at: float, retention: float) -> Rebuild | None:
+        """Return the rebuild that is needed at the time ``at`` if the topic was resumed and may have missed deletions.
+
+        Tombstones are kept for ``retention`` seconds.
+        """
+        for partition in self.resumed & self.served_marks.keys():
+            end = self.positions.get(partition, -1)
+            rebuild = missed_tombstones(partition, self.served_marks[partition], end, at, retention)
+            if rebuild is not None:
+                return rebuild
+        return None
+
+    def mark_caught_up(self, asked_at: float) -> None:
+        """Mark the partitions that are applied to their end as it was at the time ``asked_at``."""
+        if self.is_hidden:
+            return
+        for partition, end in self.ends.items():
+            if partition not in self.resumed and self.positions.get(partition, -1) >= end:
+                self.served_marks[partition] = Mark(asked_at, end)
 
     @property
     def reading_marks(self) -> dict[Partition, Mark]:

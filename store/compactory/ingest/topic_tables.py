@@ -11,11 +11,11 @@ from compactory.clock import boot, clock
 from compactory.codec.decoding import json_schema
 from compactory.directory import Directory, Index
 from compactory.errors import BackendCorrupt
-from compactory.ingest.resumption import dated
+from compactory.ingest.resumption import Mark, dated
 from compactory.options import StoreOptions
 from compactory.records import Partition
 from compactory.storage.backend import SaveSnapshot, TopicStorage
-from compactory.storage.checkpoint import Checkpoint
+from compactory.storage.checkpoint import CaughtUp, Checkpoint
 from compactory.table.batch import RecordRun
 from compactory.table.table import Table
 
@@ -121,9 +121,29 @@ class TopicTables:
         if self.committed is not None:
             self.storage.save(self.committed, self.save_snapshots)
 
-    def commit(self, checkpoint: Checkpoint) -> None:
-        """Make the applied changes visible, together with their checkpoint."""
-        self.committed = checkpoint
+    def commit(
+        self,
+        topic_id: str | None,
+        cluster_id: str | None,
+        positions: dict[int, int],
+        marks: Mapping[int, Mark],
+        *,
+        complete: bool,
+    ) -> None:
+        """Make the applied changes visible, together with a checkpoint: the positions and marks, by partition."""
+        since_epoch = time.time() - clock()
+        self.committed = Checkpoint(
+            topic_id=topic_id,
+            cluster_id=cluster_id,
+            definition=self.definition,
+            positions=positions,
+            last_record_epochs=dict(self.last_record_epochs),
+            caught_up={
+                number: CaughtUp(at=mark.at + since_epoch, end=mark.end, clock=mark.at, boot=boot())
+                for number, mark in marks.items()
+            },
+            complete=complete or self.resumable,
+        )
         self.commit_again()
 
     def commit_again(self) -> None:

@@ -1,7 +1,6 @@
 """Checks that what a user gave for TLS and login fits together, before any client is made.
 
-The client library says of a key that it can't read "PEM lib"; here the files and texts are looked at, so that an error
-names the property and the remedy. Contents are never quoted.
+The client library ignores credentials that the protocol does not use, and its errors do not name a missing file.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from compactory.nearest import nearest
 __all__ = ["credential_problems", "mechanism"]
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-_CERTIFICATES = ("-----BEGIN CERTIFICATE-----", "-----BEGIN TRUSTED CERTIFICATE-----")
 _KEYSTORE = "ssl.keystore.location"
 _FILES = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", _KEYSTORE)
-_TEXTS = ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")
-_LARGEST = 4 << 20  # bytes of a file that are looked at
 
 
 def mechanism(properties: Mapping[str, Any]) -> str:
@@ -33,10 +29,9 @@ def credential_problems(properties: Mapping[str, Any]) -> Iterator[str]:
     yield from _unused(properties, protocol)
     if protocol.startswith("SASL"):
         yield from _login(properties)
-    for names, problems in ((_FILES, _file), (_TEXTS, _text)):
-        for name in names:
-            if name in properties:
-                yield from problems(name, str(properties[name]))
+    for name in _FILES:
+        if name in properties:
+            yield from _file(name, str(properties[name]))
     yield from _pair(properties)
 
 
@@ -82,66 +77,25 @@ def _token(properties: Mapping[str, Any]) -> Iterator[str]:
 def _file(name: str, path: str) -> Iterator[str]:
     if name == "ssl.ca.location" and (path == "probe" or Path(path).is_dir()):
         return
-    content = _read(path)
-    if isinstance(content, str):
-        yield f"{name}: {path} can't be read: {content}"
-    elif name == _KEYSTORE:
-        if b"-----BEGIN" in content:
-            yield f"{name}: {path} is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"
-    elif missing := _missing_part(name, content.decode(errors="replace")):
-        yield f"{name}: {path} holds no {missing}"
-
-
-def _text(name: str, text: str) -> Iterator[str]:
-    lines = text.strip().splitlines()
-    if "\\n" in text:
-        yield f"{name} has \\n written out where its lines end: give real line ends ({_three_quotes(name)})"
-    elif missing := _missing_part(name, text):
-        yield f"{name} holds no {missing}"
-    elif len(lines) < 3:
-        yield f"{name} has lost its line ends: give the lines as they are in the file ({_three_quotes(name)})"
-    elif any(line != line.strip() for line in lines):
-        yield f"{name} has lines that begin or end with blanks: remove these ({_three_quotes(name)})"
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(1 << 16)
+    except OSError as error:
+        yield f"{name}: {path} can't be read: {error.strerror or type(error).__name__}"
+        return
+    if name == _KEYSTORE and b"-----BEGIN" in content:
+        yield f"{name}: {path} is PEM, not PKCS12: use ssl.certificate.location and ssl.key.location"
 
 
 def _pair(properties: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is missing: a certificate needs its key, a key its certificate, an encrypted key its password."""
+    """Yield what is missing: a certificate needs its key, a key its certificate."""
     certificate = _first_set(properties, "ssl.certificate.location", "ssl.certificate.pem")
     key = _first_set(properties, "ssl.key.location", "ssl.key.pem")
     if certificate and not key:
         yield f"{certificate} is given without its key: set ssl.key.location"
     elif key and not certificate:
         yield f"{key} is given without its certificate: set ssl.certificate.location"
-    if key and not properties.get("ssl.key.password") and _is_encrypted(str(properties[key]), key):
-        yield f"{key}: the key is encrypted: give its password as ssl.key.password"
-
-
-def _is_encrypted(value: str, name: str) -> bool:
-    content = value if name.endswith(".pem") else _read(value)
-    text = content.decode(errors="replace") if isinstance(content, bytes) else content
-    return "BEGIN ENCRYPTED PRIVATE KEY" in text or "Proc-Type: 4,ENCRYPTED" in text
-
-
-def _read(path: str) -> bytes | str:
-    """Return the content, or as text why it can't be read."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(_LARGEST)
-    except OSError as error:
-        return error.strerror or type(error).__name__
 
 
 def _first_set(properties: Mapping[str, Any], *names: str) -> str | None:
     return next((name for name in names if properties.get(name)), None)
-
-
-def _missing_part(name: str, text: str) -> str | None:
-    """Return the part of PEM that the text lacks."""
-    if ".key." in name:
-        return None if "PRIVATE KEY-----" in text else "private key in PEM (a line -----BEGIN … PRIVATE KEY-----)"
-    return None if any(mark in text for mark in _CERTIFICATES) else f"certificate in PEM (a line {_CERTIFICATES[0]})"
-
-
-def _three_quotes(name: str) -> str:
-    variable = "COMPACTORY_KAFKA_" + name.upper().replace(".", "_")
-    return f"in TOML between ''' and ''', or name its file in {variable}_FILE"

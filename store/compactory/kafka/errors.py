@@ -96,6 +96,8 @@ _REMEDIES = {
 _UNCHECKED = ("bootstrap.servers", "metadata.broker.list", "oauth_cb")  # without them a client connects to nothing
 _CREATION = {
     "key values mismatch": "ssl.key.location: the key does not belong to the certificate",
+    "no start line": "an ssl.*.pem property has no line -----BEGIN …: give it with its line ends, or a file",
+    "bad end line": "the lines of an ssl.*.pem property begin or end with blanks: remove these",
     "ssl.key.location failed": "ssl.key.password does not decrypt the key of ssl.key.location, or it is damaged",
     "ssl.key.pem failed": "ssl.key.password does not decrypt the key of ssl.key.pem, or it is damaged",
     "mac verify failure": "ssl.keystore.password does not open the key store of ssl.keystore.location",

@@ -353,7 +353,7 @@ def test_loading_while_a_topic_is_read_anew(topics: Topics, open_store: Opener, 
     topics.delete(name)
     eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)
     with topics.transaction() as producer:
-        with store._discovery._looking:  # so that the new topic is not read before there is something in it
+        with store._discovery._refreshing:  # so that the new topic is not read before there is something in it
             topics.create(name=name)
             topics.forget_producer()
             topics.produce(name, ("b", "{}"))

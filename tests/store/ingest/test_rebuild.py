@@ -62,7 +62,7 @@ def test_the_old_data_is_served_while_the_topic_is_read_anew(topics: Topics, ope
     store = open_store(name, unchanged)
     old_id = store.topic_id(name)
     with topics.transaction() as producer:
-        with store._discovery._looking:  # so that the new topic is not read before there is something in it
+        with store._discovery._refreshing:  # so that the new topic is not read before there is something in it
             recreate(topics, name)
             (inside,) = send(producer, name, [("new", "{}")])
             topics.produce(name, *((f"behind{number}", "{}") for number in range(2)))
@@ -271,7 +271,7 @@ def test_a_deletion_is_remembered_until_all_partitions_are_read(
     topics.delete(name)
     eventually(lambda: name not in topics.admin.list_topics(timeout=5).topics)
     with topics.transaction() as producer:
-        with store._discovery._looking:  # so that the new topic is not read before there is something in it
+        with store._discovery._refreshing:  # so that the new topic is not read before there is something in it
             topics.create(2, name=name)
             topics.forget_producer()
             send(producer, name, [("k", '{"n":1}')], 0, old)

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compactory import BadRecord, CompactoryError, Directory, GlobalStore, Index, Partition, RocksDB, StoreState
 from compactory.ingest import topic_config as policy_module
-from compactory.ingest.resumption import dated, obstacle
+from compactory.ingest.resumption import TopicLog, dated, needed_rebuild
 from compactory.records import RebuildCause, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.checkpoint import CaughtUp, Checkpoint
@@ -212,10 +212,8 @@ def test_what_can_be_gone_on_with(changes: dict[str, Any], cause: RebuildCause |
     }
     checkpoint = Checkpoint(**(fields | {"caught_up": {0: CaughtUp(at=990.0, end=5)}} | changes))
     place = Partition("name", 0)
-    rebuild = obstacle(
-        checkpoint, Topic(name="name", topic_id="t", partitions=(0,)), cluster_id="c", definition="d",
-        starts={place: 2}, ends={place: 10}, retention=100.0, at=1000.0,
-    )  # fmt: skip
+    topic = Topic(name="name", topic_id="t", partitions=(0,))
+    rebuild = needed_rebuild(checkpoint, "d", TopicLog(topic, "c", {place: 2}, {place: 10}, 100.0, 1000.0))
     assert (rebuild and rebuild.cause) == cause
 
 
@@ -421,11 +419,9 @@ def test_a_clock_that_was_ahead_when_the_store_closed() -> None:
         checkpoint = dated(checkpoint, wall=wall, clock=600.0, boot=boot)
         assert checkpoint.caught_up[0].at == at
         place = Partition("d", 0)
-        hindrance = obstacle(
-            checkpoint, Topic(name="d", topic_id="t", partitions=(0,)), cluster_id="c", definition="d",
-            starts={place: 0}, ends={place: 6}, retention=60.0, at=wall,
-        )  # fmt: skip
-        assert (hindrance is None) == (at > wall - 60)
+        topic = Topic(name="d", topic_id="t", partitions=(0,))
+        rebuild = needed_rebuild(checkpoint, "d", TopicLog(topic, "c", {place: 0}, {place: 6}, 60.0, wall))
+        assert (rebuild is None) == (at > wall - 60)
         if not at:
-            assert hindrance is not None
-            assert "the machine's clock was ahead" in hindrance.detail
+            assert rebuild is not None
+            assert "the machine's clock was ahead" in rebuild.detail

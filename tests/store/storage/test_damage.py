@@ -213,7 +213,7 @@ def test_read_anew_under_readers(topics: Topics, open_store: Opener, tmp_path: P
     under_way = iter(store[name].items())
     pairs = [next(under_way)]
     with topics.transaction() as producer:
-        with store._discovery._looking:
+        with store._discovery._refreshing:
             recreate(topics, name)
             send(producer, name, [(f"new{number}", '{"n":1}') for number in range(50)])
         eventually(lambda: store.state is StoreState.STALE, 30)
