@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from compactory_connectors.connect.config.properties import parse_properties
 
 from compactory_api.ops.listener import _PATHS
 from compactory_cli.context.settings_file import read_settings
+from compactory_connectors.connect.config.config_file import parse_properties
 from tests.docs.pages import ROOT, blocks, usage_problem
 
 DOCUMENTS = [

@@ -24,7 +24,7 @@ from compactory_connectors.connect.converters import read_converter
 from compactory_connectors.connect.converters.avro_schema import AvroNames, avro_schema
 from compactory_connectors.connect.converters.decoders import decoder_of
 from compactory_connectors.connect.converters.schema_registry import _client
-from compactory_connectors.connect.record.record import Constant, Java, RowError, StructNode
+from compactory_connectors.connect.record.record import Cell, Constant, Java, Kind, RowError, StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.postgres.catalog import Column
@@ -90,6 +90,19 @@ def test_json_with_its_schema() -> None:
     }
     numeric = converter(JSON, decimal_format="numeric").at("k", "value").compile(record(), POSITIONS)(ROW)
     assert b'"price":-12.50' in numeric
+
+
+def test_json_of_postgres_is_a_text_under_a_json_schema() -> None:
+    cell = Cell(
+        column="list",
+        kind=Kind.JSON,
+        schema=Schema(type=Type.STRING),
+        java=Java.STRING,
+        decode=lambda raw: raw.decode(),
+    )
+    written = converter(JSON).at("lists", "value").compile(cell, {"list": 0})([b"[1, 2]"])
+    assert json.loads(registry().get_latest_version("lists-value").schema.schema_str) == {"type": "string"}
+    assert written[5:] == b'"[1, 2]"'
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ class JsonConverter(Converter):
 
     schemas_enable: bool
     numeric: bool = False
+    embeds: bool = True
+    """JSON of Postgres becomes a part of a record without schema, not a text in it."""
 
     @classmethod
     def read(cls, options: Mapping[str, Any]) -> Self:
@@ -70,7 +72,7 @@ class JsonConverter(Converter):
         if node is None:
             return lambda _: None
         head, tail = self.envelope(node)
-        template = _Template(positions, numeric=self.numeric, embeds=not self.schemas_enable)
+        template = _Template(positions, numeric=self.numeric, embeds=self.embeds and not self.schemas_enable)
         template.literal(head)
         template.node(node)
         template.literal(tail)
@@ -185,10 +187,7 @@ _DIRECT: Mapping[Kind, _Write] = {
 
 
 def _writer(cell: Cell, *, numeric: bool, embeds: bool) -> _Write:
-    """Return the function from raw bytes of the cell's column to JSON.
-
-    ``embeds``: JSON of Postgres becomes a part of the record, not a text in it.
-    """
+    """Return the function from raw bytes of the cell's column to JSON."""
     if embeds and cell.kind is Kind.JSON and not cell.steps:
         return _verbatim
     write = value_writer(cell.schema, cell.java, numeric=numeric)

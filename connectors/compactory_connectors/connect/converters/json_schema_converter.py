@@ -54,7 +54,7 @@ class JsonSchemaConverter(RegistryConverter):
         """
         if node is None:
             return lambda _: None
-        write = JsonConverter(schemas_enable=False, numeric=self.numeric).compile(node, positions)
+        write = JsonConverter(schemas_enable=False, numeric=self.numeric, embeds=False).compile(node, positions)
         document = json_schema(node.schema, numeric=self.numeric, additional=self.additional)
         text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
         record_name = node.schema.name if not node.schema.optional else None
