@@ -82,7 +82,7 @@ class DirectoryDigest:
     def differing(self, compared: DirectoryDigest) -> list[int]:
         """Return the numbers of the ranges whose records differ."""
         pairs = zip(self.ranges, compared.ranges, strict=True)
-        return [number for number, (left, right) in enumerate(pairs) if left != right]
+        return [number for number, (digest, compared_digest) in enumerate(pairs) if digest != compared_digest]
 
     @property
     def total(self) -> RangeDigest:

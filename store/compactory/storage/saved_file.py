@@ -148,16 +148,13 @@ class SavedDirectory:
     def bucket(self, number: int) -> Bucket:
         """Return a bucket's records. Raises BackendCorrupt."""
         with _mapped_errors():
-            return self._bucket(number)
-
-    def _bucket(self, number: int) -> Bucket:
-        fields = _unpack_fields(self._data, self._at(self._layout.places, number))
-        rows = len(fields) - self._layout.indexes
-        keyed = self._layout.names is not None
-        count = rows // (3 if keyed else 2)
-        keys = fields[:count]
-        terms = [[_term(term) for term in orjson.loads(column)] for column in fields[rows:]]
-        return Bucket(keys, fields[count : 2 * count], fields[2 * count : rows] if keyed else keys, terms)
+            fields = _unpack_fields(self._data, self._at(self._layout.places, number))
+            rows = len(fields) - self._layout.indexes
+            keyed = self._layout.names is not None
+            count = rows // (3 if keyed else 2)
+            keys = fields[:count]
+            terms = [[_term(term) for term in orjson.loads(column)] for column in fields[rows:]]
+            return Bucket(keys, fields[count : 2 * count], fields[2 * count : rows] if keyed else keys, terms)
 
     def buckets_of(self, key: bytes, *, named: bool) -> list[int]:
         """Return the buckets that may have a topic key or, ``named``, a lookup key; bucket 0 left out."""

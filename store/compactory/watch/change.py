@@ -12,7 +12,7 @@ import msgspec
 
 from compactory.codec.packed_record import ORIGIN_SIZE, unpack_origin
 from compactory.token import partition_and_offset, unreadable
-from compactory.watch.change_log import AppliedChange
+from compactory.watch.change_log import AppliedChange, record_of
 
 __all__ = ["Change", "Cursor", "changes_of"]
 
@@ -21,9 +21,7 @@ T = TypeVar("T")
 _KEY: Final = 0  # items of an AppliedChange
 _OLD: Final = 1
 _NEW: Final = 2
-_RECORD: Final = 3
 _VALUE = slice(None, -ORIGIN_SIZE)
-_record_of = itemgetter(_RECORD)
 _origin_bytes = itemgetter(slice(-ORIGIN_SIZE, None))
 
 
@@ -57,7 +55,7 @@ def changes_of(
     applied: list[AppliedChange], topic_id: str | None, positions: Mapping[int, int], decode: Callable[[str, bytes], T]
 ) -> list[Change[T]]:
     """Return consecutive changes; ``positions`` are those of the watch before the first change."""
-    batch = _ChangeBatch(topic_id, positions, list(map(_origin_bytes, map(_record_of, applied))), decode)
+    batch = _ChangeBatch(topic_id, positions, list(map(_origin_bytes, map(record_of, applied))), decode)
     return list(map(Change, applied, repeat(batch), count()))
 
 
@@ -119,17 +117,17 @@ class Change(msgspec.Struct, Generic[T], frozen=True, eq=False, gc=False):  # it
     @property
     def partition(self) -> int:
         """The partition of the record."""
-        return unpack_origin(self._applied[_RECORD])[0]
+        return unpack_origin(record_of(self._applied))[0]
 
     @property
     def offset(self) -> int:
         """The offset of the record."""
-        return unpack_origin(self._applied[_RECORD])[1]
+        return unpack_origin(record_of(self._applied))[1]
 
     @property
     def timestamp_ms(self) -> int:
         """The time of the record, in milliseconds since 1970 UTC."""
-        return unpack_origin(self._applied[_RECORD])[2]
+        return unpack_origin(record_of(self._applied))[2]
 
     @property
     def cursor(self) -> Cursor:

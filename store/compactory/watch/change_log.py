@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from threading import Condition
 from typing import Final
 
-__all__ = ["AppliedChange", "ChangeLog", "size_of"]
+__all__ = ["AppliedChange", "ChangeLog", "record_of", "size_of"]
 
 _MAX_CHANGES: Final = 10_000
 _MAX_BYTES: Final = 16 * 2**20  # of old and new values
@@ -22,9 +23,14 @@ itself, which saves a copy of its origin.
 """
 
 
+record_of: Callable[[AppliedChange], bytes] = itemgetter(3)
+"""Return the last item, which ends in the origin of the record."""
+
+
 def size_of(change: AppliedChange) -> int:
     """Return the bytes of both packed records."""
-    return len(change[1] or b"") + len(change[2] or b"")
+    _, old, new, _ = change
+    return len(old or b"") + len(new or b"")
 
 
 class ChangeLog:

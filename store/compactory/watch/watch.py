@@ -10,7 +10,7 @@ from typing import Generic, NoReturn, Self, TypeVar
 from compactory.codec.packed_record import unpack_origin
 from compactory.errors import CompactoryError, StoreClosed, StoreFailed, WatchExpired
 from compactory.watch.change import Change, Cursor, changes_of
-from compactory.watch.change_log import AppliedChange, ChangeLog, size_of
+from compactory.watch.change_log import AppliedChange, ChangeLog, record_of, size_of
 
 __all__ = ["Watch"]
 
@@ -156,7 +156,7 @@ class Watch(Iterator[Change[T]], Generic[T]):
         return self._next_number if log is self._log else log.next_number
 
     def _was_seen(self, change: AppliedChange, number: int) -> bool:
-        partition, offset, _ = unpack_origin(change[3])
+        partition, offset, _ = unpack_origin(record_of(change))
         positions = self._cursor_positions if number < self._opened_at else self._later_positions
         return offset < positions.get(partition, 0) and number not in self._log.retried
 
@@ -187,6 +187,6 @@ def _first_changes(changes: list[AppliedChange], most_bytes: int) -> list[Applie
     size = 0
     for count, change in enumerate(changes, 1):
         size += size_of(change)
-        if size >= most_bytes and (count == len(changes) or changes[count][3] != change[3]):
+        if size >= most_bytes and (count == len(changes) or record_of(changes[count]) != record_of(change)):
             return changes[:count]
     return changes

@@ -167,12 +167,12 @@ def _file_system_errors(folder: Path) -> Iterator[None]:
 
 def _locked(folder: Path, holder: list[str]) -> BackendLocked:
     pid = int(holder[0]) if holder and holder[0].isdigit() else None
-    who = (
+    user = (
         "another store" if pid is None else f"process {pid}" if pid != os.getpid() else "another store of this process"
     )
     host = f" on {holder[1]}" if len(holder) > 1 and holder[1] != socket.gethostname() else ""
     return BackendLocked(
-        f"{folder.absolute()} is used by {who}{host}; stop that, or give each store a folder of its own",
+        f"{folder.absolute()} is used by {user}{host}; stop that, or give each store a folder of its own",
         str(folder),
         pid,
     )

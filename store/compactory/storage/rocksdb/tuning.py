@@ -30,13 +30,13 @@ class Tuning:
         """Return everything that is wrong with it. Raises ConfigError where rocksdict is missing."""
         library()
         problems = [
-            f"{name} must be a whole number of bytes, {least} or more, not {value!r}"
-            for name, value, least in (
+            f"{name} must be a whole number of bytes, {minimum} or more, not {value!r}"
+            for name, value, minimum in (
                 ("block_cache_bytes", self.block_cache_bytes, 0),
                 ("row_cache_bytes", self.row_cache_bytes, 0),
                 ("memtable_bytes", self.memtable_bytes, _MiB),
             )
-            if type(value) is not int or value < least
+            if type(value) is not int or value < minimum
         ]
         if self.compression not in COMPRESSIONS:
             problems.append(f"compression must be one of {', '.join(COMPRESSIONS)}, not {self.compression!r}")
