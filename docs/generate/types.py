@@ -10,7 +10,7 @@ from compactory_connectors.connect.converters.json_converter import JsonConverte
 from compactory_connectors.connect.converters.string_converter import StringConverter
 from compactory_connectors.connect.record.record import Cell, Java
 from compactory_connectors.connect.record.schema import Schema
-from compactory_connectors.source.config.column_options import ColumnOptions, ColumnTypes, Granularity
+from compactory_connectors.source.config.connector import ColumnOptions, ColumnTypes, Granularity
 from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.postgres.catalog import Column
 

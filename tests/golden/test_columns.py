@@ -21,7 +21,7 @@ from compactory_connectors.connect.converters.string_converter import StringConv
 from compactory_connectors.connect.record.record import Node, RowError, StructNode
 from compactory_connectors.connect.record.schema import Field, Schema, Type
 from compactory_connectors.postgres.watched_connection import connect
-from compactory_connectors.source.config.column_options import ColumnOptions, Granularity, NumericMapping
+from compactory_connectors.source.config.connector import ColumnOptions, Granularity, NumericMapping
 from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.postgres.catalog import Column
 from compactory_connectors.source.postgres.chunk_reader import raw_rows

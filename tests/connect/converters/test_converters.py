@@ -21,7 +21,7 @@ from compactory_connectors.connect.converters.string_converter import StringConv
 from compactory_connectors.connect.javatext.java_zone import read_zone
 from compactory_connectors.connect.record.record import Cell, Constant, Java, RowError, StructNode
 from compactory_connectors.connect.record.schema import DATE, DECIMAL, Field, Schema, Type
-from compactory_connectors.source.config.column_options import ColumnOptions, Granularity
+from compactory_connectors.source.config.connector import ColumnOptions, Granularity
 from compactory_connectors.source.mapping.column_type import column_cell
 from compactory_connectors.source.postgres.catalog import Column
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from compactory_connectors.source.config.column_options import ColumnOptions, ColumnTypes, NumericMapping
+from compactory_connectors.source.config.connector import ColumnOptions, ColumnTypes, NumericMapping
 from compactory_connectors.source.mapping.column_type import column_warnings
 from compactory_connectors.source.postgres.catalog import Column
 from tests.source.poller import Poller

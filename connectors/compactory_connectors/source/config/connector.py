@@ -22,18 +22,28 @@ from compactory_connectors.connect.setting import (
 from compactory_connectors.connect.transforms import TransformSpec
 from compactory_connectors.postgres.jdbc_url import Connection
 
-from ..config.column_options import ColumnOptions
 from .selection import ColumnMapping, TableSelection, column_mapping, columns_mapping
 from .topic_rules import TopicRules, topic_prefix
 
-__all__ = ["MAX_REMOVED_PERCENT", "ConnectorConfig", "CursorColumns", "ErrorPolicy", "Mode", "SoftDelete"]
+__all__ = [
+    "MAX_REMOVED_PERCENT",
+    "ColumnOptions",
+    "ColumnTypes",
+    "ConnectorConfig",
+    "CursorColumns",
+    "ErrorPolicy",
+    "Granularity",
+    "Mode",
+    "NumericMapping",
+    "SoftDelete",
+]
 
 MAX_REMOVED_PERCENT = 20
 """Percent of a directory's keys that one removal may take, unless the connector says otherwise."""
 
 
 class Mode(Enum):
-    """How changed rows are found."""
+    """``mode``: the way in which changed rows are found."""
 
     BULK = "bulk"
     INCREMENTING = "incrementing"
@@ -42,13 +52,52 @@ class Mode(Enum):
 
     @property
     def incrementing(self) -> bool:
-        """Whether it needs a column that grows with every new row."""
+        """True if it needs a column that grows with every new row."""
         return self in {Mode.INCREMENTING, Mode.TIMESTAMP_INCREMENTING}
 
     @property
     def timestamp(self) -> bool:
-        """Whether it needs columns of the last change."""
+        """True if it needs columns of the last change."""
         return self in {Mode.TIMESTAMP, Mode.TIMESTAMP_INCREMENTING}
+
+
+class NumericMapping(Enum):
+    """``numeric.mapping``: which NUMERIC columns become integers or doubles instead of Decimal."""
+
+    NONE = "none"
+    PRECISION_ONLY = "precision_only"
+    BEST_FIT = "best_fit"
+    BEST_FIT_EAGER_DOUBLE = "best_fit_eager_double"
+
+
+class Granularity(Enum):
+    """``timestamp.granularity``: what a timestamp becomes."""
+
+    CONNECT_LOGICAL = "connect_logical"
+    MICROS_LONG = "micros_long"
+    MICROS_STRING = "micros_string"
+    MICROS_ISO_DATETIME_STRING = "micros_iso_datetime_string"
+    NANOS_LONG = "nanos_long"
+    NANOS_STRING = "nanos_string"
+    NANOS_ISO_DATETIME_STRING = "nanos_iso_datetime_string"
+
+
+class ColumnTypes(Enum):
+    """``compactory.types``: the types that the real connector supports, or all."""
+
+    CONNECTOR = "connector"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnOptions:
+    """The options that decide how columns become values. The defaults are those of the real connector."""
+
+    numeric_mapping: NumericMapping = NumericMapping.NONE
+    granularity: Granularity = Granularity.CONNECT_LOGICAL
+    zone: str = "UTC"
+    """``db.timezone`` as it was written."""
+    types: ColumnTypes = ColumnTypes.CONNECTOR
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +161,13 @@ class ErrorPolicy:
 
 
 def _serializable(value: str) -> bool:
-    others = "DEFAULT", "READ_UNCOMMITTED", "READ_COMMITTED", "REPEATABLE_READ"
-    return one_of(*others, "SERIALIZABLE", otherwise="Postgres has no other")(value) == "SERIALIZABLE"
+    weaker = "DEFAULT", "READ_UNCOMMITTED", "READ_COMMITTED", "REPEATABLE_READ"
+    return one_of(*weaker, "SERIALIZABLE", otherwise="Postgres has no other")(value) == "SERIALIZABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectorConfig:
-    """One connector: the values of keys, then what is made of several. Immutable; made by ``files.load_connectors``."""
+    """A connector: values of keys, then values made of several keys. Immutable; ``files.load_connectors`` makes it."""
 
     name: str = option(
         "name of the connector: its offsets, lease and transactional id", "the file's stem", required_text
@@ -192,7 +241,7 @@ class ConnectorConfig:
     """Keys that were given and have no effect here, each with the reason."""
 
     def topic(self, table: str) -> str:
-        """The topic of a table, before transforms: ``<topic.prefix><table>``, without the table's schema.
+        """Return the topic of a table, before transforms: ``<topic.prefix><table>``, without the table's schema.
 
         Of a query the prefix is the whole name.
         """

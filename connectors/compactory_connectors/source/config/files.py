@@ -6,7 +6,7 @@ Every problem is found before anything starts, and all are raised together. Noth
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ __all__ = ["load_connector", "load_connectors", "parse_connector", "parse_connec
 def load_connectors(
     path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
 ) -> list[ConnectorConfig]:
-    """The connectors of a file, in its order; ``.properties`` holds one.
+    """Return the connectors of a file, in its order; ``.properties`` holds one.
 
     ``providers`` are those of ``--provider NAME=FILE``; ``environment`` defaults to the process's.
     Raises ConfigError with every problem found, each beginning with the file's name.
@@ -38,7 +38,7 @@ def load_connectors(
 def load_connector(
     path: Path, providers: Mapping[str, Path] | None = None, environment: Mapping[str, str] | None = None
 ) -> ConnectorConfig:
-    """Load the connector of a file that holds one. Raises ConfigError like :func:`load_connectors`, and for several."""
+    """Return the connector of a file that holds one. Raises ConfigError as :func:`load_connectors` does."""
     return _only(load_connectors(path, providers, environment), f"{path}: ")
 
 
@@ -49,40 +49,36 @@ def parse_connectors(
     providers: Mapping[str, Path] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> list[ConnectorConfig]:
-    """The connectors of JSON text. Raises ConfigError with every problem found."""
+    """Return the connectors of JSON text. Raises ConfigError with every problem found."""
     return _connectors(parse_text(text), default_name, providers, environment)
 
 
 def parse_connector(text: str, **options: Any) -> ConnectorConfig:
-    """The one connector of JSON text, bare or as Connect's REST API has it: ``{"name": …, "config": {…}}``.
-
-    The options and errors are those of :func:`parse_connectors`.
-    """
+    """Return the connector of JSON text that holds one; see :func:`parse_connectors`."""
     return _only(parse_connectors(text, **options))
 
 
-def _only(found: list[ConnectorConfig], place: str = "") -> ConnectorConfig:
-    if len(found) != 1:
-        raise ConfigError(f"{place}holds {len(found)} connectors, and one is expected")
-    return found[0]
+def _only(connectors: list[ConnectorConfig], place: str = "") -> ConnectorConfig:
+    if len(connectors) != 1:
+        raise ConfigError(f"{place}holds {len(connectors)} connectors, and one is expected")
+    return connectors[0]
 
 
 def _connectors(
-    written: Iterable[Mapping[str, str]],
+    written: Sequence[Mapping[str, str]],
     default_name: str,
     providers: Mapping[str, Path] | None,
     environment: Mapping[str, str] | None,
 ) -> list[ConnectorConfig]:
     problems: list[str] = []
-    found: list[ConnectorConfig] = []
-    every = list(written)
-    for number, settings in enumerate(every, 1):
+    connectors: list[ConnectorConfig] = []
+    for number, settings in enumerate(written, 1):
         placeholders = Placeholders(providers or {}, os.environ if environment is None else environment, settings)
         try:
-            found.append(ConnectorReader(settings, placeholders).connector(default_name))
+            connectors.append(ConnectorReader(settings, placeholders).connector(default_name))
         except ConfigError as error:
-            where = "" if len(every) == 1 else f"{settings.get('name', f'connector {number}')}: "
+            where = "" if len(written) == 1 else f"{settings.get('name', f'connector {number}')}: "
             problems += [f"{where}{problem}" for problem in error.problems]
     if problems:
         raise ConfigError(problems)
-    return found
+    return connectors

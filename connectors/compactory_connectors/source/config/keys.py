@@ -23,8 +23,7 @@ from compactory_connectors.connect.setting import (
     text,
 )
 
-from ..config.column_options import ColumnTypes, Granularity, NumericMapping
-from .connector import ConnectorConfig, CursorColumns, ErrorPolicy
+from .connector import ColumnTypes, ConnectorConfig, CursorColumns, ErrorPolicy, Granularity, NumericMapping
 from .selection import patterns, table_types
 
 __all__ = ["SETTINGS"]

@@ -69,6 +69,7 @@ _PARTITIONERS = {
     "org.apache.kafka.clients.producer.UniformStickyPartitioner",
     "",
 }
+_PARTITIONING = "keys are spread as the Java producer spreads them"
 
 
 @dataclass(slots=True)
@@ -81,57 +82,43 @@ class ProducerProperties:
 
 
 def read_producer(written: Mapping[str, str], *, transactions: bool) -> ProducerProperties:
-    """The properties below ``producer.override.`` (prefix removed). No text shows a value that may be a secret."""
-    found = ProducerProperties()
+    """Return the properties below ``producer.override.`` (prefix removed). No message shows a secret."""
+    producer = ProducerProperties()
     for name, value in written.items():
         key = f"producer.override.{name}"
         if name in REFUSED:
-            found.problems.append(f"{key}: {REFUSED[name]}")
+            producer.problems.append(f"{key}: {REFUSED[name]}")
         elif name in MOOT or name.startswith("metrics.context."):
-            found.notes.append(f"{key}: has no effect: {MOOT.get(name, 'there is no Java')}")
-        elif name in _SPECIAL:
-            _SPECIAL[name](key, value, found)
+            producer.notes.append(f"{key}: has no effect: {MOOT.get(name, 'there is no Java')}")
+        elif name == "buffer.memory":
+            _set_buffer(producer, key, value)
+        elif name == "partitioner.class" and value in _PARTITIONERS:
+            producer.notes.append(f"{key}: has no effect: {_PARTITIONING}")
+        elif name == "partitioner.class":
+            producer.problems.append(f"{key}: Java classes can't be loaded; {_PARTITIONING}")
+        elif name == "ssl.endpoint.identification.algorithm":
+            producer.properties[name] = value.strip() or "none"
         else:
-            found.properties[RENAMED.get(name, name)] = value
-    _check(found, transactions=transactions)
-    return found
+            producer.properties[RENAMED.get(name, name)] = value
+    _check(producer, transactions=transactions)
+    return producer
 
 
-def _check(found: ProducerProperties, *, transactions: bool) -> None:
-    properties = found.properties
+def _set_buffer(producer: ProducerProperties, key: str, value: str) -> None:
+    if value.isdigit() and int(value) >= 1024:
+        producer.properties["queue.buffering.max.kbytes"] = str(int(value) // 1024)
+    else:
+        producer.problems.append(f"{key}: must be a number of bytes of at least 1024, not {value!r}")
+
+
+def _check(producer: ProducerProperties, *, transactions: bool) -> None:
+    properties = producer.properties
     if transactions and properties.get("enable.idempotence", "true").lower() != "true":
-        found.problems.append("producer.override.enable.idempotence: transactions need true; leave it out")
+        producer.problems.append("producer.override.enable.idempotence: transactions need true; leave it out")
     if properties.get("acks", "all") not in {"all", "-1"}:
-        found.problems.append("producer.override.acks: must be all, or a committed row can be lost; leave it out")
+        producer.problems.append("producer.override.acks: must be all, or a committed row can be lost; leave it out")
     if transactions and properties.pop("message.timeout.ms", None) is not None:
-        found.notes.append(
+        producer.notes.append(
             "producer.override.delivery.timeout.ms: has no effect: a transaction ends within 10 s, and what did not"
             " arrive by then is sent again"
         )
-
-
-def _buffer(key: str, value: str, found: ProducerProperties) -> None:
-    """Bytes → KiB."""
-    if not value.isdigit() or int(value) < 1024:
-        found.problems.append(f"{key}: must be a number of bytes of at least 1024, not {value!r}")
-        return
-    found.properties["queue.buffering.max.kbytes"] = str(int(value) // 1024)
-
-
-def _partitioner(key: str, value: str, found: ProducerProperties) -> None:
-    if value in _PARTITIONERS:
-        found.notes.append(f"{key}: has no effect: keys are spread as the Java producer spreads them")
-    else:
-        found.problems.append(f"{key}: Java classes can't be loaded; keys are spread as the Java producer spreads them")
-
-
-def _endpoint(_key: str, value: str, found: ProducerProperties) -> None:
-    """Java's empty text is librdkafka's ``none``."""
-    found.properties["ssl.endpoint.identification.algorithm"] = value.strip() or "none"
-
-
-_SPECIAL = {
-    "buffer.memory": _buffer,
-    "partitioner.class": _partitioner,
-    "ssl.endpoint.identification.algorithm": _endpoint,
-}

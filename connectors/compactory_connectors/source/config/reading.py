@@ -14,8 +14,7 @@ from compactory_connectors.connect.converters.json_converter import JsonConverte
 from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_sql.naming import split_name
 
-from ..config.column_options import ColumnOptions, NumericMapping
-from .connector import ConnectorConfig, CursorColumns, ErrorPolicy, Mode, SoftDelete
+from .connector import ColumnOptions, ConnectorConfig, CursorColumns, ErrorPolicy, Mode, NumericMapping, SoftDelete
 from .keys import SETTINGS
 from .producer_properties import read_producer
 from .selection import ColumnMapping, TableName, TableSelection
@@ -23,8 +22,13 @@ from .topic_rules import TopicRules, read_rules
 
 __all__ = ["ConnectorReader"]
 
-_OLD = ("table.whitelist", "table.blacklist", "incrementing.column.name", "timestamp.column.name")
-_NEW = ("table.include.list", "table.exclude.list", "incrementing.column.mapping", "timestamp.columns.mapping")
+_KEYS_OF_NAMES = ("table.whitelist", "table.blacklist", "incrementing.column.name", "timestamp.column.name")
+_KEYS_OF_PATTERNS = (
+    "table.include.list",
+    "table.exclude.list",
+    "incrementing.column.mapping",
+    "timestamp.columns.mapping",
+)
 _LISTS = ("table.whitelist", "table.blacklist", "table.include.list", "table.exclude.list")
 _SELECT = re.compile(r"(?is)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:(?:SELECT|WITH|VALUES|TABLE)\b|\()")
 
@@ -36,7 +40,7 @@ class ConnectorReader(KeyReader):
         super().__init__(SETTINGS, written, placeholders)
 
     def connector(self, default_name: str) -> ConnectorConfig:
-        """The finished connector; raises ConfigError when anything was wrong."""
+        """Return the connector. Raises ConfigError with every problem."""
         connection = self._connection()
         query = self._query()
         selection = self._selection(query, connection)
@@ -96,14 +100,14 @@ class ConnectorReader(KeyReader):
             return None
         if not _SELECT.match(text):
             self._problems.append(f"{key}: must begin with SELECT or WITH")
-        for other in _LISTS:
-            if self._has_text(other):
-                self._problems.append(f"{other}: is given beside {key}; drop one of them")
+        for list_key in _LISTS:
+            if self._has_text(list_key):
+                self._problems.append(f"{list_key}: is given beside {key}; drop one of them")
         return text
 
     def _selection(self, query: str | None, connection: Connection | None) -> TableSelection:
         values = self._values
-        old, new = [[key for key in keys if self._has_text(key)] for keys in (_OLD, _NEW)]
+        old, new = [[key for key in keys if self._has_text(key)] for keys in (_KEYS_OF_NAMES, _KEYS_OF_PATTERNS)]
         if query is None:
             self._check_lists(old, new)
         database = connection.conninfo.get("dbname") if connection is not None else None
@@ -119,8 +123,8 @@ class ConnectorReader(KeyReader):
     def _check_lists(self, old: list[str], new: list[str]) -> None:
         if old and new:
             self._problems.append(
-                f"{new[0]}: is given beside {', '.join(old)}; Kafka Connect takes either {', '.join(_OLD)},"
-                f" or {', '.join(_NEW)}"
+                f"{new[0]}: is given beside {', '.join(old)}; Kafka Connect takes either {', '.join(_KEYS_OF_NAMES)},"
+                f" or {', '.join(_KEYS_OF_PATTERNS)}"
             )
         if self._has_text("table.whitelist") and self._has_text("table.blacklist"):
             self._problems.append("table.blacklist: is given beside table.whitelist; drop one of them")
@@ -128,11 +132,11 @@ class ConnectorReader(KeyReader):
             self._problems.append("table.exclude.list: needs table.include.list, of which it takes tables away")
         elif new and not self._has_text("table.include.list"):
             self._missing("table.include.list", f"{new[0]} needs it")
-        if not old and not new and not self._failed.intersection(_OLD + _NEW):
+        if not old and not new and not self._failed.intersection(_KEYS_OF_NAMES + _KEYS_OF_PATTERNS):
             self._missing("table.whitelist", "name the tables to poll, separated by commas")
 
     def _names(self, key: str, database: str | None) -> tuple[TableName, ...]:
-        """Tables by name; where pgjdbc is 42.7.5 or later, the connector may want the database before the schema."""
+        """Return tables by name. With pgjdbc from 42.7.5 on the connector may want the database before the schema."""
         tables = []
         for text in dict.fromkeys(self._values[key] or ()):
             parts = split_name(text)
@@ -146,7 +150,7 @@ class ConnectorReader(KeyReader):
         return tuple(tables)
 
     def _folded(self, name: str, *, quoted: bool = False) -> str:
-        """A name as Postgres reads it where the connector does not quote."""
+        """Return a name as Postgres reads it where the connector does not quote."""
         never = str(self._values["quote.sql.identifiers"]).lower() == "never"
         return name.lower() if never and not quoted else name
 
@@ -171,7 +175,7 @@ class ConnectorReader(KeyReader):
         )
 
     def _folded_columns(self, mappings: tuple[ColumnMapping, ...]) -> tuple[ColumnMapping, ...]:
-        return tuple(replace(each, columns=tuple(map(self._folded, each.columns))) for each in mappings)
+        return tuple(replace(mapping, columns=tuple(map(self._folded, mapping.columns))) for mapping in mappings)
 
     def _check_cursor(self, mode: Mode, query: str | None) -> None:
         needs = {

@@ -46,8 +46,8 @@ class TableName:
     def __str__(self) -> str:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
-    def names(self, relation: Relation) -> bool:
-        """Whether this is the relation's name."""
+    def matches(self, relation: Relation) -> bool:
+        """Return True if this is the relation's name."""
         return self.name == relation.name and self.schema in {None, relation.schema}
 
 
@@ -96,45 +96,47 @@ class TableSelection:
         return "table.blacklist" if self.unlisted else "table.include.list"
 
     def nothing(self, server: str) -> str:
-        """The message when no table of ``server`` is chosen."""
+        """Return the message when no table of ``server`` is chosen."""
         hint = "; a pattern must fit the whole of schema.table" if self.included else ""
         return f"{self.key}: no table of {server} fits{hint}"
 
     def choose(self, relations: Iterable[Relation]) -> list[Relation]:
-        """Those of ``relations`` that are polled: in the order of the list, else in theirs."""
+        """Return the relations that are polled: in the order of the list, else in theirs."""
         fitting = [relation for relation in relations if self._in_schemas(relation) and self._of_kind(relation)]
         if self.listed:
-            return list(dict.fromkeys(relation for name in self.listed for relation in fitting if name.names(relation)))
+            return list(
+                dict.fromkeys(relation for name in self.listed for relation in fitting if name.matches(relation))
+            )
         if self.included:
             return [relation for relation in fitting if self._matched(relation)]
-        return [relation for relation in fitting if not any(name.names(relation) for name in self.unlisted)]
+        return [relation for relation in fitting if not any(name.matches(relation) for name in self.unlisted)]
 
     def missing(self, relations: Iterable[Relation], where: str) -> list[str]:
-        """A problem for each listed name that nothing has; ``where`` says who looked."""
-        there = list(relations)
+        """Return a problem for each listed name that nothing has; ``where`` says who looked."""
+        candidates = list(relations)
         problems = []
         for name in self.listed:
-            found = [relation for relation in there if name.names(relation)]
-            if not found:
-                close = nearest(str(name), [str(item) if name.schema else item.name for item in there])
+            named = [relation for relation in candidates if name.matches(relation)]
+            if not named:
+                close = nearest(str(name), [str(item) if name.schema else item.name for item in candidates])
                 problems.append(f"table.whitelist: {name}: {where}{close}")
-            elif not any(self._in_schemas(relation) for relation in found):
+            elif not any(self._in_schemas(relation) for relation in named):
                 problems.append(f"table.whitelist: {name}: is not in a schema that schema.pattern {self.schemas} fits")
-            elif not any(self._of_kind(relation) for relation in found):
-                kind = RELATIONS[found[0].kind]
+            elif not any(self._of_kind(relation) for relation in named):
+                kind = RELATIONS[named[0].kind]
                 problems.append(f"table.whitelist: {name}: is a {kind}; add {kind.upper()} to table.types")
         return problems
 
     def clashes(self, chosen: Iterable[Relation]) -> list[str]:
-        """A problem for each table name that several schemas have: their topic would be the same."""
+        """Return a problem for each table name that several schemas have: their topic would be the same."""
         by_name: dict[str, list[str]] = {}
         for relation in chosen:
             by_name.setdefault(relation.name, []).append(str(relation))
         return [
-            f"{self.key}: {' and '.join(found)} would share a topic, which is named after the table alone; choose one"
+            f"{self.key}: {' and '.join(tables)} would share a topic, which is named after the table alone; choose one"
             " of them, with its schema, or give each a connector with a topic.prefix of its own"
-            for found in by_name.values()
-            if len(found) > 1
+            for tables in by_name.values()
+            if len(tables) > 1
         ]
 
     def _matched(self, relation: Relation) -> bool:
@@ -152,12 +154,12 @@ class TableSelection:
 
 
 def patterns(value: str) -> tuple[re.Pattern[str], ...]:
-    """A comma separated list of regular expressions."""
+    """Return the regular expressions of a comma separated list."""
     return tuple(_pattern(item) for item in names(value))
 
 
 def table_types(value: str) -> frozenset[str]:
-    """A comma separated list of JDBC's table types → letters of ``pg_class.relkind``."""
+    """Return the letters of ``pg_class.relkind`` for a comma separated list of JDBC's table types."""
     letters: set[str] = set()
     for item in names(value):
         kind = item.upper()
@@ -172,12 +174,12 @@ def table_types(value: str) -> frozenset[str]:
 
 
 def column_mapping(value: str) -> tuple[ColumnMapping, ...]:
-    """``regex:column,…``."""
+    """Return the mappings of ``regex:column,…``."""
     return _mapping(value, "regex:column", lambda column: [column])
 
 
 def columns_mapping(value: str) -> tuple[ColumnMapping, ...]:
-    """``regex:[column|column],…``."""
+    """Return the mappings of ``regex:[column|column],…``."""
     return _mapping(
         value,
         "regex:[column|column]",
@@ -186,14 +188,14 @@ def columns_mapping(value: str) -> tuple[ColumnMapping, ...]:
 
 
 def _mapping(value: str, form: str, columns_in: Callable[[str], list[str]]) -> tuple[ColumnMapping, ...]:
-    found = []
+    mappings = []
     for item in names(value):
         pattern, colon, written = item.partition(":")
         columns = tuple(column.strip() for column in columns_in(written.strip()))
         if not colon or ":" in written or not columns or not all(columns):
             raise ValueError(f"must be {form}, separated by commas")
-        found.append(ColumnMapping(_pattern(pattern.strip()), columns))
-    return tuple(found)
+        mappings.append(ColumnMapping(_pattern(pattern.strip()), columns))
+    return tuple(mappings)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -41,7 +41,7 @@ class _Group:
     creation: TopicCreation
 
     def takes(self, topic: str) -> bool:
-        """Whether the topic is of this group."""
+        """Return True if the topic is of this group."""
         included = any(pattern.fullmatch(topic) for pattern in self.include)
         return included and not any(pattern.fullmatch(topic) for pattern in self.exclude)
 
@@ -55,12 +55,12 @@ class TopicRules:
     create: bool = True
 
     def of(self, topic: str) -> TopicCreation:
-        """The settings of this topic."""
+        """Return the settings of this topic."""
         return next((group.creation for group in self.groups if group.takes(topic)), self.default)
 
 
 def topic_prefix(value: str) -> str:
-    """Text that a topic's name may begin with."""
+    """Return a text that a topic's name may begin with."""
     text = value.strip()
     if len(text) > _LONGEST:
         raise ValueError(f"must be of {_LONGEST} characters at the most")
@@ -70,22 +70,22 @@ def topic_prefix(value: str) -> str:
 
 
 def read_rules(groups: Iterable[str], written: Mapping[str, str], *, create: bool) -> tuple[TopicRules, list[str]]:
-    """The rules from the keys below ``topic.creation.`` (prefix removed), and every problem found."""
+    """Return the rules from the keys below ``topic.creation.`` (prefix removed), and every problem found."""
     problems: list[str] = []
     default = _group("default", written, TopicCreation(), problems, "").creation
     listed = [name for name in dict.fromkeys(groups) if name != "default"]
-    found = tuple(_group(name, written, default, problems) for name in listed)
+    named = tuple(_group(name, written, default, problems) for name in listed)
     for key in written:
         alias = key.partition(".")[0]
         if alias not in {"default", "enable", "groups", *listed}:
             problems.append(f"topic.creation.{key}: {alias} is not in topic.creation.groups{nearest(alias, listed)}")
-    return TopicRules(default=default, groups=found, create=create), problems
+    return TopicRules(default=default, groups=named, create=create), problems
 
 
 def _group(
     name: str, written: Mapping[str, str], default: TopicCreation, problems: list[str], include: str | None = None
 ) -> _Group:
-    """The group ``name``; ``include``: the topics that it has where it does not say so, None: it must."""
+    """Return the group ``name``. ``include``: the topics that it has where it does not say so, None: it must."""
     number = at_least(1, also=-1)
     options = {
         "include": honoured("include", "name the topics of the group by regular expressions", include, patterns),
@@ -94,9 +94,9 @@ def _group(
         "replication.factor": honoured("replication.factor", "replicas", str(default.replication_factor), number),
     }
     own = {key.removeprefix(f"{name}."): value for key, value in written.items() if key.startswith(f"{name}.")}
-    given = {key: value for key, value in own.items() if key in options and value.strip()}
-    values, found = read_options("topic.creation", options.values(), given)
-    problems += [f"topic.creation.{name}.{problem}" for problem in found]
+    option_texts = {key: value for key, value in own.items() if key in options and value.strip()}
+    values, option_problems = read_options("topic.creation", options.values(), option_texts)
+    problems += [f"topic.creation.{name}.{problem}" for problem in option_problems]
     creation = TopicCreation(
         partitions=values.get("partitions", -1),
         replication_factor=values.get("replication.factor", -1),

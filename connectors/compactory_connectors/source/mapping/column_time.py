@@ -17,7 +17,7 @@ from compactory_connectors.connect.record.column_value import INFINITIES, decode
 from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.connect.record.schema import Schema, Type
 
-from ..config.column_options import ColumnOptions, Granularity
+from ..config.connector import ColumnOptions, Granularity
 
 __all__ = ["granular", "time_decoder", "timestamp_decoder"]
 

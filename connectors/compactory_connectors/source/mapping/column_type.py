@@ -27,7 +27,7 @@ from compactory_connectors.connect.record.record import Cell, Kind
 from compactory_connectors.connect.record.row_value import java_of
 from compactory_connectors.connect.record.schema import Schema, Type
 
-from ..config.column_options import ColumnOptions, ColumnTypes, Granularity, NumericMapping
+from ..config.connector import ColumnOptions, ColumnTypes, Granularity, NumericMapping
 from ..postgres.catalog import Column
 from .column_time import granular, time_decoder, timestamp_decoder
 

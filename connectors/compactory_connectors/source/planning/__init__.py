@@ -1,1 +1,1 @@
-"""What is read of which table, in what order, to which topic: plans and their warnings."""
+"""Plans of tables, with their warnings: the columns, the order in which rows are read, the topic."""

@@ -27,7 +27,7 @@ class CursorOf:
     timestamps: tuple[str, ...] = ()
     incrementing: str | None = None
     zoned: bool = False
-    """The timestamp is a moment whatever the time zone."""
+    """The timestamps are points in time whatever the time zone."""
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     load_warnings: tuple[str, ...] = ()
@@ -43,24 +43,25 @@ def reading_of(config: ConnectorConfig, kind: str) -> Reading:
 
 
 def cursor_of(config: ConnectorConfig, table: Table) -> CursorOf:
-    """The columns of ``table`` that the connector's mode needs."""
+    """Return the columns of ``table`` that the connector's mode needs."""
     cursor, mode = config.cursor, config.mode
     problems: list[str] = []
     incrementing = _incrementing(cursor, table, problems) if mode.incrementing else None
     timestamps = _timestamps(cursor, table, problems) if mode.timestamp else ()
-    found = [column for name in timestamps if (column := table.column(name)) is not None]
+    timestamp_columns = [column for name in timestamps if (column := table.column(name)) is not None]
     problems += _unfit(table, incrementing, timestamps)
     if cursor.validate_non_null and table.kind in "rp":
-        problems += _nullable(table, incrementing, found)
-    reading = reading_of(config, table.kind)
-    slow = tuple(_slow(table, reading, incrementing, found))
+        problems += _nullable(table, incrementing, timestamp_columns)
+    warnings = tuple(_warnings(config, table, incrementing, timestamp_columns))
+    slow = tuple(_slow(table, reading_of(config, table.kind), incrementing, timestamp_columns))
+    slow_loads_only = reading_of(config, table.kind) is Reading.VERSIONS
     return CursorOf(
         timestamps=timestamps,
         incrementing=incrementing,
-        zoned=any(column.type == "timestamptz" for column in found),
+        zoned=any(column.type == "timestamptz" for column in timestamp_columns),
         problems=tuple(problems),
-        warnings=(*_warnings(config, table, incrementing, found), *(slow if reading is not Reading.VERSIONS else ())),
-        load_warnings=slow if reading is Reading.VERSIONS else (),
+        warnings=warnings if slow_loads_only else warnings + slow,
+        load_warnings=slow if slow_loads_only else (),
     )
 
 
@@ -83,11 +84,11 @@ def _timestamps(cursor: CursorColumns, table: Table, problems: list[str]) -> tup
 
 
 def _mapped(key: str, mappings: Iterable[ColumnMapping], table: Table, problems: list[str]) -> tuple[str, ...]:
-    """The columns of the one mapping that fits the table; several or none are a problem, as for the real connector."""
+    """Return the columns of the mapping that fits the table; several or none are a problem."""
     fitting = [mapping for mapping in mappings if mapping.pattern.fullmatch(str(table))]
     if len(fitting) != 1:
-        how = "none of its patterns fits" if not fitting else "several of its patterns fit"
-        problems.append(f"{key}: {how} {table}; exactly one must")
+        count = "none of its patterns fits" if not fitting else "several of its patterns fit"
+        problems.append(f"{key}: {count} {table}; exactly one must")
         return ()
     return fitting[0].columns
 
@@ -106,7 +107,7 @@ def _unfit(table: Table, incrementing: str | None, timestamps: tuple[str, ...]) 
 
 
 def _nullable(table: Table, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
-    """As the real connector: no NULL ids, and one of the timestamp columns that is never NULL."""
+    """Yield a problem for NULL ids, and if each of the timestamp columns may be NULL, as the real connector does."""
     remedy = "make it NOT NULL, or set validate.non.null=false"
     column = table.column(incrementing) if incrementing else None
     if column is not None and not column.not_null:
@@ -127,8 +128,8 @@ def _warnings(
             " adopt adds a timestamp column to a table that has none"
         )
     elif reading is Reading.CURSOR:
-        what = "read with query.suffix" if table.kind in "rp" else f"a {RELATIONS.get(table.kind)}"
-        subject = f"{table} is {what}: it" if table.name else "a query"
+        description = "read with query.suffix" if table.kind in "rp" else f"a {RELATIONS.get(table.kind)}"
+        subject = f"{table} is {description}: it" if table.name else "a query"
         rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
         yield (
             f"{subject} has no row versions to go by, so a row that commits late, when its timestamp or id was passed,"
@@ -145,7 +146,6 @@ def _warnings(
 
 
 def _fate(config: ConnectorConfig, reading: Reading) -> str:
-    """The fate of rows without a timestamp."""
     if reading is Reading.CURSOR:
         return "never sent"
     if config.cursor.initial is not None:
@@ -154,14 +154,14 @@ def _fate(config: ConnectorConfig, reading: Reading) -> str:
 
 
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
-    """The cost of a missing index. A row_timestamp timestamp can't use plain indexes."""
+    """Yield the cost of a missing index."""
     if table.kind not in "rpm" or reading is Reading.WHOLE:
         return
     leading = {index.columns[0] for index in table.indexes if index.columns and index.predicate is None}
     if len(timestamps) > 1:  # only an index on the expression helps, and it is not looked for
         return
-    wanted = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []
-    for name in wanted:
+    names = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []
+    for name in names:
         if name not in leading:
             cost = (
                 "each poll reads the whole table" if reading is not Reading.VERSIONS else "a first load sorts all rows"
@@ -171,6 +171,5 @@ def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: 
 
 
 def _quoted(*parts: str) -> str:
-    """An identifier to be copied into psql."""
     doubled = (part.replace('"', '""') for part in parts)
     return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in doubled)

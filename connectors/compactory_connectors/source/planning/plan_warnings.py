@@ -36,11 +36,11 @@ def future_rows(server: Server, plan: TablePlan) -> Iterator[str]:
 
     Only a relation that is read by its place leaves such rows out. One statement; it may read the whole relation.
     """
-    moment = row_timestamp(plan)
-    if plan.reading is not Reading.CURSOR or moment is None or plan.zoned:
+    timestamp = row_timestamp(plan)
+    if plan.reading is not Reading.CURSOR or timestamp is None or plan.zoned:
         return
-    now = timestamp_text(plan, int(server.scalar(statement("source/now_ms"))))
-    query = statement("source/any_later", relation=plan.relation(), moment=moment, now=sql.Literal(now))
+    clock = timestamp_text(plan, int(server.scalar(statement("source/now_ms"))))
+    query = statement("source/any_later", relation=plan.relation(), moment=timestamp, now=sql.Literal(clock))
     with suppress(psycopg.Error), server.connection.transaction():  # a poll raises the same and says whose it is
         if server.scalar(query):
             yield (
@@ -51,20 +51,20 @@ def future_rows(server: Server, plan: TablePlan) -> Iterator[str]:
 
 
 def _base64(connector: ConnectorConfig, table: Table) -> Iterator[str]:
-    """Numbers that readers find as base64 of their bytes, unless they know the schema."""
+    """Yield a warning of numbers that readers find as base64 of their bytes, unless they know the schema."""
     converter, schema = connector.value_converter, value_schema(connector, table)
     if schema is None or not isinstance(converter, JsonConverter) or converter.numeric:
         return
     if names := ", ".join(_decimals(schema)):
-        what = f"table {table}" if table.name else "query"
+        subject = f"table {table}" if table.name else "query"
         yield (
-            f"{what}: {names}: numbers go out as base64 of their bytes, which a reader may take for text or for another"
-            " number; to have them written as numbers set value.converter.decimal.format=NUMERIC"
+            f"{subject}: {names}: numbers go out as base64 of their bytes, which a reader may take for text or for"
+            " another number; to have them written as numbers set value.converter.decimal.format=NUMERIC"
         )
 
 
 def _decimals(schema: Schema) -> Iterator[str]:
-    """The fields that have a Decimal somewhere within."""
+    """Yield the fields that have a Decimal somewhere within."""
     for field in schema.fields:
         inner = [part for part in (field.schema, field.schema.keys, field.schema.values) if part is not None]
         if any(part.name == DECIMAL or any(_decimals(part)) for part in inner):
@@ -110,12 +110,11 @@ def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
         yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
 
 
-def adoption_warnings(found: Inspection | None) -> Iterator[str]:
+def adoption_warnings(inspection: Inspection | None) -> Iterator[str]:
     """Yield what is wrong with the adoption of a table, each with the remedy."""
-    if found is None:
-        return
-    for problem in found.problems:
-        yield f"table {found.table}: {problem}" + (f"; remedy: {found.remedy}" if found.remedy else "")
+    if inspection is not None:
+        remedy = f"; remedy: {inspection.remedy}" if inspection.remedy else ""
+        yield from (f"table {inspection.table}: {problem}{remedy}" for problem in inspection.problems)
 
 
 def set_warnings(chosen: Sequence[Relation], plans: Sequence[TablePlan]) -> Iterator[str]:

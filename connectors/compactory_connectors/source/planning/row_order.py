@@ -1,8 +1,8 @@
 """The order of emission of a table and cursors in it, as SQL: by timestamp, by id, by both. Pure: runs nothing.
 
-The cursor is that of the real connector, and so are the conditions
-(``TimestampIncrementingCriteria``), with one difference: without a cursor there is no lower bound, while the real one
-begins at 1970 and id 0 and never sends earlier rows.
+The cursor is that of the real connector, and so are the conditions (``TimestampIncrementingCriteria``), with one
+difference: without a cursor there is no lower bound, while the real one begins at 1970 and id 0 and never sends earlier
+rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def row_timestamp(plan: TablePlan) -> sql.Composable | None:
-    """The timestamp of a row: the first of the columns that is not NULL; None where the mode has no timestamp."""
+    """Return the timestamp of a row: the first of the columns that is not NULL; None where the mode has none."""
     names = [sql.Identifier("t", name) for name in plan.timestamps]
     if not names:
         return None
@@ -41,92 +41,89 @@ def row_timestamp(plan: TablePlan) -> sql.Composable | None:
 
 
 def order_columns(plan: TablePlan, *, total: bool = True) -> list[sql.Composable]:
-    """The order of rows: timestamp, id, then for a ``total`` order columns that tell rows of one cursor apart."""
+    """Return the order of rows: timestamp, id, then for a ``total`` order columns that set rows of one cursor apart."""
     timestamp = row_timestamp(plan)
-    parts: list[sql.Composable] = [] if timestamp is None else [timestamp]
+    columns: list[sql.Composable] = [] if timestamp is None else [timestamp]
     if plan.incrementing:
-        parts.append(sql.Identifier("t", plan.incrementing))
-    parts += [sql.Identifier("t", name) for name in plan.tie_breakers if name != plan.incrementing]
+        columns.append(sql.Identifier("t", plan.incrementing))
+    columns += [sql.Identifier("t", name) for name in plan.tie_breakers if name != plan.incrementing]
     if plan.tie_breakers or plan.incrementing or not total:
-        return parts
-    return [*parts, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
+        return columns
+    return [*columns, sql.SQL('t::text COLLATE "C"')]  # rows that are alike make records that are alike
 
 
 def after_cursor(plan: TablePlan, timestamp: str | None, number: int | str | None) -> sql.Composable:
-    """Rows behind a cursor, as the mode has it; None is no bound."""
-    moment = row_timestamp(plan)
+    """Return the condition of rows after a cursor, as the mode has it; None is no bound."""
+    column = row_timestamp(plan)
     identifier = sql.Identifier("t", plan.incrementing) if plan.incrementing else None
-    if moment is None:
+    if column is None:
         if identifier is None:
             return sql.SQL("true")
         if number is None:
             return sql.SQL("{} IS NOT NULL").format(identifier)
         return sql.SQL("{} > {}").format(identifier, _number(number))
     if timestamp is None:
-        return sql.SQL("{} IS NOT NULL").format(moment)
-    later = sql.SQL("{} > {}").format(moment, sql.Literal(timestamp))
+        return sql.SQL("{} IS NOT NULL").format(column)
+    later = sql.SQL("{} > {}").format(column, sql.Literal(timestamp))
     if identifier is None:
         return later
-    same = sql.SQL("{} = {} AND {} > {}").format(
-        moment, sql.Literal(timestamp), identifier, _number(-1 if number is None else number)
+    same_time = sql.SQL("{} = {} AND {} > {}").format(
+        column, sql.Literal(timestamp), identifier, _number(-1 if number is None else number)
     )
-    return sql.SQL("({} OR {})").format(same, later)
+    return sql.SQL("({} OR {})").format(same_time, later)
 
 
 def after_initial(plan: TablePlan, initial: str | None) -> sql.Composable | None:
-    """The bound that ``timestamp.initial`` sets on a first load; None without one."""
+    """Return the bound that ``timestamp.initial`` sets on a first load; None without one."""
     return after_cursor(plan, initial, None) if initial is not None and plan.timestamps else None
 
 
 def after_offset(plan: TablePlan, offset: SourceOffset) -> sql.Composable:
-    """Rows behind the cursor of an offset; before it has one, from ``timestamp.initial`` on."""
+    """Return the condition of rows after the cursor of an offset; without one, from ``timestamp.initial`` on."""
     if offset.timestamp is None:
         return after_cursor(plan, offset.initial_timestamp, offset.incrementing)
     return after_cursor(plan, timestamp_text(plan, offset.timestamp, offset.timestamp_nanos), offset.incrementing)
 
 
-def before_limit(plan: TablePlan, now: str) -> sql.Composable | None:
-    """Rows whose timestamp has passed, ``timestamp.delay.interval.ms`` taken off; None where the mode has none."""
-    moment = row_timestamp(plan)
-    if moment is None:
-        return None
-    return sql.SQL("{} < {}").format(moment, sql.Literal(now))
+def before_limit(plan: TablePlan, limit: str) -> sql.Composable | None:
+    """Return the condition of rows before the limit of :func:`read_limit`; None where the mode has no timestamp."""
+    column = row_timestamp(plan)
+    return None if column is None else sql.SQL("{} < {}").format(column, sql.Literal(limit))
 
 
 def read_limit(plan: TablePlan, now_ms: int) -> str:
-    """Up to where rows may be read at this time of the server's clock, as a text to compare timestamps with."""
+    """Return the timestamp before which rows may be read at this time of the server's clock."""
     return timestamp_text(plan, now_ms - plan.connector.cursor.delay_ms)
 
 
 def timestamp_text(plan: TablePlan, milliseconds: int, nanos: int | None = None) -> str:
-    """A moment as a text to compare the table's timestamps with."""
+    """Return a time as a text to compare the table's timestamps with."""
     return format_timestamp(milliseconds, nanos, None if plan.zoned else plan.connector.columns.zone)
 
 
 def parse_timestamp(text: str, zone: str = "UTC") -> tuple[int, int]:
-    """Epoch milliseconds, and nanoseconds within the second, of a timestamp in Postgres' ISO text.
+    """Return epoch milliseconds, and nanoseconds within the second, of a timestamp in Postgres' ISO text.
 
-    ``zone`` is what local times are in; a text with an offset needs none. (0, 0) for what Python's calendar does not
-    hold: infinity, BC, five-digit years.
+    ``zone`` is that of local times; a text with an offset needs none. Returns (0, 0) for what Python's calendar does
+    not hold: infinity, BC, five-digit years.
     """
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return 0, 0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=zone_info(zone))
-    seconds, micros = divmod((moment - _EPOCH) // timedelta(microseconds=1), 1_000_000)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=zone_info(zone))
+    seconds, micros = divmod((time - _EPOCH) // timedelta(microseconds=1), 1_000_000)
     return seconds * 1000 + micros // 1000, micros * 1000
 
 
 def format_timestamp(milliseconds: int, nanos: int | None = None, zone: str | None = "UTC") -> str:
-    """The reverse of :func:`parse_timestamp`: local time of ``zone``, or with None a moment with its offset."""
-    seconds = milliseconds // 1000
+    """Return the reverse of :func:`parse_timestamp`: local time of ``zone``, or with None a time with its offset."""
     micros = (milliseconds % 1000) * 1000 if nanos is None else nanos // 1000
-    moment = _EPOCH + timedelta(seconds=seconds, microseconds=micros)
-    if zone is None:
-        return moment.isoformat(sep=" ", timespec="microseconds")
-    return moment.astimezone(zone_info(zone)).replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+    time = _EPOCH + timedelta(seconds=milliseconds // 1000, microseconds=micros)
+    if zone is not None:
+        time = time.astimezone(zone_info(zone)).replace(tzinfo=None)
+    return time.isoformat(sep=" ", timespec="microseconds")
 
 
 def _number(value: int | str) -> sql.Composable:

@@ -1,1 +1,1 @@
-"""What the source reads of the server besides rows: relations, columns, rights, snapshots."""
+"""Postgres for the source: its connection, transactions, cursors, and the catalogue with relations and rights."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """One valid index on plain columns.
+    """A valid index on plain columns.
 
     ``predicate``: the condition of its rows, as the server spells it; None: it covers every row.
     """
@@ -58,7 +59,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them.
+    """A table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them.
 
     A query is a table without a name, of the kind q.
     """
@@ -80,22 +81,22 @@ class Table:
         return f"{self.schema}.{self.name}" if self.name else "query"
 
     def column(self, name: str) -> Column | None:
-        """The column called ``name``, or None."""
+        """Return the column called ``name``, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
     def digest(self) -> str:
-        """A digest of names, types and NOT NULL of the columns: the ground of a session's plan of a query."""
+        """Return a digest of names, types and NOT NULL of the columns: the ground of a session's plan of a query."""
         text = "\n".join(f"{column.name} {column.declared} {column.not_null}" for column in self.columns)
         return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def find_relations(connection: Connection[Any]) -> list[Relation]:
-    """Everything that could be polled, system schemas and our own left out, in the order of the names."""
+    """Return everything that could be polled, system schemas and our own left out, in the order of the names."""
     return connection.cursor(row_factory=class_row(Relation)).execute(query("catalog/relations")).fetchall()
 
 
 def describe(connection: Connection[Any], relation: Relation) -> Table | None:
-    """The relation with its columns and indexes; None when it has just gone."""
+    """Return the relation with its columns and indexes; None if it has just been dropped."""
     cursor = connection.cursor(row_factory=tuple_row)
     row = cursor.execute(query("catalog/table"), {"oid": relation.oid}).fetchone()
     if row is None:
@@ -134,28 +135,20 @@ def describe_query(connection: Connection[Any], text: str, *, masked: bool = Fal
             raise ConfigError("query: has parameters ($1 …); write the values, or placeholders ${…}, into it")
         if not result.nfields:
             raise ConfigError("query: gives no columns; write a SELECT")
-        fields = [
-            (
-                (result.fname(number) or b"").decode(),
-                result.ftype(number),
-                result.fmod(number),
-                result.ftable(number),
-                result.ftablecol(number),
-            )
-            for number in range(result.nfields)
-        ]
-        columns = tuple(_result_column(connection, *field) for field in fields)
-    twice = sorted({column.name for column in columns if [item.name for item in columns].count(column.name) > 1})
-    if twice:
-        raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in twice)
+        columns = tuple(_result_column(connection, result, number) for number in range(result.nfields))
+    repeated = sorted(name for name, count in Counter(column.name for column in columns).items() if count > 1)
+    if repeated:
+        raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in repeated)
     return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
 
 
-def _result_column(connection: Connection[Any], name: str, kind: int, typmod: int, table: int, number: int) -> Column:
-    place = {"type": kind, "typmod": typmod, "table": table, "number": number}
-    row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), place).fetchone()
+def _result_column(connection: Connection[Any], result: PGresult, number: int) -> Column:
+    typmod = result.fmod(number)
+    described = {"type": result.ftype(number), "typmod": typmod}
+    described |= {"table": result.ftable(number), "number": result.ftablecol(number)}
+    row = connection.cursor(row_factory=dict_row).execute(query("catalog/result_column"), described).fetchone()
     assert row is not None
-    return Column(name=name, typmod=typmod, **row)
+    return Column(name=(result.fname(number) or b"").decode(), typmod=typmod, **row)
 
 
 def _refusal(result: PGresult, *, masked: bool) -> str:
@@ -182,7 +175,7 @@ class Rights:
     """The log of hard-deleted rows, which an adopted table has."""
 
     def lacking(self) -> Iterator[str]:
-        """Rights that are missing to poll the table, each with the statement that grants it."""
+        """Yield each right that is missing to poll the table, with the statement that grants it."""
         if not self.uses_schema:
             yield self._problem("use its schema", f"USAGE ON SCHEMA {self.schema}")
         if not self.reads_table:
@@ -194,14 +187,14 @@ class Rights:
             )
 
     def lacking_log(self) -> Iterator[str]:
-        """Rights that are missing beyond those where the table is adopted."""
+        """Yield the rights that are missing to poll an adopted table, apart from those of :meth:`lacking`."""
         if not self.reads_log:
             yield self._problem(
                 "read the log of its deleted rows", "USAGE ON SCHEMA compactory", "SELECT ON compactory.deleted_rows"
             )
 
     def narrowed(self) -> Iterator[str]:
-        """A warning where policies decide which rows are published."""
+        """Yield a warning where policies decide which rows are published."""
         if self.sees_some_rows and self.leaves_out:
             yield (
                 f"table {self.table}: row-level security applies to {self.role}: rows that a policy hides are left out,"
@@ -214,7 +207,7 @@ class Rights:
 
 
 def read_rights(connection: Connection[Any], oid: int) -> Rights:
-    """Look the rights up. Raises psycopg.Error."""
+    """Return the role's rights on a table. Raises psycopg.Error."""
     with connection.cursor(row_factory=class_row(Rights)) as cursor:
         row = cursor.execute(query("roles/source"), {"oid": oid}).fetchone()
     assert row is not None  # the table was found a moment ago

@@ -1,4 +1,4 @@
-"""One connection of the source to Postgres, and the identity of its server.
+"""The source's connection to Postgres, and the identity of its server.
 
 It knows SQL sessions and nothing of Kafka. psycopg errors leave it unchanged: the session that owns the connection
 decides what they mean.
@@ -52,7 +52,7 @@ def connector_lock(connector: str) -> int:
 
 
 class Server:
-    """One connection to a read-write server. Owned by one thread.
+    """A connection to a read-write server. Owned by one thread.
 
     Raises ConfigError when the server is a standby: its snapshots list no running transactions.
     """
