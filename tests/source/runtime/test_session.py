@@ -19,7 +19,7 @@ from compactory_connectors.source.config.selection import TableName, TableSelect
 from compactory_connectors.source.config.topic_rules import TopicCreation
 from compactory_connectors.source.offsets.stored_fields import offset_key
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
-from compactory_connectors.source.runtime.table_registry import TOPICS_EVERY
+from compactory_connectors.source.runtime.published_topics import TOPIC_CHECK_INTERVAL
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
@@ -158,7 +158,7 @@ def test_a_topic_created_again_under_a_running_source_is_filled(bench: Bench) ->
         found = bench.kafka.topics([bench.topic])
         return bool(found) and found[bench.topic].topic_id != before
 
-    wait_until(renewed, TOPICS_EVERY + 20, "another topic of that name")
+    wait_until(renewed, TOPIC_CHECK_INTERVAL + 20, "another topic of that name")
     assert [key for key, _ in bench.wait_for_records(2)] == [b"1", b"2"]
 
 

@@ -21,7 +21,7 @@ from compactory_sql import query
 from ..config.topic_rules import TopicCreation
 from ..offsets.topics import ensure_topics
 from ..postgres.server import Server
-from .table_task import SessionContext
+from .session_context import SessionContext
 
 __all__ = ["Heartbeat"]
 

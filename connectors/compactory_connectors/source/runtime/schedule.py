@@ -4,104 +4,113 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from enum import Enum
 
 from compactory_connectors.backoff import Backoff
 
-__all__ = ["BUSY", "Schedule"]
+__all__ = ["PollResult", "Schedule"]
 
-BUSY = 8
-"""Notifications in a row that came while their table was polled, after which its writers are asked to stay silent."""
+_SHORTEST = 0.001  # seconds between two checks of any table
+_IDLE = 1.0  # seconds between two checks of a table that does not change
+_NOTIFYING = 5.0  # of a table whose writers notify: a check only finds changes without a notification
+_UNSETTLED = 0.2  # until the check of a table whose last changes a crash could take back; the server's wal_writer_delay
+_FIRST_SLEEP_PAUSE, _LONGEST_SLEEP_PAUSE = 0.002, 0.5  # between two attempts to sleep while a writer is open
 
-_SHORTEST = 0.001  # seconds between two looks at anything
-_IDLE = 1.0  # seconds between two looks at a table that does not change
-_NOTIFYING = 5.0  # at one whose writers notify: a look only finds changes without a notification
-_SETTLING = 0.2  # until a look at a table whose last changes a crash could take back; the server's wal_writer_delay
-_BLOCKED = (0.002, 0.5)  # between two attempts to sleep while a silent writer's transaction is open
+
+class PollResult(Enum):
+    """The result of a table's last poll."""
+
+    SUCCEEDED = "succeeded"
+    LOCKED = "locked"  # by another transaction; tried again soon
+    FAILED = "failed"  # tried again after a pause, unless query.retry.attempts are used up
 
 
 @dataclass(slots=True, kw_only=True)
 class Schedule:
     """The schedule of one table. ``interval``: seconds of ``poll.interval.ms``. Times are those of the monotonic clock.
 
-    Looks fall on a grid that tables have in common, so that one statement can ask about many: steps double from the
-    interval on until a look every second, or every five seconds where writers notify; an interval that is longer
+    Checks fall on a grid that tables have in common, so that one statement can ask about many tables. Steps double
+    from the interval on until a check every second, or every five seconds where writers notify. A longer interval
     stays as it is. ``attempts``: polls in a row that may fail; 0 or less: any number.
     """
 
     interval: float
     attempts: int = 0
     due: float = 0.0
-    """When to look again."""
-    fresh: bool = False
-    """All that the session's last probe could not see was polled; else the table is polled when it is due."""
+    """The time of the next check."""
+    is_current: bool = False
+    """True if all that the session's last probe could not see was polled. Else the table is polled when it is due."""
     awake_until: float = 0.0
-    """No attempt to sleep before."""
+    """The time of the next attempt to sleep."""
     failures: int = 0
     """Polls in a row that failed."""
-    locked: bool = False
-    """The last poll found somebody else's lock."""
+    last_poll: PollResult = PollResult.SUCCEEDED
     _step: float = 0.0
-    _blocked: float = 0.0
+    _sleep_pause: float = 0.0
     _backoff: Backoff = field(default_factory=lambda: Backoff(first=1.0, limit=60.0))
     _locks: Backoff = field(default_factory=lambda: Backoff(first=0.2, limit=5.0))
 
     @property
-    def ailing(self) -> bool:
-        """Whether the last poll failed, or found the table locked."""
-        return self.failures > 0 or self.locked
+    def is_failing(self) -> bool:
+        """True if the last poll failed, or found the table locked."""
+        return self.last_poll is not PollResult.SUCCEEDED
 
-    def at_once(self, now: float) -> None:
-        """The table may have changed: poll it, whatever a look says."""
-        self.fresh, self.due = False, min(self.due, now)
+    def poll_now(self, now: float) -> None:
+        """Poll the table without a check: it may have changed."""
+        self.is_current, self.due = False, min(self.due, now)
 
-    def found(self, now: float, *, settled: bool = True) -> None:
-        """A poll published something."""
+    def record_changes(self, now: float, *, is_settled: bool = True) -> None:
+        """Set the next check after a poll that published something."""
         self._step = self.interval
-        self._next(now, settled)
+        self._set_due(now, is_settled)
 
-    def quiet(self, now: float, *, notifying: bool, settled: bool = True) -> None:
-        """A look found nothing."""
-        most = max(self.interval, _NOTIFYING if notifying else _IDLE)
-        longer = max(self._step * 2, self.interval, _SHORTEST)
-        if longer <= most:
-            self._step = longer
-        elif self._step > most:
+    def record_no_changes(self, now: float, *, is_notifying: bool, is_settled: bool = True) -> None:
+        """Set the next check after one that found nothing."""
+        longest = max(self.interval, _NOTIFYING if is_notifying else _IDLE)
+        doubled = max(self._step * 2, self.interval, _SHORTEST)
+        if doubled <= longest:
+            self._step = doubled
+        elif self._step > longest:
             self._step = self.interval
-        self._next(now, settled)
+        self._set_due(now, is_settled)
 
-    def ended(self) -> None:
-        """A poll came to its end."""
-        self.failures, self.locked = 0, False
+    def record_success(self) -> None:
+        """Note that a poll came to its end."""
+        self.failures, self.last_poll = 0, PollResult.SUCCEEDED
         self._backoff.reset()
         self._locks.reset()
 
-    def failed(self, now: float) -> bool:
-        """A poll failed: try again after a pause; False where that was tried often enough."""
-        self.failures += 1
-        again = self.attempts <= 0 or self.failures < self.attempts
-        self.due = now + max(self._backoff.pause(), self.interval) if again else math.inf
-        return again
+    def record_failure(self, now: float) -> bool:
+        """Try again after a pause. Return False if the last attempt failed."""
+        self.failures, self.last_poll = self.failures + 1, PollResult.FAILED
+        has_attempts = self.attempts <= 0 or self.failures < self.attempts
+        self.due = now + max(self._backoff.pause(), self.interval) if has_attempts else math.inf
+        return has_attempts
 
-    def found_locked(self, now: float) -> None:
-        """Somebody has locked the table: try again soon."""
-        self.locked = True
+    def record_locked(self, now: float) -> None:
+        """Try again soon: another transaction has locked the table."""
+        self.last_poll = PollResult.LOCKED
         self.due = now + self._locks.pause()
 
-    def blocked(self, now: float) -> None:
-        """A writer that saw the source awake has not ended, and will not notify."""
-        first, most = _BLOCKED
-        self._blocked = min(most, self._blocked * 2 or first)
-        self.due = self.awake_until = now + self._blocked
+    def delay_sleep(self, now: float) -> None:
+        """Try again to sleep after a pause: a writer is open that began while the source was awake and won't notify."""
+        self._sleep_pause = min(_LONGEST_SLEEP_PAUSE, self._sleep_pause * 2 or _FIRST_SLEEP_PAUSE)
+        self.due = self.awake_until = now + self._sleep_pause
 
-    def slept(self) -> None:
-        """The table's writers notify now."""
-        self._blocked = 0.0
+    def record_sleep(self, now: float, *, is_shared: bool) -> None:
+        """Note that the table's writers notify from now on.
 
-    def relies(self, now: float) -> None:
-        """They do because another source sleeps, which may wake or end without a word: try to sleep soon again."""
-        self.awake_until = math.floor(now / _IDLE + 1.001) * _IDLE
+        If they do so because another source sleeps (``is_shared``), try to sleep again soon: that source may wake.
+        """
+        self._sleep_pause = 0.0
+        if is_shared:
+            self.awake_until = _next_multiple(now, _IDLE)
 
-    def _next(self, now: float, settled: bool) -> None:
-        step = max(self._step, _SHORTEST)
-        following = math.floor(now / step + 1.001) * step  # never now itself, whatever the last bit says
-        self.due = following if settled else min(following, now + _SETTLING)
+    def _set_due(self, now: float, is_settled: bool) -> None:
+        due = _next_multiple(now, max(self._step, _SHORTEST))
+        self.due = due if is_settled else min(due, now + _UNSETTLED)
+
+
+def _next_multiple(now: float, step: float) -> float:
+    """Return the first multiple of ``step`` after ``now``; never ``now`` itself, whatever its last bit says."""
+    return math.floor(now / step + 1.001) * step

@@ -1,113 +1,93 @@
-"""One table of a session: its reader, when it is due, what of its topic is known, and what happened to it."""
+"""One table of a session: it is polled, its removals are checked, and its records are published."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 
-from compactory.kafka.client import Kafka
 from compactory_connectors.connect.record.record import RowError, RowFailed
 from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.kafka.producer_record import Copy
-from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.kafka.topic_reader import length
 
 from ..offsets.offset import SourceOffset
-from ..offsets.offset_parts import Phase, ResendReason
-from ..offsets.topics import TopicEnds
-from ..planning.table_plan import TablePlan
+from ..offsets.offset_parts import Phase
 from ..polling.cursor_reader import CursorReader
 from ..polling.reader import Reader
+from ..polling.readers import open_reader
 from ..polling.record_batch import RecordBatch
-from ..polling.removal import HeldRemoval, RemovalHeld
-from ..postgres.chunk_reader import PAGE_ROWS, PageBytes
+from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server
 from ..removals.cleanup import TopicCleanup
 from ..removals.pending_approval import PendingApproval
 from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import Sweeper
-from ..status.board import StatusBoard
-from ..status.orders import Orders, Stop
+from ..status.orders import Stop
 from ..verify.comparison import MOST_COMPARED, Comparison
+from .partition_growth import PartitionGrowth
+from .repair import resend_rows
 from .schedule import Schedule
+from .session_context import SessionContext
 
-if TYPE_CHECKING:
-    from ..config.connector import ConnectorConfig
-
-__all__ = ["SessionContext", "TableTask"]
+__all__ = ["TableTask"]
 
 log = structlog.get_logger("compactory.source")
 
-_LOGGED = 20
-"""Skipped rows of one page that are logged one by one, where that is asked for."""
-
-_REPAIR = "every row is sent again, and misplaced records get tombstones"
-_LEAVE = "new records go to their new partitions, and the former ones are left to you"
-_ANEW = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
+_MOST_LOGGED = 20
+"""Skipped rows of one page that are logged one by one, where the connector asks for that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionContext:
-    """Where a session's records go."""
-
-    connector: ConnectorConfig
-    kafka: Kafka
-    publisher: Publisher
-    board: StatusBoard
-    create_topics: bool
-    orders: Orders
-    page_bytes: PageBytes
-    ends: TopicEnds
-
-
-@dataclass(slots=True, kw_only=True)
 class TableTask:
-    """A table that is polled. Owned by the session's thread."""
+    """A table that is polled. Owned by the session's thread. Raises psycopg.Error and the errors of Kafka's side.
 
-    context: SessionContext
-    server: Server
-    reader: Reader
-    key: bytes
-    plan: TablePlan = field(init=False)
-    """The reader's plan."""
-    others: list[str] = field(default_factory=list)
-    """Other tables that are published to its topic."""
-    schedule: Schedule = field(init=False)
-    partitions: int = 1
-    """Of its topics."""
-    cleanup: TopicCleanup = field(init=False)
-    guard: RemovalGuard = field(init=False)
-    _comparison: Comparison | None = None  # with what its topic holds, while the offset says so
-    _stop: Stop | None = None
-    _grown: bool = False  # the topic was, and nothing may be sent before an operator approves it
-    _keys: str | None = None
+    ``partitions`` is the number of partitions of its topics; ``others`` are tables that are published there, too.
+    """
 
-    def __post_init__(self) -> None:
-        self.plan = self.reader.plan
-        context, connector = self.context, self.context.connector
+    def __init__(
+        self,
+        context: SessionContext,
+        server: Server,
+        reader: Reader,
+        *,
+        partitions: int,
+        others: list[str],
+    ) -> None:
+        connector = context.connector
+        self.plan = reader.plan
+        self.reader = reader
+        self.others = others
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
-        self.guard = RemovalGuard(
-            self.server, self.plan, context.publisher, partial(context.board.count_stopped_removals, self.name)
+        self._context = context
+        self._server = server
+        self._partitions = partitions
+        self._key = self.plan.offset_key(server.database)
+        self._page_rows = min(PAGE_ROWS, connector.batch_max_rows)
+        self._guard = RemovalGuard(
+            server, self.plan, context.publisher, partial(context.board.count_stopped_removals, self.name)
         )
         approval = PendingApproval(connector.name, self.name, context.orders, context.board)
+        self._growth = PartitionGrowth(self.plan, context.kafka, approval, partitions)
         self.cleanup = TopicCleanup(
-            reader=self.reader,
-            server=self.server,
-            sweeper=Sweeper(context.kafka, self.server, self.plan, self._home),
+            reader=reader,
+            server=server,
+            sweeper=Sweeper(context.kafka, server, self.plan, self._home),
             approval=approval,
             percent=connector.max_removed_percent,
-            page_rows=min(PAGE_ROWS, connector.batch_max_rows),
+            page_rows=self._page_rows,
             interval=connector.sweep_interval_ms / 1000,
-            others=self.others,
+            others=others,
             catch_up=self._catch_up,
             send=self._delete_copies,
         )
+        self._comparison: Comparison | None = None  # with the records of its topic, in the phase COMPARING
+        self._stop: Stop = threading.Event()  # of the call that runs
+        self._key_digest: str | None = None
 
     @property
     def name(self) -> str:
@@ -115,151 +95,138 @@ class TableTask:
         return self.plan.qualified
 
     @property
-    def remembered(self) -> int:
-        """How many ids of transactions its offset has."""
+    def remembered_transactions(self) -> int:
+        """The number of transaction ids that its offset remembers."""
         seen_snapshot = self.reader.offset.seen_snapshot
         return len(seen_snapshot.seen or ()) if seen_snapshot is not None else 0
 
     @property
-    def sweeping(self) -> bool:
-        """Whether a slice of a sweep is due; see :meth:`tend`."""
-        return not (self.schedule.ailing or self._grown) and self.cleanup.wake_at <= time.monotonic()
+    def wake_at(self) -> float:
+        """The time when there is something to do, by the monotonic clock."""
+        return min(self.schedule.due, self.cleanup.wake_at) if self._may_sweep else self.schedule.due
 
     @property
-    def wake_at(self) -> float:
-        """When there is something to do, by the monotonic clock."""
-        sweeps = not (self.schedule.ailing or self._grown)
-        return min(self.schedule.due, self.cleanup.wake_at) if sweeps else self.schedule.due
+    def is_sweep_due(self) -> bool:
+        """True if :meth:`sweep` has something to do."""
+        return self._may_sweep and self.cleanup.wake_at <= time.monotonic()
 
-    def go_on_with(self, reader: Reader) -> None:
-        """Read with another reader from now on; a sweep begins anew."""
-        self.cleanup.close()
-        self.reader = self.cleanup.reader = reader
-        self._comparison = None
+    @property
+    def _may_sweep(self) -> bool:
+        return not (self.schedule.is_failing or self._growth.is_held)
 
-    def drain(self, stop: Stop) -> bool | None:
-        """Publish everything one poll finds; whether that was anything. None where ``stop`` was set before its end.
+    def poll(self, stop: Stop) -> bool | None:
+        """Publish the changes of one poll. Return True if there were any, None if ``stop`` was set before its end.
 
         Raises RemovalHeld where nothing may be published before an operator approves it.
         """
         before = self.reader.offset
         self.cleanup.begin()
-        self._follow_topic()
+        self._adapt_offset()
         self._compare(before)
-        empty = self._begins_empty()
-        sent, ended = self._poll(stop, gated=not empty)
-        if not ended:
+        is_empty = self._begins_empty()
+        sent, has_ended = self._publish_pages(stop, checks_removals=not is_empty)
+        if not has_ended:
             return None
-        if empty:  # nobody else's keys were in it
+        if is_empty:  # the topic has no keys of others that a sweep would have to find
             self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
         if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
         self.cleanup.ended()
-        self.schedule.ended()
-        self.context.board.record_poll(self.name, sent)
+        self.schedule.record_success()
+        self._context.board.record_poll(self.name, sent)
         return sent > 0
 
-    def tend(self, stop: Stop) -> bool:
-        """Go a slice further with a sweep that is due; whether that removed anything."""
+    def sweep(self, stop: Stop) -> bool:
+        """Go a slice further with a sweep that is due. Return True if that removed anything."""
         self._stop = stop
         sent = self.cleanup.tend()
         if sent:
-            self.context.board.record_poll(self.name, sent)
+            self._context.board.record_poll(self.name, sent)
         return sent > 0
 
-    def _poll(self, stop: Stop, *, gated: bool = True) -> tuple[int, bool]:
-        """Publish the batches of one poll; how many records they had, and whether it was all of them.
+    def resend(self, keys: list[bytes]) -> bool:
+        """Send the rows of these keys again as they are now. Return True if any were sent."""
+        offset = self._offset_record(self.reader.offset)
+        resent = resend_rows(self._server, self._context.kafka, self.plan, self._guard, keys, offset)
+        self.cleanup.sweeper.note(resent.records)
+        log.info("rows sent again", table=self.name, keys=len(resent.records), left_alone=resent.left_alone)
+        return bool(resent.records)
 
-        The reader selects rows, converts them and covers them with an offset; here a batch is compared with the topic,
+    def reset_reader(self) -> None:
+        """Read on from the last row that was published; a sweep begins anew."""
+        self.cleanup.close()
+        self.reader = self.cleanup.reader = open_reader(self._server, self.plan, self.reader.offset)
+        self._comparison = None
+
+    def close(self) -> None:
+        """Stop the sweep that goes on between polls."""
+        self.cleanup.close()
+
+    def record_failure(self, detail: str, logged: str | None = None) -> None:
+        """Try again after a pause, unless the last attempt failed. ``logged``: the detail that logs may show."""
+        if not self.schedule.record_failure(time.monotonic()):
+            detail = f"{detail}; given up after {self.schedule.failures} attempts, as query.retry.attempts says"
+        log.error("table failed", table=self.name, detail=logged or detail)
+        self._context.board.record_failure(self.name, detail)
+
+    def record_locked(self, holders: list[str]) -> None:
+        """Try again soon, without keeping other tables waiting: these transactions have locked the table."""
+        self.schedule.record_locked(time.monotonic())
+        by = "; ".join(holders) or "a transaction that has ended meanwhile"
+        detail = f"{self.plan.label} is locked by {by}; tried again by itself"
+        self._context.board.record_locked(self.name, detail)
+
+    def _publish_pages(self, stop: Stop, *, checks_removals: bool = True) -> tuple[int, bool]:
+        """Publish the batches of one poll. Return the number of their records, and True if the poll came to its end.
+
+        The reader selects rows, converts them and covers them with an offset. Here a batch is compared with the topic,
         its removals are checked, and it is published.
         """
         sent = 0
-        rows = min(PAGE_ROWS, self.context.connector.batch_max_rows)
         comparison = self._comparison
         expect = comparison.expect if comparison is not None else None
-        with closing(self.reader.batches(rows, self.context.page_bytes, expect)) as pages:
-            for found in pages:
-                self._comparison = None  # until the batch is in the topic: of one that is not, it would say that it is
-                batch = found if comparison is None else comparison.without_known(found, self.plan)
-                batch = self.cleanup.check(batch) if gated else batch
+        with closing(self.reader.batches(self._page_rows, self._context.page_bytes, expect)) as batches:
+            for page in batches:
+                self._comparison = None  # until the batch is in the topic: it would leave the records out next time
+                batch = page if comparison is None else comparison.without_known(page, self.plan)
+                batch = self.cleanup.check(batch) if checks_removals else batch
                 if batch.skipped:
                     self._report(batch.skipped)
                 self._publish(batch)
                 self._comparison = comparison if self.reader.offset.phase is Phase.COMPARING else None
                 if batch.load is not None:
-                    self.context.board.record_load(self.name, batch.load)
+                    self._context.board.record_load(self.name, batch.load)
                 sent += len(batch.records)
                 if stop.is_set():
                     return sent, False
         return sent, True
 
     def _catch_up(self) -> bool:
-        assert self._stop is not None
-        sent, ended = self._poll(self._stop)
+        sent, has_ended = self._publish_pages(self._stop)
         if sent:
-            self.context.board.record_poll(self.name, sent)
-        return ended
+            self._context.board.record_poll(self.name, sent)
+        return has_ended
 
     def _begins_empty(self) -> bool:
-        """Whether a first load begins on a topic that never had a record."""
+        """Return True if a first load begins on a topic that never had a record."""
         offset = self.reader.offset
         if offset.phase is not Phase.LOADING or offset.partial_polls or not offset.sweep:
             return False
-        found = self.context.kafka.topics([self.plan.topic]).get(self.plan.topic)
-        return found is not None and not any(self.context.kafka.high_watermarks(found.all()).values())
+        topic = self._context.kafka.topics([self.plan.topic]).get(self.plan.topic)
+        return topic is not None and not any(self._context.kafka.high_watermarks(topic.all()).values())
 
-    def _follow_topic(self) -> None:
-        """Adapt the offset to the partitions and keys of now. Raises RemovalHeld where an operator has to approve."""
-        offset = self._with_partitions(self.reader.offset)
+    def _adapt_offset(self) -> None:
+        """Adapt the offset to the present partitions and keys. Raises RemovalHeld where an operator has to approve."""
+        offset = self._growth.adapt(self.reader.offset)
         if self.plan.sweeps:
-            facts = (self.plan.connector.soft_delete, self.context.publisher.partitioner)
-            self._keys = self._keys or self.plan.rows.key_digest(*facts)
-            offset = offset.for_keys(self._keys)
+            if self._key_digest is None:
+                facts = (self.plan.connector.soft_delete, self._context.publisher.partitioner)
+                self._key_digest = self.plan.rows.key_digest(*facts)
+            offset = offset.for_keys(self._key_digest)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
 
-    def _with_partitions(self, offset: SourceOffset) -> SourceOffset:
-        """Guarantee 10: the offset with the partitions of now. If it had another number, an operator has to approve."""
-        known, now = offset.partition_count, self.partitions
-        self._grown = known is not None and known != now and not self.plan.keyless
-        if known is not None and self._grown:
-            self._demand_approval(known, now)
-            self._grown = False
-            if self.plan.sweeps:
-                # not compared: a record that the topic has may belong in another partition now
-                offset = offset.restarted(ResendReason.SPREAD).without_comparison()
-        return replace(offset, partition_count=now)
-
-    def _demand_approval(self, known: int, now: int) -> None:
-        """Raise RemovalHeld until an operator has approved the new number of partitions."""
-        topic, approval = self.plan.topic, self.cleanup.approval
-        grown = (
-            f"topic {topic!r} has {now} partitions and had {known}: keys belong elsewhere now, and what they"
-            " have in their former partitions would stay there"
-        )
-        growth = HeldRemoval(id=f"partitions-{known}-{now}", removed=0, keys=0)
-        config = self.context.kafka.topic_configs([topic]).get(topic, {})
-        if config.get("message.timestamp.type") == "LogAppendTime":
-            approval.doubt(why := f"{grown}; {_ANEW}")
-            raise RemovalHeld(growth, why)
-        approval.refuse(growth, f"{grown}; approved, {_REPAIR if self.plan.sweeps else _LEAVE}")
-        approval.release()
-
-    def failed(self, detail: str, logged: str | None = None) -> None:
-        """A poll failed: try again after a pause, unless that was tried often enough. ``logged``: what logs may say."""
-        if not self.schedule.failed(time.monotonic()):
-            detail = f"{detail}; given up after {self.schedule.failures} attempts, as query.retry.attempts says"
-        log.error("table failed", table=self.name, detail=logged or detail)
-        self.context.board.record_failure(self.name, detail)
-
-    def locked(self, holders: list[str]) -> None:
-        """Somebody has locked the table: try again soon, without keeping the others waiting."""
-        self.schedule.found_locked(time.monotonic())
-        by = "; ".join(holders) or "a transaction that has ended meanwhile"
-        detail = f"{self.plan.label} is locked by {by}; tried again by itself"
-        self.context.board.record_locked(self.name, detail)
-
     def _compare(self, offset: SourceOffset) -> None:
-        """Leave out what the topic has, where the offset says so.
+        """Read the topic in the phase COMPARING, so that records that it has are left out.
 
         After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
         a source that the system ends for its memory would begin again and again.
@@ -268,20 +235,20 @@ class TableTask:
             return
         if isinstance(self.reader, CursorReader) or self.plan.rows.routed:
             return
-        records = length(self.context.kafka, self.plan.topic) if offset.resend_reason else 0
+        records = length(self._context.kafka, self.plan.topic) if offset.resend_reason else 0
         if records > MOST_COMPARED:
             log.warning("too large to be compared: every row is sent", table=self.name, records=records)
             return
-        self._comparison = Comparison.with_topic(self.context.kafka, self.plan.topic)
+        self._comparison = Comparison.with_topic(self._context.kafka, self.plan.topic)
 
     def _report(self, skipped: Sequence[RowFailed]) -> None:
         """Count skipped rows, and log as many as the error settings of the connector demand."""
-        errors = self.context.connector.errors
-        first = not self.context.board.count_skipped(self.name, len(skipped))
-        shown = skipped[: _LOGGED if errors.log_each else int(first)]
-        for row in shown:
+        errors = self._context.connector.errors
+        is_first = self._context.board.count_skipped(self.name, len(skipped)) == 0
+        most = _MOST_LOGGED if errors.log_each else int(is_first)
+        for row in skipped[:most]:
             log.warning("row skipped", table=self.name, reason=row.log_text(name_rows=errors.name_rows))
-        if len(skipped) > len(shown):
+        if len(skipped) > most:
             log.warning("rows skipped", table=self.name, count=len(skipped))
 
     def _publish(self, batch: RecordBatch) -> None:
@@ -291,45 +258,47 @@ class TableTask:
         nothing sweeps the topic: the whole batch is due again then.
         """
         if batch.persist:
+            published = 0 if self.plan.rows.routed else len(batch.records)
+            offset = replace(batch.offset, topic_end=self._context.ends.passed[self.plan.topic] + published)
             size = sum([len(record[0] or b"") + len(record[1] or b"") for record in batch.records])
             began = time.monotonic()
             try:
-                stored = self.stored(batch.offset, len(batch.records))
-                living = self.guard.publish(batch.records, stored, batch.removals)
+                living = self._guard.publish(batch.records, (self._key, offset.dumps()), batch.removals)
             except RowError as error:
                 if not self.cleanup.sweepable:
                     reason = f"removals wait until the key of every row can be made: {error}"
                     raise RowFailed(reason) from error
-                why = "the key of a row is not known: removals are left to a sweep"
-                log.warning(why, table=self.name, why=str(error))
+                log.warning("a row's key is not known: removals are left to a sweep", table=self.name, why=str(error))
                 self._publish(self.cleanup.leave_to_sweep(batch))
                 return
             finally:
-                self.context.page_bytes.adjust(size, time.monotonic() - began)
-            self.wrote(len(batch.records) - len(living))
-            self.cleanup.sweeper.note([each for each in batch.records if each[1] is not None or each[0] not in living])
+                self._context.page_bytes.adjust(size, time.monotonic() - began)
+            self._advance_end(len(batch.records) - len(living))
+            self.cleanup.sweeper.note(
+                [record for record in batch.records if record[1] is not None or record[0] not in living]
+            )
         self.reader.acknowledge(batch)
         if batch.resend_reason is not None and batch.records:
             log.warning("sent again", table=self.name, reason=batch.resend_reason.value, records=len(batch.records))
-            self.context.board.count_resent(self.name, batch.resend_reason, len(batch.records))
+            self._context.board.count_resent(self.name, batch.resend_reason, len(batch.records))
 
-    def stored(self, offset: SourceOffset, records: int) -> tuple[bytes, bytes]:
-        """The record of an offset that is published with so many records."""
-        end = self.context.ends.passed[self.plan.topic] + (0 if self.plan.rows.routed else records)
-        return self.key, replace(offset, topic_end=end).dumps()
+    def _offset_record(self, offset: SourceOffset) -> tuple[bytes, bytes]:
+        """Return the record of an offset that is published without records."""
+        end = self._context.ends.passed[self.plan.topic]
+        return self._key, replace(offset, topic_end=end).dumps()
 
-    def wrote(self, records: int) -> None:
-        """So many records are in the table's topics."""
+    def _advance_end(self, records: int) -> None:
+        """Add ``records`` to the known end of the table's topic."""
         if not self.plan.rows.routed:
-            self.context.ends.passed[self.plan.topic] += max(0, records)
+            self._context.ends.passed[self.plan.topic] += max(0, records)
 
     def _home(self, key: bytes) -> int | None:
-        return partition_by(key, self.partitions, self.context.publisher.partitioner)
+        return partition_by(key, self._partitions, self._context.publisher.partitioner)
 
     def _delete_copies(self, copies: Sequence[Copy], batch: RecordBatch) -> None:
-        """Send tombstones to where these copies are, and an offset with them."""
-        living = self.guard.publish((), self.stored(batch.offset, 0), copies=copies)
-        self.wrote(len(copies) - len(living))
-        gone = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
-        self.cleanup.sweeper.note((key, None) for key in gone)
+        """Send tombstones to the partitions of these copies, and an offset with them."""
+        living = self._guard.publish((), self._offset_record(batch.offset), copies=copies)
+        self._advance_end(len(copies) - len(living))
+        removed_keys = (copy.key for copy in copies if not copy.misplaced and copy.key not in living)
+        self.cleanup.sweeper.note((key, None) for key in removed_keys)
         self.reader.acknowledge(batch)
