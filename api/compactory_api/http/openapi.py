@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 from .freshness import LONGEST_WAIT
@@ -71,14 +70,8 @@ def reference_to(model: type[BaseModel]) -> dict[str, Any]:
 def openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the application's document. It is made once."""
     if app.openapi_schema is None:
-        app.openapi_schema = get_openapi(
-            title=app.title,
-            version=app.version,
-            description=app.description,
-            license_info=app.license_info,
-            routes=app.routes,
-        )
-        _adapt(app.openapi_schema)
+        _adapt(FastAPI.openapi(app))
+    assert app.openapi_schema is not None
     return app.openapi_schema
 
 
