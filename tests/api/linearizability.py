@@ -31,27 +31,27 @@ def linearizable(history: Sequence[Event], initial: Hashable, apply: Callable[[A
     """
     events = sorted(history, key=lambda event: event.began)
     certain = sum(1 << number for number, event in enumerate(events) if event.ended < inf)
-    seen: set[tuple[int, Hashable]] = set()
+    visited: set[tuple[int, Hashable]] = set()
     todo: list[tuple[int, Hashable]] = [(0, initial)]
     while todo:
-        done, state = todo.pop()
-        if done & certain == certain:
+        finished, state = todo.pop()
+        if finished & certain == certain:
             return True
-        if (done, state) in seen:
+        if (finished, state) in visited:
             continue
-        seen.add((done, state))
-        following = [(done | 1 << number, apply(state, events[number])) for number in _candidates(events, done)]
+        visited.add((finished, state))
+        following = [(finished | 1 << number, apply(state, events[number])) for number in _candidates(events, finished)]
         idle = next((step for step in following if step[1] == state), None)
         todo += [idle] if idle is not None else [step for step in following if step[1] is not None]  # type: ignore[list-item]
     return False
 
 
-def _candidates(events: Sequence[Event], done: int) -> Iterator[int]:
+def _candidates(events: Sequence[Event], finished: int) -> Iterator[int]:
     """Yield the operations that began before any other one that is not done had ended."""
     deadline = inf
-    first = (~done & (done + 1)).bit_length() - 1
+    first = (~finished & (finished + 1)).bit_length() - 1
     for number in range(first, len(events)):
-        if done >> number & 1:
+        if finished >> number & 1:
             continue
         if events[number].began > deadline:
             return

@@ -12,11 +12,11 @@ from typing import Any
 from compactory_api.mastered.credential import FORWARDED, PROOF, Answer, Signer
 from tests.api.serving import SERVERS
 
-__all__ = ["Asked", "Program", "listening", "signed"]
+__all__ = ["Program", "Request", "listening", "signed"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """A request as a program got it; names of headers in lower case."""
 
     method: str
@@ -31,11 +31,11 @@ class Program:
     """A program at ``url``, and what it was asked."""
 
     url: str
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
 
 @contextmanager
-def listening(answer: Callable[[Program, Asked], Answer], host: str = "127.0.0.1") -> Iterator[Program]:
+def listening(answer: Callable[[Program, Request], Answer], host: str = "127.0.0.1") -> Iterator[Program]:
     """Run a program that gives these answers."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -50,9 +50,9 @@ def listening(answer: Callable[[Program, Asked], Answer], host: str = "127.0.0.1
         def _answer(self) -> None:
             headers = {name.lower(): text for name, text in self.headers.items()}
             body = self.rfile.read(int(headers.get("content-length", "0")))
-            asked = Asked(self.command, self.path, headers, body, self.client_address)
-            program.asked.append(asked)
-            status, sent, content = answer(program, asked)
+            request = Request(self.command, self.path, headers, body, self.client_address)
+            program.requests.append(request)
+            status, sent, content = answer(program, request)
             self.send_response(status)
             for name, text in sent.items():
                 self.send_header(name, text)
@@ -80,9 +80,9 @@ def listening(answer: Callable[[Program, Asked], Answer], host: str = "127.0.0.1
             thread.join()
 
 
-def signed(asked: Asked, url: str, answer: Answer, path: str | None = None) -> Answer:
+def signed(request: Request, url: str, answer: Answer, path: str | None = None) -> Answer:
     """Return an answer with the proof of a server at ``url``."""
     signer = Signer(SERVERS.secret)
-    credential = signer.credential(asked.headers[FORWARDED], asked.method, path or asked.path, asked.headers)
+    credential = signer.credential(request.headers[FORWARDED], request.method, path or request.path, request.headers)
     status, headers, body = answer
     return status, headers | {PROOF: signer.proof(credential, url, answer)}, body

@@ -55,8 +55,8 @@ def ask(
     connection = HTTPConnection("127.0.0.1", port, timeout=timeout)
     try:
         connection.request(method, path, body, dict(headers or {}))
-        got = connection.getresponse()
-        return Answer(got.status, {name.lower(): value for name, value in got.getheaders()}, got.read())
+        response = connection.getresponse()
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
     finally:
         connection.close()
 
@@ -66,10 +66,10 @@ def ask_raw(port: int, request: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
-        found = b""
+        received = b""
         while part := connection.recv(65536):
-            found += part
-        return found
+            received += part
+        return received
 
 
 class Serving:
@@ -113,30 +113,30 @@ class Serving:
         return self.ask(f"/v1/directories/{directory}/entries/{key}", **options)
 
     def batch(self, directory: str, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        given = body if isinstance(body, bytes) else json.dumps(body).encode()
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(
             f"/v1/directories/{directory}/entries:batchGet",
             "POST",
-            body=given,
+            body=content,
             headers={"Content-Type": "application/json"} if headers is None else headers,
         )
 
     def meanwhile(self, call: Callable[[], Answer]) -> Callable[[], Answer]:
         """Start a request in a thread; return what waits for its answer."""
-        found: list[Answer | BaseException] = []
+        outcomes: list[Answer | BaseException] = []
 
         def run() -> None:
             try:
-                found.append(call())
+                outcomes.append(call())
             except BaseException as error:  # noqa: BLE001 - raised again below
-                found.append(error)
+                outcomes.append(error)
 
         thread = threading.Thread(target=run)
         thread.start()
 
         def result() -> Answer:
             thread.join(40)
-            [outcome] = found
+            [outcome] = outcomes
             if isinstance(outcome, BaseException):
                 raise outcome
             return outcome

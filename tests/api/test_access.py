@@ -41,8 +41,8 @@ def test_without_the_token_there_is_nothing_but_probes(serve: Serve, topics: Top
     for headers in (bearer(READ), bearer(ADMIN), {"Authorization": f"bearer  {READ}"}):
         assert serving.ask(paths[0], headers=headers).json == {"v": 1}
         assert serving.ask("/v1/status", headers=headers).status == 200
-    two = f"/v1/directories/{topic}/entries:batchGet"
-    assert serving.ask(two, "POST", body=b'{"keys":["a"]}').status == 401
+    batch_path = f"/v1/directories/{topic}/entries:batchGet"
+    assert serving.ask(batch_path, "POST", body=b'{"keys":["a"]}').status == 401
 
 
 def test_guarantee_4_bytes_of_bad_records_are_for_the_admin(serve: Serve, topics: Topics) -> None:
@@ -121,10 +121,10 @@ def test_tokens_are_checked_and_never_shown() -> None:
             Tokens(read=bad)
     with pytest.raises(ConfigError, match="the same"):
         Tokens(read=READ, admin=READ)
-    asked = Tokens(write=READ, clients=(Client(name="me", token=READ, scopes={}),))  # as who asks a server has them
+    client_tokens = Tokens(write=READ, clients=(Client(name="me", token=READ, scopes={}),))
     with pytest.raises(ConfigError, match="the write token and the client me's token are the same"):
-        Access(asked)
-    assert READ not in repr(Tokens(read=READ, admin=ADMIN)) + repr(asked)
+        Access(client_tokens)
+    assert READ not in repr(Tokens(read=READ, admin=ADMIN)) + repr(client_tokens)
     assert Tokens(admin=ADMIN).for_reading == ADMIN
     assert Tokens(read=READ, admin=ADMIN).for_reading == READ
     assert not Tokens()

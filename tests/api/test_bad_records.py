@@ -21,8 +21,8 @@ TOKENS = Access(Tokens(read=READ, admin=ADMIN))
 
 
 def deal(serving: Serving, verb: str, body: Any = None, token: str = ADMIN) -> Answer:
-    given = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    return serving.ask(f"/v1/errors:{verb}", "POST", body=given, headers={"Authorization": f"Bearer {token}"})
+    content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+    return serving.ask(f"/v1/errors:{verb}", "POST", body=content, headers={"Authorization": f"Bearer {token}"})
 
 
 def place(directory: str, offset: int, partition: int = 0) -> dict[str, Any]:
@@ -47,10 +47,10 @@ def test_only_the_admin_deals_with_bad_records(serve: Serve, topics: Topics, ver
 
 def test_bad_records_are_retried_and_skipped_by_their_places(serve: Serve, topics: Topics) -> None:
     """Guarantee 4: what is dealt with is counted; the others stay."""
-    known = {"good"}
+    decodable = {"good"}
 
     def decode(value: bytes) -> str:
-        if value.decode() not in known:
+        if value.decode() not in decodable:
             raise ValueError("not known yet")
         return value.decode()
 
@@ -60,7 +60,7 @@ def test_bad_records_are_retried_and_skipped_by_their_places(serve: Serve, topic
     reader = {"Authorization": f"Bearer {READ}"}
     assert deal(serving, "retry").json == {"done": 0, "outstanding": 4}
     assert serving.entry("d", "b", headers=reader).problem == "bad-record"
-    known.add("later")
+    decodable.add("later")
     assert deal(serving, "retry", {"errors": [place("d", 2), place("d", 3)]}).json == {"done": 1, "outstanding": 3}
     assert serving.entry("d", "b", headers=reader).body == b"later"
     assert serving.entry("d", "a", headers=reader).body == b"good"

@@ -64,14 +64,14 @@ class Client:
         return None
 
     def event(self) -> Event:
-        while (found := self.block()) is not None:
-            if found.data:
-                return found
+        while (block := self.block()) is not None:
+            if block.data:
+                return block
         raise EOFError
 
     def changes(self, number: int) -> list[tuple[str, str, Any, Any]]:
-        found = [self.event().json for _ in range(number)]
-        return [(each["kind"], each["key"], each["old"], each["new"]) for each in found]
+        documents = [self.event().json for _ in range(number)]
+        return [(document["kind"], document["key"], document["old"], document["new"]) for document in documents]
 
     def close(self) -> None:
         self._answer.close()
@@ -136,20 +136,20 @@ def test_a_prefix_leaves_other_keys_out_and_heartbeats_move_the_cursor_on(
     assert client.changes(1) == [("put", "x1", None, {})]
 
 
-@pytest.mark.parametrize("how", ["header", "parameter", "header first"])
-def test_a_client_goes_on_where_it_was(store: testing.InProcessStore, watching: Watching, how: str) -> None:
+@pytest.mark.parametrize("resumption", ["header", "parameter", "header first"])
+def test_a_client_goes_on_where_it_was(store: testing.InProcessStore, watching: Watching, resumption: str) -> None:
     client = watching()
     store.put("d", "a", {"n": 2})
-    seen = client.event().cursor
+    cursor = client.event().cursor
     client.close()
     store.put("d", "a", {"n": 3})
-    again = {
-        "header": lambda: watching(Last_Event_ID=seen),
-        "parameter": lambda: watching(f"{PATH}?since={seen}"),
-        "header first": lambda: watching(f"{PATH}?since=other;0:0", Last_Event_ID=seen),
-    }[how]()
+    resumed = {
+        "header": lambda: watching(Last_Event_ID=cursor),
+        "parameter": lambda: watching(f"{PATH}?since={cursor}"),
+        "header first": lambda: watching(f"{PATH}?since=other;0:0", Last_Event_ID=cursor),
+    }[resumption]()
     store.put("d", "a", {"n": 4})
-    assert again.changes(2) == [("put", "a", {"n": 2}, {"n": 3}), ("put", "a", {"n": 3}, {"n": 4})]
+    assert resumed.changes(2) == [("put", "a", {"n": 2}, {"n": 3}), ("put", "a", {"n": 3}, {"n": 4})]
 
 
 def test_a_cursor_with_a_plus_need_not_be_escaped(
@@ -173,13 +173,13 @@ def test_a_cursor_with_a_plus_need_not_be_escaped(
 def test_a_client_that_another_server_showed_more_waits_for_what_it_has_not_seen(
     store: testing.InProcessStore, watching: Watching
 ) -> None:
-    ahead, other = watching(Last_Event_ID="in-process-d;0:3"), watching()
+    resumed, new_client = watching(Last_Event_ID="in-process-d;0:3"), watching()
     for number in range(4):
         store.put("d", "a", {"n": number})
-    assert [new["n"] for *_, new in ahead.changes(2)] == [2, 3]
-    assert [new["n"] for *_, new in other.changes(4)] == [0, 1, 2, 3]
+    assert [new["n"] for *_, new in resumed.changes(2)] == [2, 3]
+    assert [new["n"] for *_, new in new_client.changes(4)] == [0, 1, 2, 3]
     store.put("d", "a", {"n": 9})
-    assert ahead.changes(1) == other.changes(1)
+    assert resumed.changes(1) == new_client.changes(1)
 
 
 def test_changes_that_are_gone_are_410_with_the_cursor_of_now(
@@ -264,9 +264,9 @@ def test_a_topic_that_is_read_anew_ends_streams(store: testing.InProcessStore, w
     for client, end in zip(clients, ends, strict=True):
         assert (end.name, end.json["type"]) == ("end", "urn:compactory:problem:changes-gone")
         assert client.block() is None
-    again = watching(Last_Event_ID=ends[0].json["cursor"])
+    resumed = watching(Last_Event_ID=ends[0].json["cursor"])
     store.put("d", "b", {})
-    assert again.changes(1) == [("put", "b", None, {})]
+    assert resumed.changes(1) == [("put", "b", None, {})]
 
 
 def test_a_server_that_stops_says_so(store: testing.InProcessStore, serving: Serving, watching: Watching) -> None:
@@ -288,12 +288,16 @@ def test_a_store_that_fails_ends_streams(store: testing.InProcessStore, watching
     assert client.event().json["type"].endswith(":store-failed")
 
 
-@pytest.mark.parametrize("kept", [10_000, 50], ids=["kept", "gone"])
+@pytest.mark.parametrize("kept_changes", [10_000, 50], ids=["kept", "gone"])
 def test_a_client_that_does_not_read_delays_nobody_and_misses_nothing_or_is_told(
-    store: testing.InProcessStore, watching: Watching, serving: Serving, kept: int, monkeypatch: pytest.MonkeyPatch
+    store: testing.InProcessStore,
+    watching: Watching,
+    serving: Serving,
+    kept_changes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Guarantee 5: neither the reader nor other clients wait for it, and what it is owed is not kept twice."""
-    monkeypatch.setattr(change_log, "_MAX_CHANGES", kept)
+    monkeypatch.setattr(change_log, "_MAX_CHANGES", kept_changes)
     serving._bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # of what it accepts, so that it is full soon
     slow, quick = watching(), watching()
     slow._connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -310,7 +314,7 @@ def test_a_client_that_does_not_read_delays_nobody_and_misses_nothing_or_is_told
             break
         assert event.json["new"]["n"] == last + 1
         last += 1
-    assert (last == 199) is (kept == 10_000)
+    assert (last == 199) is (kept_changes == 10_000)
 
 
 def test_clients_that_come_and_go_see_every_change_once(
@@ -320,12 +324,12 @@ def test_clients_that_come_and_go_see_every_change_once(
     monkeypatch.setattr(streams, "_MOST_BYTES", 200)  # so that clients fall behind and catch up
     monkeypatch.setattr(streams, "_HEARTBEAT", 0.001)
     monkeypatch.setattr(change_log, "_MAX_CHANGES", 1_000_000)  # then so far that changes would be gone
-    done = threading.Event()
+    has_ended = threading.Event()
     written: list[str] = []
 
     def write() -> None:
         choose = random.Random(seeded.random())
-        while not done.is_set():
+        while not has_ended.is_set():
             for _ in range(choose.randrange(1, 40)):  # which become visible together
                 written.append(choose.choice("xy"))
                 token = store._cluster.append("d", written[-1], b'{"n":%d}' % (len(written) - 1))
@@ -350,9 +354,9 @@ def test_clients_that_come_and_go_see_every_change_once(
         writer = pool.submit(write)
         try:
             watchers = [pool.submit(watch, seeded.randrange(2**32)) for _ in range(8)]
-            for each in watchers:
-                each.result(60)
+            for watcher in watchers:
+                watcher.result(60)
         finally:
-            done.set()
+            has_ended.set()
         writer.result(30)
     eventually(lambda: serving.server.app.streams.counts() == {"d": 0})

@@ -49,11 +49,11 @@ def serving(serve: Callable[..., Serving], topics: Topics) -> Serving:
 def test_a_client_reads_what_it_wrote_and_raises_the_servers_errors(serving: Serving) -> None:
     with Client(f"http://127.0.0.1:{serving.port}") as client:
         tenants = client.directory(Directory("tenants", decode=Tenant))
-        made = tenants.put("a/b", Tenant("a@x"), create=True)
+        result = tenants.put("a/b", Tenant("a@x"), create=True)
         for seats in range(2, 20):
-            made = tenants.put("a/b", Tenant("a@x", seats), if_match=made.etag)
-            assert tenants.get("a/b") == made  # at once: the client carries the token
-        assert made.value == Tenant("a@x", 19)
+            result = tenants.put("a/b", Tenant("a@x", seats), if_match=result.etag)
+            assert tenants.get("a/b") == result  # at once: the client carries the token
+        assert result.value == Tenant("a@x", 19)
         assert tenants.patch("a/b", {"seats": 3}).value.seats == 3
         posted = tenants.post(Tenant("ä@x"))
         assert tenants.get(posted.key).value.email == "ä@x"
@@ -82,8 +82,8 @@ def test_coroutines_read_what_they_wrote(serving: Serving) -> None:
         async with AsyncClient(f"http://127.0.0.1:{serving.port}") as client:
             tenants = client.directory("tenants")
             await asyncio.gather(*(tenants.put(f"t{n}", {"email": f"{n}@x"}) for n in range(20)))
-            found = await asyncio.gather(*(tenants.get(f"t{n}") for n in range(20)))
-            assert [entry.value["email"] for entry in found] == [f"{n}@x" for n in range(20)]
+            entries = await asyncio.gather(*(tenants.get(f"t{n}") for n in range(20)))
+            assert [entry.value["email"] for entry in entries] == [f"{n}@x" for n in range(20)]
             await tenants.delete("t1")
             with pytest.raises(EntryMissing):
                 await tenants.get("t1")
@@ -114,10 +114,11 @@ def test_many_entries_are_written_and_listed(serving: Serving) -> None:
     assert dict(listed)["t0000"] == Tenant("0@x", 9)
 
     async def main() -> None:
-        async with AsyncClient(f"http://127.0.0.1:{serving.port}") as other:
-            entries = other.directory("tenants")
-            found = [result async for result in entries.bulk([Operation(kind="put", key="a", value={"email": "a@x"})])]
-            assert isinstance(found[0], WriteResult)
+        async with AsyncClient(f"http://127.0.0.1:{serving.port}") as second_client:
+            entries = second_client.directory("tenants")
+            operation = Operation(kind="put", key="a", value={"email": "a@x"})
+            results = [result async for result in entries.bulk([operation])]
+            assert isinstance(results[0], WriteResult)
             assert [item async for item in entries.items(prefix="a")] == [("a", {"email": "a@x"})]
 
     asyncio.run(main())
@@ -244,16 +245,16 @@ def test_a_token_that_no_header_takes_is_refused_and_not_shown(token: str) -> No
 
 
 def test_a_user_and_password_of_the_url_are_sent_and_not_shown() -> None:
-    asked: list[httpx2.Request] = []
+    requests: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        asked.append(request)
+        requests.append(request)
         return httpx2.Response(200, html="a proxy")
 
     http = httpx2.Client(transport=httpx2.MockTransport(answer))
     with pytest.raises(ConfigError, match=r"^http://\[::1\]/v1/.* check the url"):
         Client("http://user:secret@[::1]/", http=http).directory("tenants").get("t1")
-    assert asked[0].headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
+    assert requests[0].headers["authorization"] == "Basic dXNlcjpzZWNyZXQ="
 
 
 def test_a_request_that_can_not_be_sent_is_nobodys_outage() -> None:
@@ -275,11 +276,11 @@ def test_a_redirect_is_never_followed() -> None:
 
 def test_put_and_delete_write_through_a_server(serving: Serving, compactory: Shell) -> None:
     url = f"http://127.0.0.1:{serving.port}"
-    made = compactory("put", "tenants", "t1", '{"email": "a@x"}', "--create", "--json", COMPACTORY_URL=url)
-    assert made.code == 0, made.err
-    assert made.json["value"] == {"email": "a@x"}
+    result = compactory("put", "tenants", "t1", '{"email": "a@x"}', "--create", "--json", COMPACTORY_URL=url)
+    assert result.code == 0, result.err
+    assert result.json["value"] == {"email": "a@x"}
     merged = compactory(
-        "put", "tenants", "t1", '{"n": 1}', "--merge", "--if-match", made.json["etag"], COMPACTORY_URL=url
+        "put", "tenants", "t1", '{"n": 1}', "--merge", "--if-match", result.json["etag"], COMPACTORY_URL=url
     )
     assert json.loads(merged.out) == {"email": "a@x", "n": 1}
     assert compactory("put", "tenants", "t2", '{"email": "a@x"}', COMPACTORY_URL=url).code == 1
@@ -307,14 +308,14 @@ def test_the_answers_of_another_server_are_told_with_its_address(answer: httpx2.
     """A wrong url, or a proxy that answers for the server; none is taken for the outcome of a write."""
     http = httpx2.Client(transport=httpx2.MockTransport(lambda _: answer))
     tenants = Client("http://elsewhere", http=http).directory("tenants")
-    two = [Operation(kind="put", key=key, value={}) for key in "ab"]
+    operations = [Operation(kind="put", key=key, value={}) for key in "ab"]
     for call in (
         lambda: tenants.get("t1"),
         lambda: tenants.put("t1", {}),
         lambda: tenants.post({}),
         lambda: tenants.delete("t1"),
         lambda: dict(tenants.items()),
-        lambda: list(tenants.bulk(two)),
+        lambda: list(tenants.bulk(operations)),
     ):
         with pytest.raises(ConfigError, match=r"http://elsewhere/v1/directories/tenants/.* check the url"):
             call()

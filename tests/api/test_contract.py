@@ -29,10 +29,10 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
     topics.produce(topic, ("bad", "{"))
     access = Access(Tokens(admin=ADMIN))
     serving = serve(Directory("terminals", topic=topic, indexes=[Index("a"), Index("a", "b")]), access=access)
-    told = generated(
+    output = generated(
         serving, tmp_path, "--exclude-operation-id", "watch_changes", "--max-examples", examples
     )  # an answer that never ends
-    assert "Tested: 19" in told, told
+    assert "Tested: 19" in output, output
 
 
 @EXAMPLES
@@ -46,13 +46,13 @@ def test_generated_writes_of_a_mastered_directory_get_documented_answers(
     expected = [400, 401, 403, 404, 405, 406, 409, 412, 415, 422, 428, 429, "5xx"]  # If-Match is looked at first
     checks = f"[checks.negative_data_rejection]\nexpected-statuses = {expected}\n"
     (tmp_path / "schemathesis.toml").write_text(f'[parameters]\n"path.directory" = "tenants"\n{checks}')
-    told = generated(serving, tmp_path, "--include-tag", "writes", "--max-examples", examples)
-    assert "Tested: 5" in told, told
+    output = generated(serving, tmp_path, "--include-tag", "writes", "--max-examples", examples)
+    assert "Tested: 5" in output, output
 
 
 def generated(serving: Serving, folder: Path, *options: str) -> str:
     """Send generated requests; return what was told of them."""
-    done = subprocess.run(
+    process = subprocess.run(
         [
             Path(sys.executable).with_name("st"),
             "run",
@@ -71,6 +71,6 @@ def generated(serving: Serving, folder: Path, *options: str) -> str:
         timeout=280,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
     assert serving.ask("/livez").status == 200
-    return done.stdout
+    return process.stdout

@@ -27,17 +27,17 @@ READ = "read-me.0123456789"
 
 
 def digest(serving: Serving, name: str, **options: Any) -> Any:
-    got = serving.ask(f"/v1/directories/{name}/digest", **options)
-    assert got.status == 200, got
-    assert got.headers["cache-control"] == "no-store"
-    return got.json
+    answer = serving.ask(f"/v1/directories/{name}/digest", **options)
+    assert answer.status == 200, answer
+    assert answer.headers["cache-control"] == "no-store"
+    return answer.json
 
 
 def listed(serving: Serving, name: str, ranges: str = "0-255", query: str = "") -> tuple[Any, list[Any]]:
     """The first line and the records; the last line has to say how many there are."""
-    got = serving.ask(f"/v1/directories/{name}/digest/{ranges}{query}")
-    assert (got.status, got.headers["content-type"]) == (200, "application/x-ndjson")
-    first, *records, last = map(json.loads, got.body.splitlines())
+    answer = serving.ask(f"/v1/directories/{name}/digest/{ranges}{query}")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/x-ndjson")
+    first, *records, last = map(json.loads, answer.body.splitlines())
     assert last == {"records": len(records)}
     return first, records
 
@@ -46,7 +46,7 @@ def digested(records: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
     digester = Digester()
     for key, value in records:
         digester.add(key.encode(), value.encode())
-    return [{"count": each.count, "digest": str(each)} for each in digester.result().ranges]
+    return [{"count": part.count, "digest": str(part)} for part in digester.result().ranges]
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -61,17 +61,17 @@ def test_it_is_of_what_lives_by_topic_key(serve: Serve, topics: Topics, tmp_path
     backend = RocksDB(tmp_path / "store") if on_disk else None
     serving = serve(directory, **({"backend": backend} if backend else {}))
     living = [(key, value) for key, value in rows if json.loads(value)["on"] and key not in {"T1", "T2", "T4"}]
-    found = digest(serving, "d")
-    assert found["ranges"] == digested(living)
-    assert (found["count"], found["bad"]) == (len(living), 4)
-    assert found["positions"] == {"0": 55, "1": 50}
-    assert (found["directory"], found["topic"], found["version"]) == ("d", topic, 1)
-    assert found["topic_id"] == serving.store.topic_id(topic)
-    assert found["definition"] == {
+    document = digest(serving, "d")
+    assert document["ranges"] == digested(living)
+    assert (document["count"], document["bad"]) == (len(living), 4)
+    assert document["positions"] == {"0": 55, "1": 50}
+    assert (document["directory"], document["topic"], document["version"]) == ("d", topic, 1)
+    assert document["topic_id"] == serving.store.topic_id(topic)
+    assert document["definition"] == {
         "key": "id", "active": "on", "envelope": "none", "decode": "object", "indexes": [["n"]],
     }  # fmt: skip
     first, records = listed(serving, "d")
-    assert first == {name: found[name] for name in first}
+    assert first == {name: document[name] for name in first}
     bad = [record for record in records if record["bad"]]
     assert {record.get("key") for record in bad} == {"T2", "T100", "T4", None}
     assert [record["key_base64"] for record in bad if "key" not in record] == [base64.b64encode(b"\xff").decode()]
@@ -85,12 +85,12 @@ def test_records_of_ranges_with_their_values(serve: Serve, topics: Topics) -> No
     topics.produce(topic, *((f"T{n}", f'{{"n": {n}}}') for n in range(3000)), ("raw", b'"\xff"'))
     serving = serve(Directory("d", topic=topic, decode=bytes))
     _, some = listed(serving, "d", "3,200-202", "?values=true")
-    wanted = {3, 200, 201, 202}
-    expected = {f"T{n}": f'{{"n": {n}}}' for n in range(3000) if range_of(f"T{n}".encode()) in wanted}
-    assert {each["key"]: each["value"] for each in some if "value" in each} == expected
+    ranges = {3, 200, 201, 202}
+    expected = {f"T{n}": f'{{"n": {n}}}' for n in range(3000) if range_of(f"T{n}".encode()) in ranges}
+    assert {record["key"]: record["value"] for record in some if "value" in record} == expected
     _, [raw] = (
         listed(serving, "d", str(range_of(b"raw")), "?values=true")[0],
-        [each for each in listed(serving, "d", "0-255", "?values=true")[1] if each["key"] == "raw"],
+        [record for record in listed(serving, "d", "0-255", "?values=true")[1] if record["key"] == "raw"],
     )
     assert base64.b64decode(raw["value_base64"]) == b'"\xff"'
     assert (raw["partition"], raw["offset"], raw["bad"]) == (0, 3000, False)
@@ -99,10 +99,10 @@ def test_records_of_ranges_with_their_values(serve: Serve, topics: Topics) -> No
 
 
 def test_it_is_kept_until_something_changes(serve: Serve, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = set[bytes]()
+    decodable = set[bytes]()
 
     def decode(value: bytes) -> bytes:
-        if value == b"later" and value not in known:
+        if value == b"later" and value not in decodable:
             raise ValueError
         return value
 
@@ -123,7 +123,7 @@ def test_it_is_kept_until_something_changes(serve: Serve, topics: Topics, monkey
     topics.produce(topic, ("a", "2"))
     serving.store.barrier()
     assert digest(serving, "d")["ranges"] == digested([("a", "2")])
-    known.add(b"later")
+    decodable.add(b"later")
     serving.store.retry()
     second = digest(serving, "d")
     assert (second["ranges"], second["bad"]) == (digested([("a", "2"), ("b", "later")]), 0)
@@ -174,27 +174,27 @@ def test_lookups_go_on_and_askers_share_one_answer(
     topic = topics.create()
     topics.produce(topic, *((f"T{n}", "{}") for n in range(1000)))
     serving = serve(topic)
-    held, released, begun = threading.Event(), threading.Event(), list[int]()
+    reached, released, begun = threading.Event(), threading.Event(), list[int]()
 
     class Held:
         def __init__(self, _is_stopping: Callable[[], bool]) -> None:
             begun.append(1)
 
         def __call__(self) -> None:
-            held.set()
+            reached.set()
             assert released.wait(30)
 
     monkeypatch.setattr(digests, "_Pause", Held)
     try:
-        asked = [serving.meanwhile(lambda: serving.ask(f"/v1/directories/{topic}/digest")) for _ in range(5)]
-        assert held.wait(30)
+        answer_waits = [serving.meanwhile(lambda: serving.ask(f"/v1/directories/{topic}/digest")) for _ in range(5)]
+        assert reached.wait(30)
         assert all(serving.entry(topic, f"T{n}").status == 200 for n in range(20))
         topics.produce(topic, ("T1", None))
         serving.store.barrier()
         assert serving.entry(topic, "T1").status == 404
     finally:
         released.set()
-    answers = [wait().json for wait in asked]
+    answers = [wait().json for wait in answer_waits]
     assert {answer["count"] for answer in answers} == {1000}, "of the moment when it began"
     assert all(answer["positions"] == {"0": 1000} for answer in answers)
     assert len(begun) == 1
@@ -257,9 +257,9 @@ def test_a_digest_does_not_hold_up_the_end(serve: Serve, topics: Topics, monkeyp
             super().__call__()
 
     monkeypatch.setattr(digests, "_Pause", Slow)
-    asked = serving.meanwhile(lambda: serving.ask(f"/v1/directories/{topic}/digest"))
+    wait_for_answer = serving.meanwhile(lambda: serving.ask(f"/v1/directories/{topic}/digest"))
     assert begun.wait(30)
     began = time.monotonic()
     serving.stop()
     assert time.monotonic() - began < 9
-    assert (asked().status, asked().problem) == (503, "not-ready")
+    assert (wait_for_answer().status, wait_for_answer().problem) == (503, "not-ready")

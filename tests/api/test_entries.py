@@ -24,16 +24,16 @@ Serve = Callable[..., Serving]
 
 def pages(serving: Serving, directory: str, **query: Any) -> list[list[dict[str, Any]]]:
     """All pages of a listing."""
-    found: list[list[dict[str, Any]]] = []
+    pages_of_entries: list[list[dict[str, Any]]] = []
     cursor: str | None = None
     while True:
-        given = {**query, **({"cursor": cursor} if cursor else {})}
-        answer = serving.ask(f"/v1/directories/{directory}/entries?{urlencode(given, doseq=True)}")
+        parameters = {**query, **({"cursor": cursor} if cursor else {})}
+        answer = serving.ask(f"/v1/directories/{directory}/entries?{urlencode(parameters, doseq=True)}")
         assert answer.status == 200, answer
-        found.append(answer.json["entries"])
+        pages_of_entries.append(answer.json["entries"])
         cursor = answer.json["next_cursor"]
         if cursor is None:
-            return found
+            return pages_of_entries
 
 
 def keys(listed: list[list[dict[str, Any]]]) -> list[str]:
@@ -61,8 +61,8 @@ def test_a_batch_has_its_limits(serve: Serve, topics: Topics) -> None:
     topics.produce(topic, *((str(n), "{}") for n in range(1000)))
     serving = serve(topic)
     assert len(serving.batch(topic, {"keys": [str(n) for n in range(1000)]}).json["found"]) == 1000
-    many = serving.batch(topic, {"keys": ["1"] * 1001})
-    assert (many.status, many.problem) == (413, "too-large")
+    refused = serving.batch(topic, {"keys": ["1"] * 1001})
+    assert (refused.status, refused.problem) == (413, "too-large")
     large = serving.batch(topic, {"keys": ["x" * (9 << 20)]})
     assert (large.status, large.problem) == (413, "too-large")
 
@@ -100,17 +100,17 @@ def test_a_batch_is_json_sent_by_post(serve: Serve, topics: Topics) -> None:
 
 def test_pages_hold_every_entry_once_in_the_order_of_keys(serve: Serve, topics: Topics) -> None:
     topic = topics.create()
-    wanted = sorted([str(n) for n in range(250)] + ["", "é", "ключ", "🏦", "a/b", "Z", "\x00"])
-    topics.produce(topic, *((key, json.dumps({"k": key})) for key in wanted))
+    expected_keys = sorted([str(n) for n in range(250)] + ["", "é", "ключ", "🏦", "a/b", "Z", "\x00"])
+    topics.produce(topic, *((key, json.dumps({"k": key})) for key in expected_keys))
     serving = serve(topic)
     for limit in (1000, 257, 256, 100, 7):
         listed = pages(serving, topic, limit=limit)
-        assert keys(listed) == wanted
+        assert keys(listed) == expected_keys
         assert all(entry["value"] == {"k": entry["key"]} for page in listed for entry in page)
     [first] = pages(serving, topic, limit=1000)[0][:1]
     assert set(first) == {"key", "value", "partition", "offset", "timestamp_ms"}
     assert first["timestamp_ms"] > 1_600_000_000_000
-    assert keys(pages(serving, topic, prefix="1", limit=9)) == [key for key in wanted if key.startswith("1")]
+    assert keys(pages(serving, topic, prefix="1", limit=9)) == [key for key in expected_keys if key.startswith("1")]
     assert keys(pages(serving, topic, prefix="к")) == ["ключ"]
     assert pages(serving, topic, prefix="nothing") == [[]]
 
@@ -120,23 +120,23 @@ def test_entries_that_stay_are_listed_once_whatever_comes_and_goes(serve: Serve,
     stay = [f"{n:03}" for n in range(0, 200, 2)]
     topics.produce(topic, *((key, "{}") for key in stay), *((f"{n:03}", "{}") for n in range(1, 200, 4)))
     serving = serve(topic)
-    seen: list[str] = []
+    listed_keys: list[str] = []
     cursor = ""
     for number in range(1, 400):
         url = f"/v1/directories/{topic}/entries?limit=10" + (f"&cursor={cursor}" if cursor else "")
         answer = serving.ask(url).json
-        seen += [entry["key"] for entry in answer["entries"]]
+        listed_keys += [entry["key"] for entry in answer["entries"]]
         cursor = answer["next_cursor"]
         if cursor is None:
             break
-        last = int(seen[-1])  # the page's own last key and what comes next are deleted, others appear around
+        last = int(listed_keys[-1])  # the page's own last key and what comes next are deleted, others appear around
         changes = [(f"{n:03}", None) for n in (last, last + 1) if n % 2] + [
             (f"{last:03}x", "{}"),
             (f"{number:03}y", "{}"),
         ]
         serving.store.wait_for(*topics.produce(topic, *changes))
-    assert [key for key in seen if key in set(stay)] == stay
-    assert len(seen) == len(set(seen))
+    assert [key for key in listed_keys if key in set(stay)] == stay
+    assert len(listed_keys) == len(set(listed_keys))
 
 
 class Vanishing:
@@ -144,24 +144,24 @@ class Vanishing:
 
     directory = Directory("d")
 
-    def __init__(self, gone: str) -> None:
-        self.gone = gone
+    def __init__(self, deleted_key: str) -> None:
+        self.deleted_key = deleted_key
 
-    def keys_from(self, after: str | None, prefix: str) -> Iterator[str]:
-        return (key for key in "abcd" if key > (after or "") and key.startswith(prefix))
+    def keys_from(self, previous_key: str | None, prefix: str) -> Iterator[str]:
+        return (key for key in "abcd" if key > (previous_key or "") and key.startswith(prefix))
 
     def entry(self, key: str) -> Entry:
-        if key == self.gone:
+        if key == self.deleted_key:
             raise KeyError(key)
         return Entry(key, b"{}", "t", 0, 0, 0)
 
 
-@pytest.mark.parametrize("gone", ["a", "b"])
-def test_a_page_that_lost_an_entry_meanwhile_is_not_taken_for_the_last(gone: str) -> None:
-    view: Any = Vanishing(gone)
+@pytest.mark.parametrize("deleted_key", ["a", "b"])
+def test_a_page_that_lost_an_entry_meanwhile_is_not_taken_for_the_last(deleted_key: str) -> None:
+    view: Any = Vanishing(deleted_key)
     first, next_cursor = entries.page(view, entries.EntryQuery(limit=2))
     second, last_cursor = entries.page(view, entries.EntryQuery(limit=2, cursor=next_cursor))
-    assert [entry.key for entry in (*first, *second)] == [key for key in "abcd" if key != gone]
+    assert [entry.key for entry in (*first, *second)] == [key for key in "abcd" if key != deleted_key]
     assert last_cursor is None
 
 
@@ -180,8 +180,8 @@ def test_large_values_make_pages_shorter_and_batches_refused(
     assert [len(page) for page in pages(serving, "d")] == [3, 3, 2, 1]
     assert [len(page) for page in pages(serving, "d", index="a", value="1")] == [3, 3, 2]
     assert len(serving.batch("d", {"keys": ["00", "01", "02"]}).json["found"]) == 3
-    many = serving.batch("d", {"keys": ["00", "01", "02", "03"]})
-    assert (many.status, many.problem) == (413, "too-large")
+    refused = serving.batch("d", {"keys": ["00", "01", "02", "03"]})
+    assert (refused.status, refused.problem) == (413, "too-large")
 
 
 def test_a_page_of_a_popular_value_reads_no_more_entries_than_it_shows(
@@ -191,8 +191,8 @@ def test_a_page_of_a_popular_value_reads_no_more_entries_than_it_shows(
     topics.produce(topic, *((f"k{n:04}", '{"a":"popular"}') for n in range(3000)))
     serving = serve(Directory("d", topic=topic, indexes=[Index("a")]))
     read: list[object] = []
-    before = SecondaryIndex.term_of
-    monkeypatch.setattr(SecondaryIndex, "term_of", lambda self, doc: (read.append(doc), before(self, doc))[1])
+    term_of = SecondaryIndex.term_of
+    monkeypatch.setattr(SecondaryIndex, "term_of", lambda self, doc: (read.append(doc), term_of(self, doc))[1])
     listed = pages(serving, "d", index="a", value="popular", limit=1000)
     assert keys(listed) == [f"k{n:04}" for n in range(3000)]
     assert len(read) <= 3000 + len(listed)
@@ -261,7 +261,7 @@ def test_a_unique_index_lists_one(serve: Serve, topics: Topics) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "detail"),
     [
         ("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"),
         ("limit=1e3", "limit"), ("limit=" + "9" * 5000, "limit"), ("index=nope&value=1", "no index 'nope'"),
@@ -272,14 +272,14 @@ def test_a_unique_index_lists_one(serve: Serve, topics: Topics) -> None:
         ("a=1", "unknown parameter 'a': see /openapi.json"),
     ],
 )  # fmt: skip
-def test_a_listing_that_makes_no_sense_is_refused(serve: Serve, topics: Topics, query: str, told: str) -> None:
+def test_a_listing_that_makes_no_sense_is_refused(serve: Serve, topics: Topics, query: str, detail: str) -> None:
     topic = topics.create()
     topics.produce(topic, ("1", '{"a":1}'))
     serving = serve(Directory("d", topic=topic, indexes=[Index("a")]))
     refused = serving.ask(f"/v1/directories/d/entries?{query}")
     assert refused.status == 400, refused
     assert refused.problem in ("bad-request", "unknown-index")
-    assert told in refused.json["detail"]
+    assert detail in refused.json["detail"]
 
 
 def test_a_cursor_is_good_for_its_own_listing_only(serve: Serve, topics: Topics) -> None:
@@ -289,15 +289,15 @@ def test_a_cursor_is_good_for_its_own_listing_only(serve: Serve, topics: Topics)
     serving = serve(directory, Directory("e", topic=topic))
     cursor = serving.ask("/v1/directories/d/entries?index=a&value=1&limit=2").json["next_cursor"]
     assert cursor
-    again = serving.ask(f"/v1/directories/d/entries?index=a&value=1&limit=3&cursor={cursor}")
-    assert [entry["key"] for entry in again.json["entries"]] == ["k2", "k3", "k4"]
-    for other in (
+    next_page = serving.ask(f"/v1/directories/d/entries?index=a&value=1&limit=3&cursor={cursor}")
+    assert [entry["key"] for entry in next_page.json["entries"]] == ["k2", "k3", "k4"]
+    for query in (
         "d/entries?limit=2",
         "d/entries?index=a&value=2",
         "d/entries?index=a&value=1&prefix=k",
         "e/entries?limit=2",
     ):
-        assert serving.ask(f"/v1/directories/{other}&cursor={cursor}").status == 400, other
+        assert serving.ask(f"/v1/directories/{query}&cursor={cursor}").status == 400, query
     broken = base64.urlsafe_b64encode(base64.urlsafe_b64decode(cursor + "==")[:8] + b"\xff").decode()
     assert serving.ask(f"/v1/directories/d/entries?index=a&value=1&cursor={broken}").status == 400
 

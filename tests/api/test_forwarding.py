@@ -22,7 +22,7 @@ from compactory_api.mastered.forwarding import ForwardedRequest, Forwarding, Own
 from compactory_api.mastered.servers import Servers
 from compactory_api.mastered.turn import Result
 from compactory_mastered import Operation, WriteRules
-from tests.api.owners import Asked, Program, listening, signed
+from tests.api.owners import Program, Request, listening, signed
 from tests.api.serving import SERVERS, Serving, ask
 from tests.api.serving import Answer as Got
 from tests.store.topics import Topics, eventually
@@ -69,14 +69,14 @@ def sent(*urls: str, own_url: str = "http://127.0.0.1:1", request: ForwardedRequ
     return asyncio.run(sending())
 
 
-def owner(program: Program, asked: Asked) -> Answer:
+def owner(program: Program, request: Request) -> Answer:
     """Answer as the owner would."""
-    if asked.method == "GET":
-        return signed(asked, program.url, (204, {}, b""))
-    return signed(asked, program.url, (201, {"etag": '"x-0-1"', "content-type": "application/json"}, b'{"a": 1}'))
+    if request.method == "GET":
+        return signed(request, program.url, (204, {}, b""))
+    return signed(request, program.url, (201, {"etag": '"x-0-1"', "content-type": "application/json"}, b'{"a": 1}'))
 
 
-def stranger(_program: Program, _asked: Asked) -> Answer:
+def stranger(_program: Program, _request: Request) -> Answer:
     return 201, {"compactory-owner": "1", "location": "https://evil.example", "content-type": "text/html"}, b"<script>"
 
 
@@ -90,10 +90,10 @@ def test_another_program_at_the_owners_address_gets_nothing_of_a_write(
     assert (answer.status, answer.json) == (201, {"email": "secret"})
     assert "location" in answer.headers
     assert "evil" not in answer.headers["location"]
-    [asked] = impostor.asked
-    assert (asked.method, asked.path, asked.body) == ("GET", "/v1/directories/tenants/owner", b"")
-    assert "authorization" not in asked.headers
-    assert "secret" not in str(asked)
+    [request] = impostor.requests
+    assert (request.method, request.path, request.body) == ("GET", "/v1/directories/tenants/owner", b"")
+    assert "authorization" not in request.headers
+    assert "secret" not in str(request)
     assert serving.server.app.writes._turns["tenants"].writer.owns
 
 
@@ -103,14 +103,14 @@ def test_a_program_that_passes_the_question_on_to_a_server_is_not_the_owner(
     serving = serve(tenants, access=LOCAL)
     assert put(serving, "t1").status == 201
 
-    def relay(_program: Program, asked: Asked) -> Answer:
-        got = ask(serving.port, asked.path, asked.method, headers=asked.headers)
-        assert got.status == 204
-        return got.status, {"compactory-owner": got.headers["compactory-owner"]}, got.body
+    def relay(_program: Program, request: Request) -> Answer:
+        response = ask(serving.port, request.path, request.method, headers=request.headers)
+        assert response.status == 204
+        return response.status, {"compactory-owner": response.headers["compactory-owner"]}, response.body
 
     with listening(relay) as impostor, pytest.raises(OwnerUnreached, match="not signed"):
         sent(impostor.url)
-    assert [asked.method for asked in impostor.asked] == ["GET"]
+    assert [request.method for request in impostor.requests] == ["GET"]
 
 
 def test_an_address_that_is_not_configured_is_never_asked(
@@ -120,28 +120,28 @@ def test_an_address_that_is_not_configured_is_never_asked(
     with listening(owner, host="127.0.0.2") as elsewhere:
         announce(serving, topics, tenants, elsewhere.url)
         assert put(serving, "t1").status == 201
-    assert elsewhere.asked == []
+    assert elsewhere.requests == []
     assert f"{elsewhere.url} is not in [http] servers (127.0.0.1)" in caplog.text
 
 
 def test_an_owner_gets_the_write_without_the_clients_token_and_known_headers_come_back() -> None:
-    def answer(program: Program, asked: Asked) -> Answer:
-        status, headers, body = owner(program, asked)
+    def answer(program: Program, request: Request) -> Answer:
+        status, headers, body = owner(program, request)
         return status, headers | {"set-cookie": "a=b", "x-other": "c"}, body
 
     with listening(answer) as program:
         [(status, headers, body)] = sent(program.url)
     assert (status, headers, body) == (201, {"content-type": "application/json", "etag": '"x-0-1"'}, b'{"a": 1}')
-    assert [(asked.method, asked.path) for asked in program.asked] == [
+    assert [(request.method, request.path) for request in program.requests] == [
         ("GET", "/v1/directories/tenants/owner"), ("PUT", "/v1/directories/tenants/entries/a%2Fb"),
     ]  # fmt: skip
-    for asked in program.asked:
-        assert not {"authorization", "cookie"} & asked.headers.keys()
+    for request in program.requests:
+        assert not {"authorization", "cookie"} & request.headers.keys()
 
 
 def test_an_answer_that_was_changed_on_its_way_is_none() -> None:
-    def changing(program: Program, asked: Asked) -> Answer:
-        status, headers, body = owner(program, asked)
+    def changing(program: Program, request: Request) -> Answer:
+        status, headers, body = owner(program, request)
         return status, headers, body.replace(b"1", b"2")
 
     with listening(changing) as program, pytest.raises(OwnerSilent, match="not signed"):
@@ -167,16 +167,16 @@ def test_a_program_whose_answer_has_no_end_is_left_at_once() -> None:
 
 
 def test_an_owner_is_reached_behind_a_path_and_each_owner_keeps_its_connection() -> None:
-    def behind(program: Program, asked: Asked) -> Answer:
-        answer = (204, {}, b"") if asked.method == "GET" else (200, {}, b"{}")
-        return signed(asked, f"{program.url}/base", answer, asked.path.removeprefix("/base"))
+    def behind(program: Program, request: Request) -> Answer:
+        answer = (204, {}, b"") if request.method == "GET" else (200, {}, b"{}")
+        return signed(request, f"{program.url}/base", answer, request.path.removeprefix("/base"))
 
-    with listening(behind) as one, listening(behind) as two:
-        urls = [f"{program.url}/base" for program in (one, two) * 3]
+    with listening(behind) as first_owner, listening(behind) as second_owner:
+        urls = [f"{program.url}/base" for program in (first_owner, second_owner) * 3]
         assert [status for status, _, _ in sent(*urls)] == [200] * 6
-    for program in (one, two):
-        assert {asked.path.partition("/v1")[0] for asked in program.asked} == {"/base"}
-        assert len({asked.connection for asked in program.asked}) == 1
+    for program in (first_owner, second_owner):
+        assert {request.path.partition("/v1")[0] for request in program.requests} == {"/base"}
+        assert len({request.connection for request in program.requests}) == 1
 
 
 def test_the_credential_holds_for_one_request_only() -> None:
@@ -189,13 +189,13 @@ def test_the_credential_holds_for_one_request_only() -> None:
     credential.check_body(b"{}")
     with pytest.raises(Unauthorized, match="another body"):
         credential.check_body(b"{ }")
-    others: list[tuple[str, str, dict[str, str]]] = [
+    other_requests: list[tuple[str, str, dict[str, str]]] = [
         ("DELETE", *request[1:]), (request[0], request[1] + "2", request[2]), (*request[:2], {}),
         (*request[:2], {"if-match": '"a"', "idempotency-key": "k"}),
     ]  # fmt: skip
-    for other in others:
+    for fields in other_requests:
         with pytest.raises(Unauthorized, match="was not signed"):
-            signer.credential(header, *other)
+            signer.credential(header, *fields)
     for forged in (Signer("x" * 32).header(credential, *request), "1", "", f"é.{header}", header[:-1]):
         with pytest.raises(Unauthorized, match="was not signed"):
             signer.credential(forged, *request)
@@ -237,21 +237,23 @@ def test_the_owner_need_not_know_the_token_and_audits_the_client(
 ) -> None:
     """Guarantee 18: what one server admits, the owner writes; refusals come back as they are."""
     clients = (Client(name="billing", token="billing", scopes={"tenants": Scope.WRITE}),)
-    one, two = serve(tenants, access=WRITER), serve(tenants, access=Access(Tokens(clients=clients)))
-    assert put(one, "t0").status == 201
-    eventually(lambda: two.server.app.writes._turns["tenants"].writer.owner)
+    owning_server, other_server = serve(tenants, access=WRITER), serve(tenants, access=Access(Tokens(clients=clients)))
+    assert put(owning_server, "t0").status == 201
+    eventually(lambda: other_server.server.app.writes._turns["tenants"].writer.owner)
     with caplog.at_level(logging.INFO, "compactory.audit"):
-        made = put(two, "a%2Fb%22.", b'{"email": "a"}', Authorization="Bearer billing")
-    assert (made.status, made.json) == (201, {"email": "a"})
+        answer = put(other_server, "a%2Fb%22.", b'{"email": "a"}', Authorization="Bearer billing")
+    assert (answer.status, answer.json) == (201, {"email": "a"})
     assert "put of 'a/b\".' in tenants" in caplog.text
     assert "by client billing at 127.0.0.1 through another server at 127.0.0.1" in caplog.text
-    assert put(two, "t2", b'{"email": "a"}', Authorization="Bearer billing").problem == "conflict"
+    assert put(other_server, "t2", b'{"email": "a"}', Authorization="Bearer billing").problem == "conflict"
     lines = b'{"op": "put", "key": "t3", "value": {}}\n' * 3
-    bulk = two.ask("/v1/directories/tenants/entries:bulkWrite", "POST", body=lines,
+    bulk = other_server.ask("/v1/directories/tenants/entries:bulkWrite", "POST", body=lines,
                    headers={"Content-Type": "application/x-ndjson", "Authorization": "Bearer billing"})  # fmt: skip
     assert (bulk.status, len(bulk.body.splitlines())) == (200, 3)
-    assert two.entry("tenants", "t3", method="DELETE", headers={"Authorization": "Bearer billing"}).status == 204
-    assert not two.server.app.writes._turns["tenants"].writer.owns
+    assert (
+        other_server.entry("tenants", "t3", method="DELETE", headers={"Authorization": "Bearer billing"}).status == 204
+    )
+    assert not other_server.server.app.writes._turns["tenants"].writer.owns
 
 
 def test_nobody_forwards_to_a_server_without_its_secret(serve: Serve, tenants: Directory[Any]) -> None:
@@ -270,8 +272,8 @@ def test_nobody_forwards_to_a_server_without_its_secret(serve: Serve, tenants: D
 def test_servers_without_a_secret_write_in_turns_and_say_so(
     serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, two = (serve(tenants, access=LOCAL, servers=None) for _ in range(2))
-    assert [put(server, "t1").status for server in (one, two, one)] == [201, 200, 200]
+    first_server, second_server = (serve(tenants, access=LOCAL, servers=None) for _ in range(2))
+    assert [put(server, "t1").status for server in (first_server, second_server, first_server)] == [201, 200, 200]
     assert "set COMPACTORY_HTTP_SERVERS" in caplog.text
 
 
@@ -283,19 +285,22 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_an_owner_whose_kafka_is_slow_stays_the_owner(serve: Serve, tenants: Directory[Any]) -> None:
-    one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
-    assert put(one, "t1").status == 201
-    turn, writer = one.server.app.writes._turns["tenants"], two.server.app.writes._turns["tenants"].writer
+    owning_server, other_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
+    assert put(owning_server, "t1").status == 201
+    turn, writer = (
+        owning_server.server.app.writes._turns["tenants"],
+        other_server.server.app.writes._turns["tenants"].writer,
+    )
     eventually(lambda: writer.owner)
     submit, proofs = turn.submit, list[int]()
-    asked: Callable[..., Awaitable[Answer]] = one.server.app._forwarded_writes.answer
+    answer_forwarded: Callable[..., Awaitable[Answer]] = owning_server.server.app._forwarded_writes.answer
     proven = threading.Event()
 
     async def answering(scope: Any, receive: Any) -> Answer:
         proofs.append(scope["method"] == "GET")
         if sum(proofs) == 4:
             proven.set()
-        return await asked(scope, receive)
+        return await answer_forwarded(scope, receive)
 
     def slowly(operations: Sequence[Operation], caller: str) -> asyncio.Future[list[Result]]:
         async def later() -> list[Result]:
@@ -306,20 +311,20 @@ def test_an_owner_whose_kafka_is_slow_stays_the_owner(serve: Serve, tenants: Dir
         return asyncio.ensure_future(later())
 
     turn.submit = slowly  # type: ignore[method-assign]
-    one.server.app._forwarded_writes.answer = answering  # type: ignore[method-assign, assignment]
-    assert put(two, "t2").status == 201
+    owning_server.server.app._forwarded_writes.answer = answering  # type: ignore[method-assign, assignment]
+    assert put(other_server, "t2").status == 201
     assert proven.is_set(), "nobody asked whether the owner is alive"
     assert not writer.owns
 
 
 @pytest.mark.usefixtures("impatient")
 def test_of_a_write_whose_owner_went_the_outcome_is_unknown() -> None:
-    gone = threading.Event()
+    is_gone = threading.Event()
 
-    def going(program: Program, asked: Asked) -> Answer:
-        if asked.method == "GET" and not gone.is_set():
-            return owner(program, asked)
-        gone.set()
+    def going(program: Program, request: Request) -> Answer:
+        if request.method == "GET" and not is_gone.is_set():
+            return owner(program, request)
+        is_gone.set()
         threading.Event().wait(2)
         return 500, {}, b""
 
@@ -329,9 +334,9 @@ def test_of_a_write_whose_owner_went_the_outcome_is_unknown() -> None:
 
 
 def test_what_is_not_the_owner_gets_no_write() -> None:
-    def another(program: Program, asked: Asked) -> Answer:
-        return signed(asked, program.url, (503, {}, b'{"type": "urn:compactory:problem:not-owner"}'))
+    def another(program: Program, request: Request) -> Answer:
+        return signed(request, program.url, (503, {}, b'{"type": "urn:compactory:problem:not-owner"}'))
 
     with listening(another) as program, pytest.raises(OwnerUnreached, match="another server writes"):
         sent(program.url)
-    assert [asked.method for asked in program.asked] == ["GET"]
+    assert [request.method for request in program.requests] == ["GET"]

@@ -25,17 +25,17 @@ def test_guarantee_6_every_write_is_read_by_who_carries_its_token(serve: Serve, 
     serving = serve(topic)
     for number in range(60):
         [token] = topics.produce(topic, ("T1", f'{{"v":{number}}}'), partition=0)
-        found = serving.entry(topic, "T1", headers=fresh(token, 10))
-        assert (found.status, found.json) == (200, {"v": number})
+        answer = serving.entry(topic, "T1", headers=fresh(token, 10))
+        assert (answer.status, answer.json) == (200, {"v": number})
     [token] = topics.produce(topic, ("T1", None), partition=0)
     assert serving.entry(topic, "T1", headers=fresh(token, 10)).status == 404
     tokens = topics.produce(topic, ("T1", '{"v":"back"}'), partition=0) + topics.produce(
         topic, ("b", "{}"), partition=2
     )
-    both = ", ".join(map(str, tokens))
-    assert serving.batch(topic, {"keys": ["T1", "b"]}, fresh(both, 10) | {"Content-Type": "application/json"}).json[
-        "found"
-    ] == {"T1": {"v": "back"}, "b": {}}
+    min_offsets = ", ".join(map(str, tokens))
+    headers = fresh(min_offsets, 10) | {"Content-Type": "application/json"}
+    answer = serving.batch(topic, {"keys": ["T1", "b"]}, headers)
+    assert answer.json["found"] == {"T1": {"v": "back"}, "b": {}}
     [token] = topics.produce(topic, ("c", "{}"), partition=1)
     listed = serving.ask(f"/v1/directories/{topic}/entries", headers=fresh(token, 10)).json["entries"]
     assert [entry["key"] for entry in listed] == ["T1", "b", "c"]
@@ -46,13 +46,13 @@ def test_a_wait_holds_no_thread_and_lets_others_be_answered(serve: Serve, topics
     topics.produce(topic, ("T1", '{"v":1}'))
     serving = serve(topic)
     serving.entry(topic, "T1")
-    before = {thread.name for thread in threading.enumerate()}
+    threads_before = {thread.name for thread in threading.enumerate()}
     waiting = [
         serving.meanwhile(lambda: serving.entry(topic, "T1", headers=fresh(f"{topic}:0:1", 30))) for _ in range(40)
     ]
     eventually(lambda: serving.server.app.freshness.waiters == 40)
     assert serving.entry(topic, "T1").json == {"v": 1}
-    new = {thread.name for thread in threading.enumerate()} - before
+    new = {thread.name for thread in threading.enumerate()} - threads_before
     assert not [name for name in new if not name.startswith("Thread-")], "the test's own are called Thread-…"
     topics.produce(topic, ("T1", '{"v":2}'))
     assert {answer().body for answer in waiting} == {b'{"v":2}'}
@@ -86,14 +86,14 @@ def test_what_is_not_visible_in_time_is_refused_with_the_gap(serve: Serve, topic
 
 
 def test_a_token_of_elsewhere_never_satisfies(serve: Serve, topics: Topics) -> None:
-    topic, other = topics.create(partitions=2), topics.create()
+    topic, other_topic = topics.create(partitions=2), topics.create()
     topics.produce(topic, *[("a", "{}")] * 20, partition=0)
-    topics.produce(other, *[("a", "{}")] * 20)
-    serving = serve(topic, other)
+    topics.produce(other_topic, *[("a", "{}")] * 20)
+    serving = serve(topic, other_topic)
     for partition in (1, 2, 17):
         late = serving.entry(topic, "a", headers=fresh(f"{topic}:{partition}:3", 0))
         assert (late.status, late.json["gap"][0]["missing"]) == (412, 4), partition
-    for foreign in (f"{other}:0:3", "nothing:0:0", f"{topic}:0:3, {other}:0:3"):
+    for foreign in (f"{other_topic}:0:3", "nothing:0:0", f"{topic}:0:3, {other_topic}:0:3"):
         refused = serving.entry(topic, "a", headers=fresh(foreign, 0))
         assert (refused.status, refused.problem) == (400, "bad-request"), foreign
         assert "another topic" in refused.json["detail"]

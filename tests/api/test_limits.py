@@ -49,12 +49,12 @@ def test_a_request_that_offers_another_protocol_is_answered_with_its_body(
             for part in parts:
                 connection.sendall(part)
                 assert serving.ask("/livez").status == 200  # so that the server has read the part
-            found = b""
-            while found.count(b"HTTP/1.1 200 OK") < parts[0].count(b" HTTP/1.1") or not found.endswith(b"}"):
+            received = b""
+            while received.count(b"HTTP/1.1 200 OK") < parts[0].count(b" HTTP/1.1") or not received.endswith(b"}"):
                 part = connection.recv(65536)
-                assert part, found
+                assert part, received
                 assert b" 400 " not in part, part
-                found += part
+                received += part
 
 
 def connected(port: int) -> socket.socket:
@@ -63,13 +63,13 @@ def connected(port: int) -> socket.socket:
 
 def rest(connection: socket.socket) -> bytes:
     """Return the bytes until the server closes the connection."""
-    found = b""
+    received = b""
     try:
         while part := connection.recv(65536):
-            found += part
+            received += part
     except ConnectionResetError:
         pass
-    return found
+    return received
 
 
 def sent(connection: socket.socket, parts: Iterator[bytes]) -> int:
@@ -85,9 +85,9 @@ def sent(connection: socket.socket, parts: Iterator[bytes]) -> int:
 
 
 def status(answer: bytes) -> int:
-    found = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
-    assert found, answer[:200]
-    return int(found[1])
+    match = re.match(rb"HTTP/1\.[01] (\d{3})", answer)
+    assert match, answer[:200]
+    return int(match[1])
 
 
 def endless(begin: bytes, part: bytes) -> Iterator[bytes]:
@@ -111,15 +111,15 @@ CHUNKED = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunke
     ids=["endless header", "endless path", "endless headers"],
 )
 def test_a_head_without_end_is_refused_before_it_costs_anything(port: int, begin: bytes, part: bytes) -> None:
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    usage_before = resource.getrusage(resource.RUSAGE_SELF)
     with ExitStack() as stack:
         for _ in range(20):
             connection = stack.enter_context(connected(port))
             assert sent(connection, endless(begin, part)) < 20 << 20  # what lies in the sockets' buffers included
         assert ask(port, "/livez").status == 200
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    assert after.ru_utime - before.ru_utime < 2
-    assert after.ru_maxrss - before.ru_maxrss < 40 << 10
+    usage_after = resource.getrusage(resource.RUSAGE_SELF)
+    assert usage_after.ru_utime - usage_before.ru_utime < 2
+    assert usage_after.ru_maxrss - usage_before.ru_maxrss < 40 << 10
 
 
 def test_heads_that_are_too_large_get_an_answer_and_those_that_are_not_an_entry(port: int) -> None:
@@ -154,10 +154,10 @@ def test_a_request_that_drips_is_ended_while_others_are_answered(port: int, monk
 def test_idle_connections_make_room_for_new_ones(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_CONNECTIONS", 20)
     with ExitStack() as stack:
-        held = [stack.enter_context(connected(port)) for _ in range(100)]
+        connections = [stack.enter_context(connected(port)) for _ in range(100)]
         assert ask(port, "/livez").status == 200
-        assert rest(held[0]) == b"", "the first one had to go"
-        for connection in held[-3:]:
+        assert rest(connections[0]) == b"", "the first one had to go"
+        for connection in connections[-3:]:
             connection.sendall(HEAD + b"Connection: close\r\n\r\n")
             assert status(rest(connection)) == 200
 
@@ -194,11 +194,11 @@ def test_a_body_without_end_is_not_read_to_it(
 def test_requests_that_come_together_are_counted_one_by_one(serve: Callable[..., Serving], topics: Topics) -> None:
     port = serve(topics.create(), ready=False).port
     large = HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n"
-    with connected(port) as many, connected(port) as one:
-        many.sendall((HEAD + b"\r\n") * 1999 + HEAD + b"Connection: close\r\n\r\n")
-        assert rest(many).count(b"HTTP/1.1 200") == 2000
-        one.sendall(HEAD + b"\r\n" + large)
-        assert b"HTTP/1.1 200" not in rest(one).partition(b"HTTP/1.1 200")[2]
+    with connected(port) as small_requests, connected(port) as large_request:
+        small_requests.sendall((HEAD + b"\r\n") * 1999 + HEAD + b"Connection: close\r\n\r\n")
+        assert rest(small_requests).count(b"HTTP/1.1 200") == 2000
+        large_request.sendall(HEAD + b"\r\n" + large)
+        assert b"HTTP/1.1 200" not in rest(large_request).partition(b"HTTP/1.1 200")[2]
 
 
 def test_a_body_that_drips_while_it_is_waited_for_is_ended(

@@ -55,16 +55,16 @@ class Fake:
 
 
 def test_probes_follow_the_workers_and_metrics_of_one_name_are_one_family() -> None:
-    one, two = Fake("one"), Fake("two")
-    with Listener(LOCAL, [one, two]) as listener:
+    first, second = Fake("one"), Fake("two")
+    with Listener(LOCAL, [first, second]) as listener:
         port = listener.address.port
         assert ask(port, "/livez").json == {"live": True}
-        one.is_ready = True
+        first.is_ready = True
         waiting = ask(port, "/readyz")
         assert (waiting.status, waiting.json["blocking"]) == (503, [{"table": "two"}])
-        two.is_ready = True
+        second.is_ready = True
         assert (ask(port, "/readyz").status, ask(port, "/readyz?verbose").status) == (200, 200)
-        one.alive = False
+        first.alive = False
         assert (ask(port, "/livez").status, ask(port, "/livez").json["dead"]) == (503, ["one"])
         status = ask(port, "/v1/status").json
         assert [(worker["name"], worker["live"], worker["detail"]) for worker in status["workers"]] == [
@@ -73,9 +73,9 @@ def test_probes_follow_the_workers_and_metrics_of_one_name_are_one_family() -> N
         ]
         text = ask(port, "/metrics").body.decode()
         assert text.count("# TYPE compactory_fake_total counter") == 1
-        found = samples(text)
-        assert found["compactory_fake_total", frozenset({"worker": "two", "odd": 'a"b\n'}.items())] == 2
-        assert found["compactory_fake_lag", frozenset({"worker": "one"}.items())] == 1
+        values = samples(text)
+        assert values["compactory_fake_total", frozenset({"worker": "two", "odd": 'a"b\n'}.items())] == 2
+        assert values["compactory_fake_lag", frozenset({"worker": "one"}.items())] == 1
 
 
 def test_it_answers_nothing_else_and_survives_nonsense() -> None:
@@ -138,8 +138,8 @@ def test_the_source_shows_itself(compactory: Shell, article: Article, terminals:
     reader = threading.Thread(target=lines.extend, args=(process.stderr,))
     reader.start()
     try:
-        found = eventually(lambda: re.search(r"health on http://127\.0\.0\.1:(\d+)", "".join(lines)))
-        port = int(found[1])
+        match = eventually(lambda: re.search(r"health on http://127\.0\.0\.1:(\d+)", "".join(lines)))
+        port = int(match[1])
         assert ask(port, "/livez").status == 200
         eventually(lambda: ask(port, "/readyz").status == 200)
         labels = frozenset({"connector": article.path.stem, "table": "public.terminal_acquirer"}.items())

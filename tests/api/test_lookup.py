@@ -60,8 +60,8 @@ def test_every_key_is_found_by_its_own_path_and_by_no_other(serve: Serve, topics
     topics.produce(topic, *values.items())
     serving = serve(topic)
     for key, value in values.items():
-        found = serving.entry(topic, quote(key, safe=""))
-        assert (found.status, found.body) == (200, value), key
+        answer = serving.entry(topic, quote(key, safe=""))
+        assert (answer.status, answer.body) == (200, value), key
         lower = re.sub("%[0-9A-F]{2}", lambda escape: escape[0].lower(), quote(key, safe=""))
         assert serving.entry(topic, lower).body == value
 
@@ -84,19 +84,19 @@ def test_the_answer_is_the_topics_bytes_and_says_which_record_they_are(serve: Se
     value = b'{ "n" : 1.10, "text":"\\u00e9",\t"n":2 }'
     [_, token] = topics.produce(topic, ("other", "{}"), ("T1", value), partition=1)
     serving = serve(topic)
-    found = serving.entry(topic, "T1")
-    assert found.status == 200
-    assert found.body == value
+    answer = serving.entry(topic, "T1")
+    assert answer.status == 200
+    assert answer.body == value
     topic_id = serving.store.topics()[topic].topic_id
-    assert found.headers["etag"] == f'"{topic_id}-1-1"'
-    assert found.headers["compactory-offset"] == str(token) == f"{topic}:1:1"
-    assert found.headers["content-type"] == "application/json"
-    assert found.headers["content-length"] == str(len(value))
-    assert found.headers["cache-control"] == "no-cache"
-    assert "server" not in found.headers
+    assert answer.headers["etag"] == f'"{topic_id}-1-1"'
+    assert answer.headers["compactory-offset"] == str(token) == f"{topic}:1:1"
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(value))
+    assert answer.headers["cache-control"] == "no-cache"
+    assert "server" not in answer.headers
     head = serving.entry(topic, "T1", method="HEAD")
     assert (head.status, head.body) == (200, b"")
-    assert {**head.headers, "date": ""} == {**found.headers, "date": ""}
+    assert {**head.headers, "date": ""} == {**answer.headers, "date": ""}
 
 
 def test_an_answer_in_one_write_is_the_answer_that_uvicorn_makes(serve: Serve, topics: Topics) -> None:
@@ -108,8 +108,8 @@ def test_an_answer_in_one_write_is_the_answer_that_uvicorn_makes(serve: Serve, t
         request = f"GET /v1/directories/{topic}/entries/{key} HTTP/1.1\r\nHost: localhost\r\n"
         with socket.create_connection(("127.0.0.1", serving.port), timeout=10) as connection:
             connection.sendall(f"{request}\r\n{request}Connection: close\r\n\r\n".encode())
-            found = connection.makefile("rb").read()
-        _, ours, uvicorns = re.sub(rb"date: .*?\r\n|connection: close\r\n", b"", found).split(b"HTTP/1.1 ")
+            answers = connection.makefile("rb").read()
+        _, ours, uvicorns = re.sub(rb"date: .*?\r\n|connection: close\r\n", b"", answers).split(b"HTTP/1.1 ")
         assert ours == uvicorns
         assert ours.startswith(status)
 
@@ -128,14 +128,14 @@ def test_a_client_that_has_the_record_is_told_so(serve: Serve, topics: Topics) -
     topics.produce(topic, ("T1", '{"v":1}'))
     serving = serve(topic)
     tag = serving.entry(topic, "T1").headers["etag"]
-    for known in (tag, f"W/{tag}", f'"x", {tag}', "*", f'  {tag}  , "y"'):
+    for matching in (tag, f"W/{tag}", f'"x", {tag}', "*", f'  {tag}  , "y"'):
         for method in ("GET", "HEAD"):
-            found = serving.entry(topic, "T1", method=method, headers={"If-None-Match": known})
-            assert (found.status, found.body) == (304, b""), known
-            assert found.headers["etag"] == tag
-            assert found.headers["compactory-offset"] == f"{topic}:0:0"
-    for other in ('"x"', tag[1:-1], tag[:-2] + '9"', "", "W/", f'"{"," * 5000}"'):
-        assert serving.entry(topic, "T1", headers={"If-None-Match": other}).status == 200, other
+            answer = serving.entry(topic, "T1", method=method, headers={"If-None-Match": matching})
+            assert (answer.status, answer.body) == (304, b""), matching
+            assert answer.headers["etag"] == tag
+            assert answer.headers["compactory-offset"] == f"{topic}:0:0"
+    for different in ('"x"', tag[1:-1], tag[:-2] + '9"', "", "W/", f'"{"," * 5000}"'):
+        assert serving.entry(topic, "T1", headers={"If-None-Match": different}).status == 200, different
     [token] = topics.produce(topic, ("T1", '{"v":2}'))
     changed = serving.entry(topic, "T1", headers={"If-None-Match": tag, "Compactory-Min-Offset": str(token)})
     assert (changed.status, changed.json) == (200, {"v": 2})
@@ -147,8 +147,8 @@ def test_what_is_not_there_is_not_found(serve: Serve, topics: Topics) -> None:
     topics.produce(topic, ("T1", "{}"), ("gone", "{}"), ("gone", None))
     serving = serve(topic)
     for key in ("T2", "t1", "gone", "", "T1%20", "T1/"):
-        found = serving.entry(topic, key)
-        assert (found.status, found.problem) == (404, "no-entry"), key
+        answer = serving.entry(topic, key)
+        assert (answer.status, answer.problem) == (404, "no-entry"), key
     assert serving.entry("nope", "T1").problem == "unknown-directory"
     assert serving.entry("", "T1").problem == "unknown-directory"
     assert serving.entry(topic, "T2", method="HEAD").status == 404

@@ -50,26 +50,26 @@ def test_guarantee_1_readiness_names_what_blocks_it_and_then_turns(serve: Serve,
 
 
 def test_directories_and_status_say_how_things_are(serve: Serve, topics: Topics) -> None:
-    one, two = topics.create(), topics.create(partitions=3)
-    topics.produce(one, *((str(n), "{}") for n in range(5)), ("0", None), ("bad", "no"))
-    topics.produce(two, ("a", "{}"), partition=2)
-    serving = serve(Directory("d", topic=one, indexes=[Index("x")]), two)
+    first_topic, second_topic = topics.create(), topics.create(partitions=3)
+    topics.produce(first_topic, *((str(n), "{}") for n in range(5)), ("0", None), ("bad", "no"))
+    topics.produce(second_topic, ("a", "{}"), partition=2)
+    serving = serve(Directory("d", topic=first_topic, indexes=[Index("x")]), second_topic)
     first, second = serving.ask("/v1/directories").json["directories"]
     assert 0 <= first.pop("age_seconds") < 10
     assert first.pop("stale") is None
-    assert first == {"name": "d", "topic": one, "state": "ready", "entries": 4, "lag": 0, "partitions": 1} | {
+    assert first == {"name": "d", "topic": first_topic, "state": "ready", "entries": 4, "lag": 0, "partitions": 1} | {
         "bad_records": 1,
         "unusable": None,
     }
-    assert (second["name"], second["entries"], second["partitions"]) == (two, 1, 3)
+    assert (second["name"], second["entries"], second["partitions"]) == (second_topic, 1, 3)
     status = serving.ask("/v1/status").json
     assert (status["live"], status["ready"]) == (True, True)
     [worker] = status["workers"]
     assert (worker["name"], worker["state"], worker["bad_records"]) == ("store", "ready", 1)
     assert worker["load_seconds"] > 0
     places = {(part["topic"], part["partition"]): part for part in worker["partitions"]}
-    assert places[one, 0]["position"] == places[one, 0]["high_watermark"] == 7
-    assert places[one, 0]["topic_id"] == serving.store.topics()[one].topic_id
+    assert places[first_topic, 0]["position"] == places[first_topic, 0]["high_watermark"] == 7
+    assert places[first_topic, 0]["topic_id"] == serving.store.topics()[first_topic].topic_id
     assert len(places) == 4
 
 
@@ -102,10 +102,10 @@ def test_metrics_have_the_promised_names_and_the_right_figures(serve: Serve, top
     serving.ask("/somewhere")
     answer = serving.ask("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
-    found = samples(answer.body.decode())
+    values = samples(answer.body.decode())
 
     def at(name: str, **labels: str) -> float:
-        return found[name, frozenset(labels.items())]
+        return values[name, frozenset(labels.items())]
 
     for partition, position, entries in (("0", 5, 5), ("1", 2, 1)):
         place = {"topic": topic, "partition": partition}
@@ -154,14 +154,16 @@ def test_generated_clients_find_wide_numbers_named_bodies_headers_and_refusals_i
     narrow = [  # Java and Go read an integer without a format as 32 bits: a time in milliseconds has 41
         f"{name}.{field}"
         for name, schema in schemas.items()
-        for field, each in schema["properties"].items()
+        for field, field_schema in schema["properties"].items()
         if field in ("offset", "timestamp_ms", "position", "high_watermark", "lag", "positions")
-        and "64" not in str(each)
+        and "64" not in str(field_schema)
     ]
     assert narrow == ["WriteAnswer.offset"], "that one is text"
     references = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
     assert references == set(schemas)
-    operations = {each["operationId"]: each for path in document["paths"].values() for each in path.values()}
+    operations = {
+        operation["operationId"]: operation for path in document["paths"].values() for operation in path.values()
+    }
     assert {"get_liveness", "get_readiness", "get_metrics"} < operations.keys()
     bodies = {"batch_get_entries": "BatchQuestion", "bulk_write_entries": "WriteLine", "skip_errors": "RecordIds"}
     for name, model in bodies.items():
@@ -170,7 +172,7 @@ def test_generated_clients_find_wide_numbers_named_bodies_headers_and_refusals_i
     headers = {"ETag", "Compactory-Offset", "Location", "Compactory-Status", "Compactory-Outcome"}
     assert set(operations["post_entry"]["responses"]["201"]["headers"]) == headers
     assert set(operations["get_entry"]["responses"]["503"]["headers"]) == {"Retry-After"}
-    ruled = [each for path, each in document["paths"].items() if "{directory}" in path]
+    ruled = [operation for path, operation in document["paths"].items() if "{directory}" in path]
     assert all("403" in operation["responses"] for path in ruled for operation in path.values())
 
 

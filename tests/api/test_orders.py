@@ -21,7 +21,7 @@ ADMIN = {"Authorization": "Bearer adm"}
 TABLE = "public.ta/b"
 
 
-class Told(Fake):
+class OrderedWorker(Fake):
     """A worker that notes orders."""
 
     connector = "c/1 é"
@@ -41,13 +41,13 @@ class Told(Fake):
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def worker() -> OrderedWorker:
+    return OrderedWorker()
 
 
 @pytest.fixture
-def port(told: Told) -> Iterator[int]:
-    with Listener(LOCAL, [Fake("other"), told], Tokens(read="rd", admin="adm")) as listener:
+def port(worker: OrderedWorker) -> Iterator[int]:
+    with Listener(LOCAL, [Fake("other"), worker], Tokens(read="rd", admin="adm")) as listener:
         yield listener.address.port
 
 
@@ -56,7 +56,7 @@ def tell(port: int, path: str, method: str = "POST", document: Any = None, **hea
     return ask(port, "/v1/connectors/c%2F1%20%C3%A9" + path, method, body=body, headers={**ADMIN, **headers})
 
 
-def test_each_order_reaches_its_worker(port: int, told: Told) -> None:
+def test_each_order_reaches_its_worker(port: int, worker: OrderedWorker) -> None:
     keys = [base64.b64encode(key).decode() for key in (b'"T1"', b"\x00\xff")]
     table = "/tables/public.ta%2Fb"
     answers = [
@@ -68,7 +68,7 @@ def test_each_order_reaches_its_worker(port: int, told: Told) -> None:
         tell(port, f"{table}/resend", document={"keys_base64": keys}),
     ]
     assert [(answer.status, answer.json) for answer in answers] == [(202, {"detail": "é"})] * 6
-    assert told.orders == [
+    assert worker.orders == [
         Order(verb=Verb.PAUSE),
         Order(verb=Verb.RESUME),
         Order(verb=Verb.RESTART),
@@ -78,29 +78,29 @@ def test_each_order_reaches_its_worker(port: int, told: Told) -> None:
     ]
 
 
-def test_whoever_may_read_gives_no_orders(port: int, told: Told) -> None:
+def test_whoever_may_read_gives_no_orders(port: int, worker: OrderedWorker) -> None:
     assert ask(port, "/v1/connectors").problem == "unauthorized"
     reads = {"Authorization": "Bearer rd"}
-    assert ask(port, "/v1/connectors", headers=reads).json == {"connectors": [Told.connector]}
+    assert ask(port, "/v1/connectors", headers=reads).json == {"connectors": [OrderedWorker.connector]}
     assert tell(port, "/status", "GET", **reads).json == {"detail": "é"}
     assert tell(port, "/pause", "PUT", **reads).problem == "forbidden"
     assert tell(port, "/tables/x/approve", document={"removal": "1"}, **reads).problem == "forbidden"
-    assert not told.orders
+    assert not worker.orders
 
 
 @pytest.mark.parametrize("tokens", [Tokens(), Tokens(read="rd")])
-def test_without_an_admin_token_nobody_gives_orders(told: Told, tokens: Tokens) -> None:
+def test_without_an_admin_token_nobody_gives_orders(worker: OrderedWorker, tokens: Tokens) -> None:
     """A page that a browser shows could reach a listener of the same machine."""
-    with Listener(LOCAL, [told], tokens) as listener:
+    with Listener(LOCAL, [worker], tokens) as listener:
         headers = {"Authorization": "Bearer rd"}
         assert ask(listener.address.port, "/v1/connectors/c/restart", "POST", headers=headers).problem == "forbidden"
         assert ask(listener.address.port, "/v1/connectors", headers={**headers, "Host": "evil"}).status in (200, 421)
-    with Listener(Listen("0.0.0.0", 0), [told]) as listener:
+    with Listener(Listen("0.0.0.0", 0), [worker]) as listener:
         assert ask(listener.address.port, "/v1/connectors/c/restart", "POST").problem == "unauthorized"
-    assert not told.orders
+    assert not worker.orders
 
 
-def test_what_does_not_fit_is_refused_with_its_reason(port: int, told: Told) -> None:
+def test_what_does_not_fit_is_refused_with_its_reason(port: int, worker: OrderedWorker) -> None:
     assert tell(port, "/pause").headers["allow"] == "PUT"
     assert tell(port, "/status", "DELETE").status == 405
     for path in ("/stop", "", "/tables/public.ta%2Fb", "/tables/public.ta%2Fb/pause", "/approve", "/pause/x"):
@@ -115,9 +115,9 @@ def test_what_does_not_fit_is_refused_with_its_reason(port: int, told: Told) -> 
     resend = "/tables/public.ta%2Fb/resend"
     for keys in ([], ["*"], [1], "YQ==", ["YQ=="] * 10_001):
         assert tell(port, resend, document={"keys_base64": keys}).problem == "bad-request", str(keys)[:9]
-    told.standby = True
+    worker.standby = True
     assert tell(port, "/pause", "PUT").problem == "refused"
-    assert not told.orders
+    assert not worker.orders
 
 
 def test_a_body_is_bounded_and_read_only_from_those_who_may(port: int) -> None:

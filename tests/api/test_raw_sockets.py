@@ -188,12 +188,12 @@ def _attack(peer: Peer, chosen: random.Random) -> Iterator[tuple[list[bytes], by
 
 def test_any_bytes_are_answered_or_end_their_connection(program: Program, seeded: random.Random) -> None:
     _answer(program, [WHOLE.encode()], 5)
-    before = program.memory()
+    memory_before = program.memory()
     for parts, answer in _attack(program, seeded):
         statuses = [line[9:12] for line in answer.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
         assert bool(answer) == bool(statuses), (parts, answer)
         assert not {b"500", b"502"}.intersection(statuses), (parts, answer)
-    assert program.memory() - before < 20 * MIB
+    assert program.memory() - memory_before < 20 * MIB
 
 
 def test_any_bytes_are_answered_by_a_workers_listener_too(seeded: random.Random) -> None:
@@ -203,9 +203,9 @@ def test_any_bytes_are_answered_by_a_workers_listener_too(seeded: random.Random)
 
 
 @pytest.mark.parametrize("target", ["/x", "localhost:443", "*", "http://localhost/livez"])
-@pytest.mark.parametrize("more", ["", "Upgrade: h2c\r\nConnection: Upgrade\r\n", "Content-Length: 3\r\n"])
-def test_a_request_for_a_tunnel_is_refused(program: Program, target: str, more: str) -> None:
-    request = f"CONNECT {target} HTTP/1.1\r\nHost: x\r\n{more}\r\n".encode()
+@pytest.mark.parametrize("headers", ["", "Upgrade: h2c\r\nConnection: Upgrade\r\n", "Content-Length: 3\r\n"])
+def test_a_request_for_a_tunnel_is_refused(program: Program, target: str, headers: str) -> None:
+    request = f"CONNECT {target} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode()
     assert _answer(program, [request], 5).startswith(b"HTTP/1.1 400 ")
     assert program.seconds() < 5
 
@@ -213,7 +213,7 @@ def test_a_request_for_a_tunnel_is_refused(program: Program, target: str, more: 
 @pytest.mark.parametrize("path", ["/livez", "/metrics", ENTRY, "/v1/directories/d/entries/large0"])
 def test_clients_that_pipeline_and_read_nothing_cost_little(program: Program, path: str) -> None:
     """The server stops reading from them, so their own buffers fill up."""
-    before, most = program.memory(), 0
+    memory_before, highest_memory = program.memory(), 0
     request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode() * 1000
     with ExitStack() as stack, selectors.DefaultSelector() as writable:
         for _ in range(40):
@@ -229,10 +229,10 @@ def test_clients_that_pipeline_and_read_nothing_cost_little(program: Program, pa
                     continue
                 except OSError:
                     writable.unregister(key.fileobj)
-            most = max(most, program.memory())
+            highest_memory = max(highest_memory, program.memory())
         program.seconds()
-        most = max(most, program.memory())
-    assert most - before < 120 * MIB, f"{sent >> 20} MiB were sent"
+        highest_memory = max(highest_memory, program.memory())
+    assert highest_memory - memory_before < 120 * MIB, f"{sent >> 20} MiB were sent"
     program.seconds()
 
 
@@ -275,7 +275,7 @@ def _lookup(program: Program) -> int:
 
 def test_answers_that_nobody_reads_take_limited_memory_together(program: Program) -> None:
     """40 answers of 10 MB: those that fit are sent, others refused; probes and metrics are answered meanwhile."""
-    before = program.memory()
+    memory_before = program.memory()
     body = json.dumps({"keys": [f"large{number}" for number in range(20)]})
     request = f"{BATCH}Content-Length: {len(body)}\r\n\r\n{body}".encode()
     with ExitStack() as stack:
@@ -285,7 +285,7 @@ def test_answers_that_nobody_reads_take_limited_memory_together(program: Program
             connection.sendall(request)
             begins.append(connection.recv(12))
         assert set(begins) == {b"HTTP/1.1 200", b"HTTP/1.1 503"}
-        assert program.memory() - before < 150 * MIB
+        assert program.memory() - memory_before < 150 * MIB
         program.seconds()
         assert ask(program.port, "/metrics").status == 200
         assert ask(program.port, "/v1/status", headers={"Authorization": f"Bearer {TOKEN}"}).status == 200
@@ -293,7 +293,7 @@ def test_answers_that_nobody_reads_take_limited_memory_together(program: Program
 
 
 def test_bodies_that_never_end_take_limited_memory_together(program: Program) -> None:
-    before = program.memory()
+    memory_before = program.memory()
     part = f"{BATCH}Content-Length: 8000000\r\n\r\n".encode() + b"[" * 5_000_000
     begins = []
     with ExitStack() as stack:
@@ -305,7 +305,7 @@ def test_bodies_that_never_end_take_limited_memory_together(program: Program) ->
                 begins.append(connection.recv(12))
         assert set(begins) == {b"HTTP/1.1 503"}
         assert _lookup(program) == 200
-        assert program.memory() - before < 110 * MIB
+        assert program.memory() - memory_before < 110 * MIB
     eventually(lambda: _answers_batch(program))
 
 

@@ -38,8 +38,8 @@ class Served:
         self.lines.extend(stderr)
 
     def _port(self) -> int:
-        found = re.search(r'"url": "http://127\.0\.0\.1:(\d+)"', "".join(self.lines))
-        return int(found[1]) if found else 0
+        match = re.search(r'"url": "http://127\.0\.0\.1:(\d+)"', "".join(self.lines))
+        return int(match[1]) if match else 0
 
     def wait_ready(self) -> None:
         eventually(lambda: ask(self.port, "/readyz").status == 200, 60)
@@ -59,11 +59,11 @@ def served(compactory: Shell, kafka: str) -> Iterator[Callable[..., Served]]:
         return running[-1]
 
     yield start
-    for each in running:
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.wait()
-        for pipe in (each.process.stdout, each.process.stderr):
+    for server in running:
+        if server.process.poll() is None:
+            server.process.kill()
+        server.process.wait()
+        for pipe in (server.process.stdout, server.process.stderr):
             assert pipe is not None
             pipe.close()
 
@@ -126,8 +126,8 @@ def test_with_drain_it_is_not_ready_but_answers_until_balancers_have_noticed(ser
     process.process.send_signal(signal.SIGTERM)
     eventually(lambda: ask(process.port, "/readyz").status == 503)
     assert ask(process.port, "/readyz").json["stopping"] is True
-    found = ask(process.port, f"/v1/directories/{topic}/entries/a")
-    assert (found.status, found.headers["connection"]) == (200, "close"), "or a client's next request meets the end"
+    answer = ask(process.port, f"/v1/directories/{topic}/entries/a")
+    assert (answer.status, answer.headers["connection"]) == (200, "close"), "or a client's next request meets the end"
     assert ask(process.port, "/livez").status == 200
     assert process.end() == 0
 
@@ -160,16 +160,16 @@ def test_a_token_from_the_environment_is_asked_for_and_used_by_get(
     assert ask(process.port, f"/v1/directories/{topic}/entries/a").status == 401
     url = {"COMPACTORY_URL": f"http://127.0.0.1:{process.port}"}
     assert compactory("get", topic, "a", **url).code == 2
-    found = compactory("get", topic, "a", "--json", COMPACTORY_HTTP_READ_TOKEN="s3cret-token", **url)
-    assert (found.code, found.json["value"]) == (0, {"v": 1})
+    result = compactory("get", topic, "a", "--json", COMPACTORY_HTTP_READ_TOKEN="s3cret-token", **url)
+    assert (result.code, result.json["value"]) == (0, {"v": 1})
     assert "s3cret" not in "".join(process.lines)
 
 
 def test_what_can_not_be_served_is_refused_before_or_soon_after_the_start(
     compactory: Shell, topics: Topics, kafka: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        busy = compactory("serve", "x", "--kafka", kafka, "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        busy = compactory("serve", "x", "--kafka", kafka, "--listen", f"127.0.0.1:{occupied.getsockname()[1]}")
     assert (busy.code, "another process uses that port" in busy.err) == (2, True)
     open_to_all = compactory("serve", "x", "--kafka", kafka, "--listen", "0.0.0.0:0")
     assert (open_to_all.code, "--no-auth" in open_to_all.err) == (2, True)

@@ -23,13 +23,13 @@ def fresh(seconds: float | str) -> dict[str, str]:
 
 
 def test_guarantee_2_a_demand_of_freshness_fails_open_or_closed(serve: Serve, topics: Topics) -> None:
-    topic, other = topics.create(), topics.create()
+    topic, fresh_topic = topics.create(), topics.create()
     topics.produce(topic, ("a", '{"n":1}'))
-    topics.produce(other, ("a", "{}"))
+    topics.produce(fresh_topic, ("a", "{}"))
     serving = serve(
         Directory("closed", topic=topic, on_stale="raise"),
         Directory("open", topic=topic),
-        Directory("other", topic=other),
+        Directory("other", topic=fresh_topic),
     )
     for name in ("closed", "open", "other"):
         eventually(lambda name=name: serving.entry(name, "a", headers=fresh(10)).status == 200)
@@ -67,12 +67,12 @@ def test_what_is_no_demand_is_none(serve: Serve, topics: Topics) -> None:
 
 def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, topics: Topics) -> None:
     """The directory says so; probes stay green and its old entries are answered."""
-    topic, other = topics.create(), topics.create()
+    topic, fresh_topic = topics.create(), topics.create()
     topics.produce(topic, ("old", "{}"))
-    serving = serve(topic, Directory("again", topic=topic), other)
+    serving = serve(topic, Directory("again", topic=topic), fresh_topic)
 
     def states() -> list[str]:
-        return [each["state"] for each in serving.ask("/v1/directories").json["directories"]]
+        return [directory["state"] for directory in serving.ask("/v1/directories").json["directories"]]
 
     assert states() == ["ready", "ready", "ready"]
     with topics.transaction() as producer:
@@ -81,8 +81,8 @@ def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, 
             send(producer, topic, [("new", "{}")])
         eventually(lambda: serving.store.state is StoreState.STALE and serving.store.rebuilds(), 30)
         assert states() == ["stale", "stale", "ready"]
-        [again, _, fine] = serving.ask("/v1/directories").json["directories"]
-        assert "created again" in again["stale"]
+        [rebuilt, _, fine] = serving.ask("/v1/directories").json["directories"]
+        assert "created again" in rebuilt["stale"]
         assert fine["stale"] is None
         assert (serving.ask("/readyz").status, serving.ask("/livez").status) == (200, 200)
         assert serving.entry(topic, "old").status == 200
@@ -91,7 +91,7 @@ def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, 
         assert (status["ready"], worker["state"], list(worker["stale"])) == (True, "stale", [topic])
         text = serving.ask("/metrics").body.decode()
         assert f'compactory_store_stale{{topic="{topic}"}} 1.0' in text
-        assert f'compactory_store_stale{{topic="{other}"}} 0.0' in text
+        assert f'compactory_store_stale{{topic="{fresh_topic}"}} 0.0' in text
         assert f'compactory_store_rebuilds_total{{cause="recreated",topic="{topic}"}} 1.0' in text
         producer.commit_transaction(10)
     eventually(lambda: states() == ["ready", "ready", "ready"], 30)
@@ -100,13 +100,13 @@ def test_guarantee_2_a_topic_that_is_read_anew_is_stale_and_ready(serve: Serve, 
 
 
 def test_guarantee_1_a_topic_that_is_waited_for_blocks_readiness_by_name(serve: Serve, topics: Topics) -> None:
-    name, there = topics.unique("store"), topics.create()
-    serving = serve(name, there, ready=False, missing_topic="wait")
+    name, existing_topic = topics.unique("store"), topics.create()
+    serving = serve(name, existing_topic, ready=False, missing_topic="wait")
     blocked = {"topic": name, "partition": None, "position": None, "target": None}
     eventually(lambda: blocked in serving.ask("/readyz").json["blocking"])
     assert serving.ask("/readyz").status == 503
     assert serving.ask("/livez").status == 200
-    assert serving.entry(there, "a").problem == "not-ready"
+    assert serving.entry(existing_topic, "a").problem == "not-ready"
     topics.create(name=name)
     serving.wait_ready()
     assert serving.ask("/readyz").json == {"ready": True, "blocking": []}

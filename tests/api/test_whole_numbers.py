@@ -27,12 +27,12 @@ def test_what_fits_and_what_is_no_whole_number_is_taken(body: bytes) -> None:
 
 @pytest.mark.parametrize("number", ["18446744073709551616", "-9223372036854775809", "9" * 200])
 def test_a_number_beyond_64_bits_is_refused_by_name(number: str) -> None:
-    for asked in (
+    for call in (
         lambda: value_of(f'{{"a": "x", "n": [1, {number}]}}'.encode()),
         lambda: line_operation(f'{{"op": "put", "key": "t1", "value": {{"n": {number}}}}}'.encode()),
     ):
         with pytest.raises(BadRequest, match=f"the number {number[:20]}.* has more than 64 bits.*send it as text"):
-            asked()
+            call()
 
 
 def test_a_number_beyond_64_bits_is_shown_exactly_without_the_internal_fields() -> None:

@@ -89,9 +89,9 @@ class Cluster:
 
 @pytest.fixture
 def cluster(kafka: str, unique: Callable[[str], str]) -> Iterator[Cluster]:
-    made = Cluster(kafka, Topics(kafka, unique).create())
-    yield made
-    made.stop()
+    cluster = Cluster(kafka, Topics(kafka, unique).create())
+    yield cluster
+    cluster.stop()
 
 
 class Writers:
@@ -140,9 +140,9 @@ class Writers:
                     tags[key] = tag
                     self.acknowledged[mark] = (key, tag)
                 if "Idempotency-Key" in headers and dice.random() < 0.3:
-                    again = self._ask(dice, method, key, value, headers)
-                    if again is not None and again.status != 503 and again.headers.get("etag") != tag:
-                        self.differing.append((answer, again))
+                    repeated = self._ask(dice, method, key, value, headers)
+                    if repeated is not None and repeated.status != 503 and repeated.headers.get("etag") != tag:
+                        self.differing.append((answer, repeated))
 
     def _ask(self, dice: random.Random, method: str, key: str, value: Any, headers: dict[str, str]) -> Answer | None:
         """Ask, with an Idempotency-Key until the outcome is known; None: unknown."""
@@ -173,21 +173,23 @@ class Register:
         self._offsets = [offset for _, offset in own]
 
     def apply(self, state: int, event: Event) -> int | None:
-        method, wanted, mark = event.operation
+        method, required_tag, mark = event.operation
         exists = state > 0 and self._marks[state - 1] is not None
         offset = self._offsets[state - 1] if exists else None
-        held = wanted is None or (exists and _offset(wanted) == offset)
+        holds = required_tag is None or (exists and _offset(required_tag) == offset)
         if event.result is None:
-            fits = held and self._is_next(state, mark if method == "PUT" else None)
+            fits = holds and self._is_next(state, mark if method == "PUT" else None)
             return state + 1 if fits else None
         status, tag = event.result
         if status == 412:
-            return None if held else state
+            return None if holds else state
         if status == 404:
-            return state if not exists and wanted is None else None
+            return state if not exists and required_tag is None else None
         if status == 409:
-            return state if held else None
-        fits = held and self._is_next(state, mark if method == "PUT" else None) and _offset(tag) == self._offsets[state]
+            return state if holds else None
+        fits = (
+            holds and self._is_next(state, mark if method == "PUT" else None) and _offset(tag) == self._offsets[state]
+        )
         return state + 1 if fits and (status == 201) == (not exists) else None
 
     def _is_next(self, state: int, mark: str | None) -> bool:
@@ -202,18 +204,20 @@ def violations(cluster: Cluster, writers: Writers) -> list[str]:
     """What is wrong with the histories and with the topic."""
     log = placed_log_of(cluster.kafka, cluster.topic)
     registers = {key: Register(key, log) for key in KEYS}
-    found = [f"history of {key}" for key in KEYS if not linearizable(writers.histories[key], 0, registers[key].apply)]
+    problems = [
+        f"history of {key}" for key in KEYS if not linearizable(writers.histories[key], 0, registers[key].apply)
+    ]
     marks = [value["mark"] for _, value, _ in log if value is not None]
-    found += [f"{mark} is written twice" for mark in set(marks) if marks.count(mark) > 1]
-    found += [f"{mark} is lost" for mark in writers.acknowledged if mark not in marks]
+    problems += [f"{mark} is written twice" for mark in set(marks) if marks.count(mark) > 1]
+    problems += [f"{mark} is lost" for mark in writers.acknowledged if mark not in marks]
     entries: dict[str, str] = {}
     for key, value, _ in log:
         entries.pop(key, None)
         if value is not None:
             if value["email"] in entries.values():
-                found.append(f"{value['mark']}: two entries have one email")
+                problems.append(f"{value['mark']}: two entries have one email")
             entries[key] = value["email"]
-    return [*found, *(f"a repeat was answered otherwise: {pair}" for pair in writers.differing)]
+    return [*problems, *(f"a repeat was answered otherwise: {pair}" for pair in writers.differing)]
 
 
 def history(
@@ -222,19 +226,19 @@ def history(
     threads: int,
     seconds: float,
     seed: int,
-    least: int = 0,
+    min_writes: int = 0,
     brokers: Callable[[], object] | None = None,
 ) -> list[str]:
     """Write and disturb; return the violations.
 
-    It ends after ``seconds``, but not before ``least`` writes are acknowledged. ``brokers`` disturbs Kafka.
+    It ends after ``seconds``, but not before ``min_writes`` writes are acknowledged. ``brokers`` disturbs Kafka.
     """
     cluster.start(servers)
     writers, dice = Writers(cluster, seed), random.Random(seed)
     running = writers.run(threads)
     began = time.monotonic()
     try:
-        while (passed := time.monotonic() - began) < seconds or len(writers.acknowledged) < least:
+        while (passed := time.monotonic() - began) < seconds or len(writers.acknowledged) < min_writes:
             assert passed < seconds + 60
             time.sleep(dice.uniform(0.2, 1.0))  # of undisturbed writing
             if brokers is not None and dice.random() < 0.4:
@@ -250,8 +254,8 @@ def history(
 
 def test_racing_writers_are_linearizable_while_servers_are_killed_and_paused(cluster: Cluster) -> None:
     """Guarantee 18 and Guarantee 17: no lost update, no lost or doubled write, unique values stay unique."""
-    found = history(cluster, servers=2, threads=4, seconds=2, seed=19, least=6)
-    assert not found
+    problems = history(cluster, servers=2, threads=4, seconds=2, seed=19, min_writes=6)
+    assert not problems
 
 
 @pytest.mark.proof
@@ -260,8 +264,8 @@ def test_racing_writers_are_linearizable_while_servers_are_killed_and_paused(clu
 def test_long_histories_are_linearizable(cluster: Cluster, seed: int, reader: str) -> None:
     """Guarantee 18 and Guarantee 17, with three servers and 32 writers, also where stores read late."""
     cluster.breakage = reader
-    found = history(cluster, servers=3, threads=32, seconds=SECONDS, seed=seed, least=100)
-    assert not found
+    problems = history(cluster, servers=3, threads=32, seconds=SECONDS, seed=seed, min_writes=100)
+    assert not problems
 
 
 @pytest.mark.proof
@@ -272,7 +276,7 @@ def test_histories_are_linearizable_while_the_broker_is_restarted(own_kafka: Apa
         own_kafka.stop()
         own_kafka.start()
 
-    assert not history(cluster, servers=3, threads=32, seconds=SECONDS, seed=7, least=50, brokers=restart)
+    assert not history(cluster, servers=3, threads=32, seconds=SECONDS, seed=7, min_writes=50, brokers=restart)
 
 
 @pytest.mark.proof
@@ -283,14 +287,20 @@ def test_histories_are_linearizable_while_one_broker_of_three_is_away(unique: Ca
         kafka.start()
         cluster = Cluster(kafka.address, Topics(kafka.address, unique).create(replicas=3))
         try:
-            found = history(
-                cluster, servers=3, threads=32, seconds=SECONDS, seed=5, least=50, brokers=lambda: kafka.disturb(dice)
+            problems = history(
+                cluster,
+                servers=3,
+                threads=32,
+                seconds=SECONDS,
+                seed=5,
+                min_writes=50,
+                brokers=lambda: kafka.disturb(dice),
             )
         finally:
             cluster.stop()
     finally:
         kafka.remove()
-    assert not found
+    assert not problems
 
 
 @pytest.mark.proof

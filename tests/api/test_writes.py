@@ -49,17 +49,17 @@ def test_a_write_is_answered_with_what_is_stored_and_a_read_with_its_token_sees_
 ) -> None:
     serving = serve(tenants, access=LOCAL)
     with caplog.at_level(logging.INFO, "compactory.audit"):
-        made = write(serving, "PUT", "a%2Fb", {"email": "a@x", "token": "secret"})
-    assert (made.status, made.json) == (201, {"email": "a@x"})
-    assert made.headers["location"] == "/v1/directories/tenants/entries/a%2Fb"
+        written = write(serving, "PUT", "a%2Fb", {"email": "a@x", "token": "secret"})
+    assert (written.status, written.json) == (201, {"email": "a@x"})
+    assert written.headers["location"] == "/v1/directories/tenants/entries/a%2Fb"
     assert "'a/b'" in caplog.text
     assert "secret" not in caplog.text
-    offset = made.headers["compactory-offset"]
+    offset = written.headers["compactory-offset"]
     read = serving.entry("tenants", "a%2Fb", headers={"Compactory-Min-Offset": offset, "Prefer": "wait=10"})
-    assert (read.status, read.json, read.headers["etag"]) == (200, {"email": "a@x"}, made.headers["etag"])
-    patched = write(serving, "PATCH", "a%2Fb", {"n": 1}, {"If-Match": made.headers["etag"]})
+    assert (read.status, read.json, read.headers["etag"]) == (200, {"email": "a@x"}, written.headers["etag"])
+    patched = write(serving, "PATCH", "a%2Fb", {"n": 1}, {"If-Match": written.headers["etag"]})
     assert (patched.status, patched.json) == (200, {"email": "a@x", "n": 1})
-    assert write(serving, "PUT", "a%2Fb", {"email": "b@x"}, {"If-Match": made.headers["etag"]}).status == 412
+    assert write(serving, "PUT", "a%2Fb", {"email": "b@x"}, {"If-Match": written.headers["etag"]}).status == 412
     posted = write(serving, "POST", None, {"email": "c@x"})
     assert posted.status == 201
     assert write(serving, "POST", None, {"email": "c@x"}).headers["etag"] == posted.headers["etag"]
@@ -130,11 +130,11 @@ def test_each_line_of_a_bulk_write_is_answered(serve: Serve, tenants: Directory[
         "/v1/directories/tenants/entries:bulkWrite", "POST", body="\n".join(lines).encode(),
         headers={"Content-Type": "application/x-ndjson"},
     )  # fmt: skip
-    found = [json.loads(line) for line in answer.body.splitlines()]
-    assert [line["status"] for line in found] == [201, 201, 201, 201, 409, 400, 200]
-    assert [line["line"] for line in found] == [1, 2, 3, 4, 5, 6, 7]
-    assert found[4]["problem"]["type"].endswith(":conflict")
-    tags = [f'"{found[0]["etag"]}"', found[6]["etag"]]  # as a header has it, and as a line is answered
+    answers = [json.loads(line) for line in answer.body.splitlines()]
+    assert [line["status"] for line in answers] == [201, 201, 201, 201, 409, 400, 200]
+    assert [line["line"] for line in answers] == [1, 2, 3, 4, 5, 6, 7]
+    assert answers[4]["problem"]["type"].endswith(":conflict")
+    tags = [f'"{answers[0]["etag"]}"', answers[6]["etag"]]  # as a header has it, and as a line is answered
     lines = [json.dumps({"op": "delete", "key": "t0", "if_match": tag}) for tag in tags]
     answer = serving.ask(
         "/v1/directories/tenants/entries:bulkWrite", "POST", body="\n".join(lines).encode(),
@@ -166,13 +166,13 @@ def test_a_bulk_write_ends_where_its_client_has_gone(serve: Serve, tenants: Dire
     serving = serve(tenants, access=LOCAL)
     turn, lines = serving.server.app.writes._turns["tenants"], list[int]()
     submit = turn.submit
-    gone = threading.Event()
+    has_ended = threading.Event()
 
     def submitting(operations: Sequence[Operation], caller: str) -> asyncio.Future[list[Result]]:
         lines.append(len(operations))
         if len(lines) == 1:
             return submit(operations, caller)
-        gone.set()
+        has_ended.set()
         return asyncio.get_running_loop().create_future()  # never done: only the end of the client ends it
 
     turn.submit = submitting  # type: ignore[method-assign]
@@ -182,7 +182,7 @@ def test_a_bulk_write_ends_where_its_client_has_gone(serve: Serve, tenants: Dire
     with socket.create_connection(("127.0.0.1", serving.port), timeout=30) as connection:
         connection.sendall(head.encode() + body)
         assert b"HTTP/1.1 200" in connection.recv(65536), "the first answers come before all lines are written"
-        assert gone.wait(30)
+        assert has_ended.wait(30)
         assert serving.server.app.budget.used_bytes >= len(body)
     eventually(lambda: serving.server.app.budget.used_bytes == 0)
     assert lines == [2000, 2000]
@@ -293,7 +293,7 @@ def by(client: str) -> dict[str, str]:
 
 def test_a_client_has_a_scope_on_each_directory(shared: Serving, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "compactory.audit"):
-        found = {
+        scopes = {
             client: (
                 write(shared, "PUT", "t1", {"email": "a@x"}, by(client)).status,
                 shared.entry("tenants", "good", headers=by(client)).status,
@@ -301,7 +301,7 @@ def test_a_client_has_a_scope_on_each_directory(shared: Serving, caplog: pytest.
             )
             for client in ("billing", "support", "audit", "nothing", "stranger")
         }
-    assert found == {
+    assert scopes == {
         "billing": (201, 200, 403),
         "support": (200, 200, 200),
         "audit": (403, 200, 200),
@@ -347,8 +347,8 @@ def test_no_route_of_a_directory_is_open_to_a_client_without_a_scope_on_it(share
 
 def test_bad_records_are_for_who_rules_their_directory(shared: Serving) -> None:
     def listed(client: str) -> dict[str, bool]:
-        found = shared.ask("/v1/errors", headers=by(client)).json["errors"]
-        return {error["directory"]: "value_base64" in error for error in found}
+        errors = shared.ask("/v1/errors", headers=by(client)).json["errors"]
+        return {error["directory"]: "value_base64" in error for error in errors}
 
     assert listed("billing") == {"tenants": False}
     assert listed("support") == {"tenants": True, "acquirers": False}
@@ -366,18 +366,21 @@ def test_bad_records_are_for_who_rules_their_directory(shared: Serving) -> None:
 
 def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants: Directory[Any]) -> None:
     """Guarantee 18: two servers share one owner; when it goes, the other takes over with all that was written."""
-    one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
-    first = write(one, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
-    owner, other = (one.server.app.writes._turns["tenants"].writer, two.server.app.writes._turns["tenants"].writer)
-    eventually(lambda: other.owner)  # until it has read who the owner is, it would take over
-    assert write(two, "PUT", "t2", {"email": "a@x"}).status == 409
-    assert write(two, "PUT", "t2", {"email": "b@x"}).status == 201
-    assert (owner.owns, other.owns) == (True, False)
-    one.stop()
-    again = write(two, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
-    assert (again.status, again.headers["etag"], again.body) == (201, first.headers["etag"], first.body)
-    assert write(two, "PUT", "t3", {"email": "b@x"}).status == 409
-    assert other.owns
+    first_server, second_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
+    first = write(first_server, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
+    owner, next_owner = (
+        first_server.server.app.writes._turns["tenants"].writer,
+        second_server.server.app.writes._turns["tenants"].writer,
+    )
+    eventually(lambda: next_owner.owner)  # until it has read who the owner is, it would take over
+    assert write(second_server, "PUT", "t2", {"email": "a@x"}).status == 409
+    assert write(second_server, "PUT", "t2", {"email": "b@x"}).status == 201
+    assert (owner.owns, next_owner.owns) == (True, False)
+    first_server.stop()
+    repeated = write(second_server, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
+    assert (repeated.status, repeated.headers["etag"], repeated.body) == (201, first.headers["etag"], first.body)
+    assert write(second_server, "PUT", "t3", {"email": "b@x"}).status == 409
+    assert next_owner.owns
 
 
 def test_servers_that_missed_each_other_once_forward_again(
@@ -391,15 +394,15 @@ def test_servers_that_missed_each_other_once_forward_again(
     def learned(serving: Serving, owner: Serving) -> bool:
         return bool(writers[serving].owner == owner.server.app.writes.url)
 
-    one, two = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
-    writers = {each: each.server.app.writes._turns["tenants"].writer for each in (one, two)}
-    assert write(one, "PUT", "t1", {"email": "a@x"}).status == 201
-    for there, here in ((one, two), (two, one)):
-        eventually(partial(learned, here, there))
+    first_server, second_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
+    writers = {server: server.server.app.writes._turns["tenants"].writer for server in (first_server, second_server)}
+    assert write(first_server, "PUT", "t1", {"email": "a@x"}).status == 201
+    for owner, server in ((first_server, second_server), (second_server, first_server)):
+        eventually(partial(learned, server, owner))
         with monkeypatch.context() as patched:
-            patched.setattr(here.server.app.writes._forwarding, "send", unreached)
-            assert write(here, "PUT", "t1", {"email": "a@x"}).status == 200
-        assert writers[here].owns
-    eventually(partial(learned, two, one))
-    assert write(two, "PUT", "t1", {"email": "b@x"}).status == 200
-    assert (writers[one].owns, writers[two].owns) == (True, False)
+            patched.setattr(server.server.app.writes._forwarding, "send", unreached)
+            assert write(server, "PUT", "t1", {"email": "a@x"}).status == 200
+        assert writers[server].owns
+    eventually(partial(learned, second_server, first_server))
+    assert write(second_server, "PUT", "t1", {"email": "b@x"}).status == 200
+    assert (writers[first_server].owns, writers[second_server].owns) == (True, False)
