@@ -153,12 +153,7 @@ class Setting:
 
 
 def honoured(
-    name: str,
-    meaning: str,
-    default: str | None = None,
-    parse: Callable[[str], Any] = text,
-    *,
-    secret: bool = False,
+    name: str, meaning: str, default: str | None = None, parse: Callable[[str], Any] = text, *, secret: bool = False
 ) -> Setting:
     """Return the setting of a key with an effect."""
     return Setting(name=name, meaning=meaning, default=default, parse=parse, secret=secret)

@@ -23,9 +23,7 @@ REGISTRY: Mapping[str, Any] = {
     **PRIMITIVES,
 }
 
-_REFUSED = {
-    "io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter",
-}
+_REFUSED = {"io.confluent.connect.protobuf.ProtobufConverter": "is not supported; use AvroConverter or JsonConverter"}
 
 
 def read_converter(class_name: str, settings: Mapping[str, str]) -> tuple[Converter | None, list[str]]:

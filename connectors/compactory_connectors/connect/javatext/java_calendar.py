@@ -19,31 +19,16 @@ _MARCH_0_JULIAN = 719_470
 
 def day_number(year: int, month: int, day: int) -> int:
     """Return the day of a date. A date that the change of 1582 left out is read as Julian, as by Java."""
-    gregorian = _gregorian_days(year, month, day)
-    return gregorian if gregorian >= CUTOVER else _julian_days(year, month, day)
+    if month < 3:  # years begin in March here
+        year, month = year - 1, month + 12
+    julian = 365 * year + year // 4 + (153 * (month - 3) + 2) // 5 + day - 1 - _MARCH_0_JULIAN
+    gregorian = julian - year // 100 + year // 400 + _MARCH_0_JULIAN - _MARCH_0_GREGORIAN
+    return gregorian if gregorian >= CUTOVER else julian
 
 
 def civil_date(days: int) -> tuple[int, int, int]:
     """Return year, month and day of a day."""
     return proleptic_date(days) if days >= CUTOVER else _julian_date(days)
-
-
-def _year_and_day(year: int, month: int, day: int) -> tuple[int, int]:
-    """Return the year that begins in March, and the day in it; months out of 1–12 carry over into other years."""
-    years, month = divmod(month - 1, 12)
-    year, month = year + years - (month < 2), (month - 2) % 12
-    return year, (153 * month + 2) // 5 + day - 1
-
-
-def _gregorian_days(year: int, month: int, day: int) -> int:
-    """Return the day of a date by the Gregorian rules, also before 1582-10-15."""
-    year, day_of_year = _year_and_day(year, month, day)
-    return 365 * year + year // 4 - year // 100 + year // 400 + day_of_year - _MARCH_0_GREGORIAN
-
-
-def _julian_days(year: int, month: int, day: int) -> int:
-    year, day_of_year = _year_and_day(year, month, day)
-    return 365 * year + year // 4 + day_of_year - _MARCH_0_JULIAN
 
 
 def proleptic_date(days: int) -> tuple[int, int, int]:
@@ -62,4 +47,4 @@ def _julian_date(days: int) -> tuple[int, int, int]:
 def _date(year: int, day_of_year: int) -> tuple[int, int, int]:
     month = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * month + 2) // 5 + 1
-    return (year + (month >= 10), month + 3 - 12 * (month >= 10), day)
+    return (year, month + 3, day) if month < 10 else (year + 1, month - 9, day)

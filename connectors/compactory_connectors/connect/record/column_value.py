@@ -33,7 +33,6 @@ __all__ = [
 INFINITIES = {b"infinity": 9_223_372_036_825_200_000, b"-infinity": -9_223_372_036_832_400_000}
 """Milliseconds of ``PGStatement.DATE_POSITIVE_INFINITY`` and ``DATE_NEGATIVE_INFINITY``."""
 
-
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # both sides are naive UTC
 _DATE = re.compile(rb"(\d{4,})-(\d\d)-(\d\d)")
 _TIME = re.compile(rb"(\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?")

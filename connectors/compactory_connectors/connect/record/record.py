@@ -68,9 +68,9 @@ class Java(Enum):
     DOUBLE = "java.lang.Double"  # float
     STRING = "java.lang.String"  # str
     BYTES = "byte[]"  # bytes
-    LIST = "java.util.ArrayList"  # list of what its values are
-    MAP = "java.util.HashMap"  # dict, keys and values likewise
-    STRUCT = "org.apache.kafka.connect.data.Struct"  # dict of the fields' values; within a list only
+    LIST = "java.util.ArrayList"  # list, in a sink only
+    MAP = "java.util.HashMap"  # dict, in a sink only
+    STRUCT = "org.apache.kafka.connect.data.Struct"  # dict, in a sink only
     DECIMAL = "java.math.BigDecimal"  # decimal.Decimal, its scale included
     SQL_DATE = "java.sql.Date"  # int, milliseconds since 1970-01-01T00:00Z
     SQL_TIME = "java.sql.Time"  # int, milliseconds since midnight

@@ -7,18 +7,8 @@ from dataclasses import dataclass, replace
 
 from ..record.record import Cell, Node, Record, StructNode
 from ..record.schema import Schema, Type
-from ..setting import non_empty_names, one_of, option, required_text
-from .transform import (
-    Side,
-    Sided,
-    Transform,
-    TransformError,
-    absent,
-    missing,
-    no_defaults,
-    nullable,
-    struct_of,
-)
+from ..setting import non_empty_names, one_of, option, required_text, whole_number
+from .transform import Side, Sided, Transform, TransformError, absent, missing, no_defaults, nullable, struct_of
 
 __all__ = ["ExtractField", "Flatten", "HoistField", "SetSchemaMetadata", "ValueToKey"]
 
@@ -97,19 +87,18 @@ class ValueToKey(Transform):
     def apply(self, record: Record) -> Record:
         side = Side("Value")
         value = side.struct(record, "ValueToKey")
-        members = [(name, node) for name in self.fields if (node := value.member(name)) is not None]
-        if len(members) < len(self.fields):
-            raise missing(side, value.schema, next(name for name in self.fields if value.member(name) is None))
+        members = []
+        for name in self.fields:
+            if (node := value.member(name)) is None:
+                raise missing(side, value.schema, name)
+            members.append((name, node))
         return replace(record, key=struct_of(Schema(type=Type.STRUCT), members))
 
 
 def _version(written: str) -> int | None:
     if not written:
         return None
-    try:
-        number = int(written)
-    except ValueError:
-        number = 1 << 31
+    number = whole_number(written)
     if not -(1 << 31) <= number < 1 << 31:
         raise ValueError("must be a whole number of 32 bits")
     return number
