@@ -123,6 +123,11 @@ class GlobalStore(BaseStore):
             self._engine.close()
         self._finalizer.detach()
 
+    @property
+    def kafka(self) -> Kafka:
+        """The cluster that the store reads, with the store's rights. Closing the store ends its pending requests."""
+        return self._engine.kafka
+
     def end_offsets(self, timeout: float = 5.0) -> dict[Partition, int]:
         """Ask the broker for the high watermark of every partition.
 
@@ -230,8 +235,3 @@ def _backend_problems(backend: Any) -> Iterator[str]:
 
 def _listed(directories: Any) -> list[Any]:
     return [directories] if isinstance(directories, str | Directory) else list(directories)
-
-
-def kafka_of(store: GlobalStore) -> Kafka:
-    """Return the cluster that a store reads, with the store's rights. Closing the store ends its pending requests."""
-    return store._engine.kafka  # noqa: SLF001 (the seam for packages beside the engine; no part of the public API)

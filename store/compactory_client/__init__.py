@@ -1,6 +1,7 @@
-"""A client of Compactory's HTTP API: typed values, own writes are read, errors of the one tree. Needs httpx2."""
+"""A client of Compactory's HTTP API with typed values. It reads its own writes and raises the store's errors."""
 
+from compactory.write.operation import Operation
 from compactory_client.client import AsyncClient, AsyncEntries, Client, Entries
-from compactory_client.exchange import Outcome, Stored, WriteResult
+from compactory_client.models import Outcome, Stored, WriteResult
 
-__all__ = ["AsyncClient", "AsyncEntries", "Client", "Entries", "Outcome", "Stored", "WriteResult"]
+__all__ = ["AsyncClient", "AsyncEntries", "Client", "Entries", "Operation", "Outcome", "Stored", "WriteResult"]

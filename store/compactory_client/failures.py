@@ -1,4 +1,4 @@
-"""Answers that refuse a request, as the errors that the server itself raised. Pure."""
+"""Maps replies of a server to the errors that the server itself raised. Pure."""
 
 from __future__ import annotations
 
@@ -23,16 +23,25 @@ from compactory.errors import (
 )
 from compactory.records import Partition
 
-__all__ = ["Given", "document_of", "failure_of", "foreign", "header_of", "may_be_done", "pause_asked"]
+__all__ = [
+    "Reply",
+    "document_of",
+    "error_of_document",
+    "error_of_reply",
+    "header_of",
+    "may_have_run",
+    "proxy_retry_after",
+    "wrong_server",
+]
 
-Given = httpx2.Response | httpx2.TransportError | None
-"""An answer, the error of a request without one, or nothing after a pause."""
+Reply = httpx2.Response | httpx2.TransportError
+"""The response to a request, or the error of a request without a response."""
 
 _PROBLEM = "urn:compactory:problem:"
-_TOO_MANY = 429  # a proxy's: the request went no further
+_TOO_MANY = 429  # of a proxy that did not forward the request
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
-_PLAIN: dict[str, type[CompactoryError]] = {
+_BY_KIND: dict[str, type[CompactoryError]] = {
     "bad-record": BadRecord,
     "conflict": Conflict,
     "no-entry": EntryMissing,
@@ -42,14 +51,24 @@ _PLAIN: dict[str, type[CompactoryError]] = {
 }
 
 
-def failure_of(status: int, body: bytes, directory: str, key: str | None) -> CompactoryError:
-    """Return the error of an answer that is not a success; of what is no problem document, by its status."""
-    document = _document(body)
+def error_of_reply(reply: Reply, directory: str, key: str | None) -> CompactoryError:
+    """Return the error of a reply that is not a success."""
+    if isinstance(reply, httpx2.Response) and reply.has_redirect_location:
+        return wrong_server(reply)
+    if isinstance(reply, httpx2.Response):
+        return error_of_document(reply.status_code, _document(reply.content), directory, key)
+    if isinstance(reply, httpx2.LocalProtocolError):
+        return ConfigError("the request can't be sent: HTTP allows no line breaks in an entity tag or Idempotency-Key")
+    return Unreachable("HTTP", f"the server was not reached: {type(reply).__name__}; check its address")
+
+
+def error_of_document(status: int, document: dict[str, Any], directory: str, key: str | None) -> CompactoryError:
+    """Return the error that a problem document describes; of a document that is none, the error of its status."""
     kind = str(document.get("type", "")).removeprefix(_PROBLEM)
     detail = str(document.get("detail") or document.get("title") or f"the server answered HTTP {status}")
     problems = list(map(str, document.get("errors") or [detail]))
-    if kind in _PLAIN:
-        return _PLAIN[kind](detail)
+    if kind in _BY_KIND:
+        return _BY_KIND[kind](detail)
     if kind == "invalid-write":
         return WriteRefused(problems)
     if kind == "not-fresh-enough":
@@ -62,22 +81,48 @@ def failure_of(status: int, body: bytes, directory: str, key: str | None) -> Com
     return ConfigError(problems)
 
 
-def may_be_done(given: Given) -> bool:
-    """Return True if the server may have carried out a failed request. A proxy's 502 or 504 leaves that open."""
-    if not isinstance(given, httpx2.Response):
-        return not isinstance(given, _UNSENT)
-    document = _document(given.content)
+def may_have_run(reply: Reply) -> bool:
+    """Return True if the server may have carried out a failed request. After a proxy's 502 or 504 it may have."""
+    if not isinstance(reply, httpx2.Response):
+        return not isinstance(reply, _UNSENT)
+    document = _document(reply.content)
     kind, outcome = str(document.get("type", "")), document.get("outcome")
     is_refused = kind.startswith(_PROBLEM) and kind != f"{_PROBLEM}internal" and outcome != "unknown"
-    return given.status_code >= 500 and not is_refused
+    return reply.status_code >= 500 and not is_refused
 
 
-def pause_asked(given: Given) -> float:
-    """Return the seconds for which a proxy asks to be spared; the server's own Retry-After is for those who poll."""
-    if isinstance(given, httpx2.Response) and given.status_code == _TOO_MANY:
-        asked = given.headers.get("retry-after", "")
-        return float(asked) if asked.isdecimal() else 0.0
+def proxy_retry_after(reply: Reply) -> float:
+    """Return the seconds to wait before a repeat that a proxy's 429 names, else 0."""
+    if isinstance(reply, httpx2.Response) and reply.status_code == _TOO_MANY:
+        seconds = reply.headers.get("retry-after", "")
+        return float(seconds) if seconds.isdecimal() else 0.0
     return 0.0
+
+
+def header_of(response: httpx2.Response, name: str) -> str:
+    """Return a header that each success of this kind has. Raises ConfigError for a response of another server."""
+    value: str | None = response.headers.get(name)
+    if value is None:
+        raise wrong_server(response)
+    return value
+
+
+def document_of(response: httpx2.Response, *names: str) -> dict[str, Any]:
+    """Return the JSON object of a success. Raises ConfigError unless it has these names."""
+    document = _document(response.content)
+    if not document.keys() >= {*names}:
+        raise wrong_server(response)
+    return document
+
+
+def wrong_server(response: httpx2.Response) -> ConfigError:
+    """Return the error for a success or a redirect that `compactory serve` never sends."""
+    location = response.headers.get("location")
+    kind = f"to {location}" if location else response.headers.get("content-type") or "no type"
+    return ConfigError(
+        f"{response.request.url} was not answered by compactory serve (HTTP {response.status_code}, {kind}): check the"
+        " url of the client, and what stands between it and the server"
+    )
 
 
 def _document(body: bytes) -> dict[str, Any]:
@@ -86,29 +131,3 @@ def _document(body: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return document if isinstance(document, dict) else {}
-
-
-def header_of(answer: httpx2.Response, name: str) -> str:
-    """Return a header that each success of this kind has. Raises ConfigError for an answer of another server."""
-    value: str | None = answer.headers.get(name)
-    if value is None:
-        raise foreign(answer)
-    return value
-
-
-def document_of(answer: httpx2.Response, *names: str) -> dict[str, Any]:
-    """Return the JSON object of a success, which has these names. Raises as `header_of`."""
-    document = _document(answer.content)
-    if not document.keys() >= {*names}:
-        raise foreign(answer)
-    return document
-
-
-def foreign(answer: httpx2.Response) -> ConfigError:
-    """Return the error for a success or a redirect, which `compactory serve` does not give."""
-    place = answer.headers.get("location")
-    kind = f"to {place}" if place else answer.headers.get("content-type") or "no type"
-    return ConfigError(
-        f"{answer.request.url} was not answered by compactory serve (HTTP {answer.status_code}, {kind}): check the url"
-        " of the client, and what stands between it and the server"
-    )

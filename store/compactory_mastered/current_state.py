@@ -1,4 +1,4 @@
-"""The entries as they are at the end of the log: those of the store, and over them what it has not read yet."""
+"""The entries at the end of the log: those of the store, and the writes that the store has not read yet."""
 
 from __future__ import annotations
 
@@ -14,49 +14,52 @@ from compactory.errors import DecodeError, WriteRefused
 from compactory.read.view import View
 from compactory.records import Partition
 from compactory.token import Version
-from compactory_mastered.operation import Operation
+from compactory.write.operation import Operation
 
-__all__ = ["CurrentState", "Held", "Terms", "Write"]
+__all__ = ["AcceptedWrite", "CurrentEntry", "CurrentState", "UniqueTerms"]
 
-Terms = tuple[tuple[str, Any], ...]
-"""The index and the term of each unique value of a document."""
+UniqueTerms = tuple[tuple[str, Any], ...]
+"""Index name and term of each unique value of a document."""
 
 
 @dataclass(slots=True, eq=False)
-class Held:
-    """An entry's newest record. ``data`` is None for a tombstone; the place is known once Kafka has the record.
+class CurrentEntry:
+    """The newest record of a key. ``data`` is None for a tombstone.
 
-    ``terms`` are the index and the term of each unique value, of a record that the store may not have read.
+    ``partition`` and ``offset`` are -1 until Kafka has acknowledged the record.
     """
 
     data: bytes | None
     partition: int = -1
     offset: int = -1
-    terms: Terms = ()
+    unique_terms: UniqueTerms = ()
 
     @property
     def document(self) -> dict[str, Any]:
-        """The value; only where there is one."""
+        """The value of a record that is not a tombstone."""
         assert self.data is not None
-        found: dict[str, Any] = orjson.loads(self.data)
-        return found
+        document: dict[str, Any] = orjson.loads(self.data)
+        return document
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Write(Held):
-    """The record of an operation that is allowed. ``name`` is its key, ``there`` an earlier record that it repeats."""
+class AcceptedWrite(CurrentEntry):
+    """The record that an accepted operation writes.
+
+    ``existing`` is the entry that a repeated ``post`` would create again: then nothing is written.
+    """
 
     operation: Operation
     key: str
-    name: bytes
+    record_key: bytes
     status: Literal["created", "replaced", "deleted"]
-    there: Held | None = None
+    existing: CurrentEntry | None = None
 
 
 class CurrentState:
-    """The state that the next write is checked against, by record key. Owned by the only thread that writes.
+    """The state that the next operation is checked against, by record key. Owned by the only thread that writes.
 
-    Complete if the store had read the topic to its end when this was made, and nobody else has written since.
+    Complete if the store had read the topic to its end when this was created, and nobody else has written since.
     """
 
     def __init__(self, view: View[Any], unique: tuple[tuple[str, ...], ...], topic_id: str | None) -> None:
@@ -66,26 +69,26 @@ class CurrentState:
             index.name: (index.fields, [*map(field_reader, index.fields)]) for index in view.directory.indexes
         }
         self._unique = {index.name for fields in unique if (index := view.directory.index_over(fields)) is not None}
-        self._recent: dict[bytes, Held] = {}  # written, and not certainly read by the store
-        self._keys: dict[tuple[str, Any], bytes] = {}  # index and unique value → key of _recent that has it
+        self._recent: dict[bytes, CurrentEntry] = {}  # written, and perhaps not yet read by the store
+        self._recent_keys: dict[tuple[str, Any], bytes] = {}  # index name and term → record key in _recent
 
-    def entry(self, key: bytes) -> Held | None:
-        """Return the entry of a key, None if there is none. A bad record is none: a write mends it."""
-        held = self._recent.get(key)
-        if held is not None:
-            return held if held.data is not None else None
-        packed = self._view.packed(key)
+    def entry(self, record_key: bytes) -> CurrentEntry | None:
+        """Return the entry of a key; None if there is none or its record is bad, so that a write replaces it."""
+        recent = self._recent.get(record_key)
+        if recent is not None:
+            return recent if recent.data is not None else None
+        packed = self._view.packed(record_key)
         if packed is None:
             return None
         partition, offset, _ = unpack_origin(packed)
-        return Held(packed[:-ORIGIN_SIZE], partition, offset)
+        return CurrentEntry(packed[:-ORIGIN_SIZE], partition, offset)
 
-    def tag(self, held: Held) -> str:
-        """Return the entity tag of an entry."""
-        return str(Version(self.topic_id or self._view.directory.topic, held.partition, held.offset))
+    def etag(self, entry: CurrentEntry) -> str:
+        """Return the entity tag of an entry, without quotes."""
+        return str(Version(self.topic_id or self._view.directory.topic, entry.partition, entry.offset))
 
-    def terms(self, document: dict[str, Any]) -> Terms:
-        """Return the unique values of a document. Raises WriteRefused for a value that no index can hold."""
+    def unique_terms(self, document: dict[str, Any]) -> UniqueTerms:
+        """Return the unique terms of a document. Raises WriteRefused for a value that no index can contain."""
         terms = []
         for index, (fields, readers) in self._indexes.items():
             values = [read(document) for read in readers]
@@ -97,36 +100,39 @@ class CurrentState:
                 terms.append((index, term))
         return tuple(terms)
 
-    def write(self, write: Write) -> None:
-        """Take down a record that is about to be written."""
-        if write.name in self._recent:
-            self._forget(write.name)
-        self._recent[write.name] = write
-        for filed in write.terms:
-            self._keys[filed] = write.name
+    def add(self, write: AcceptedWrite) -> None:
+        """Add a record that is about to be written."""
+        if write.record_key in self._recent:
+            self._forget(write.record_key)
+        self._recent[write.record_key] = write
+        for term in write.unique_terms:
+            self._recent_keys[term] = write.record_key
 
-    def taken(self, key: bytes, terms: Terms) -> tuple[str, ...]:
-        """Return the fields of a unique value that another entry has; none if there is no such value."""
-        for filed in terms:
-            if self._keys.get(filed, key) != key:
-                return self._indexes[filed[0]][0]
-            for other in self._view.may_have(*filed):
-                held = self.entry(other) if other != key else None
-                if held is not None and filed in self.terms(held.document):
-                    return self._indexes[filed[0]][0]
+    def conflicting_fields(self, record_key: bytes, unique_terms: UniqueTerms) -> tuple[str, ...]:
+        """Return the fields of the first unique term that another entry has; () if there is no such term."""
+        for term in unique_terms:
+            index, value = term
+            fields = self._indexes[index][0]
+            if self._recent_keys.get(term, record_key) != record_key:
+                return fields
+            for candidate in self._view.may_have(index, value):
+                entry = self.entry(candidate) if candidate != record_key else None
+                if entry is not None and term in self.unique_terms(entry.document):
+                    return fields
         return ()
 
     def prune(self, positions: Mapping[Partition, int]) -> None:
-        """Drop what the store has read by now."""
-        topic, read = self._view.directory.topic, []
-        ends = {place.partition: position for place, position in positions.items() if place.topic == topic}
-        for key, held in self._recent.items():  # in the order in which they were written
-            if not 0 <= held.offset < ends.get(held.partition, 0):
-                break  # of another partition there may be more; they go later
-            read.append(key)
-        for key in read:
-            self._forget(key)
+        """Forget the writes that the store has read: those before these positions."""
+        topic = self._view.directory.topic
+        read_to = {partition.partition: end for partition, end in positions.items() if partition.topic == topic}
+        read_keys = []
+        for record_key, entry in self._recent.items():  # in the order of the writes
+            if not 0 <= entry.offset < read_to.get(entry.partition, 0):
+                break  # a later call forgets those of other partitions that follow
+            read_keys.append(record_key)
+        for record_key in read_keys:
+            self._forget(record_key)
 
-    def _forget(self, key: bytes) -> None:
-        for filed in self._recent.pop(key).terms:
-            del self._keys[filed]
+    def _forget(self, record_key: bytes) -> None:
+        for term in self._recent.pop(record_key).unique_terms:
+            del self._recent_keys[term]

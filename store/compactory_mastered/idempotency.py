@@ -1,32 +1,32 @@
-"""The first answers to requests with an Idempotency-Key, kept for their repeats."""
+"""The answers to operations with an Idempotency-Key, remembered for their repeats."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
 from compactory.codec.encoding import json_bytes
 from compactory.token import Token
-from compactory_mastered.operation import Operation, Written
+from compactory.write.delivery import Record
+from compactory.write.operation import Operation
 from compactory_mastered.rules import WriteRules
+from compactory_mastered.written import Written
 
-__all__ = ["Answers"]
+__all__ = ["RememberedAnswers"]
 
-Record = tuple[bytes, bytes]
-
-_PREFIX = "answer:"  # of the record's key in the topic of answers
-_PER_BATCH = 1000  # outdated answers that are forgotten in one transaction at most
+_PREFIX = "answer:"  # of record keys in the topic of answers
+_MAX_EXPIRED = 1000  # expired answers that are forgotten in one transaction
 
 
-class Answers:
-    """The answers in the topic of answers, by Idempotency-Key, kept by its only writer.
+class RememberedAnswers:
+    """The records of the topic of answers by Idempotency-Key. Owned by the writer's thread.
 
-    Bounded by the rules: an answer is forgotten after ``remember`` seconds, and the oldest ones where there are more
-    than ``remember_at_most`` or than ``remember_bytes``. Owned by the writer's thread.
+    An answer is forgotten after ``remember`` seconds of the rules. Beyond ``remember_at_most`` answers or
+    ``remember_bytes`` the oldest are forgotten.
     """
 
     def __init__(self, records: Mapping[str, bytes], rules: WriteRules) -> None:
@@ -35,11 +35,11 @@ class Answers:
             (orjson.loads(value)["until"], key, value) for key, value in records.items() if key.startswith(_PREFIX)
         ]
         self._answers = OrderedDict((key.encode(), (until, value)) for until, key, value in sorted(stored))
-        self._bytes = sum(len(name) + len(value) for name, (_, value) in self._answers.items())
+        self._bytes = sum(len(record_key) + len(value) for record_key, (_, value) in self._answers.items())
 
     def find(self, operation: Operation) -> Written | None:
-        """Return the first answer to an operation. Raises WriteRefused where its key was used for another one."""
-        stored = self._answers.get(_name(operation))
+        """Return the first answer to an operation. Raises WriteRefused if its key was used for another operation."""
+        stored = self._answers.get(_record_key(operation))
         if stored is None:
             return None
         answer = orjson.loads(stored[1])
@@ -53,10 +53,11 @@ class Answers:
             repeated=True,
         )
 
-    def keep(self, operation: Operation, written: Written) -> Record:
-        """Keep an answer; return its record, for the transaction of the write. If that fails, drop these answers.
+    def remember(self, operation: Operation, written: Written) -> Record:
+        """Remember an answer; return its record, which the transaction of the write must contain.
 
-        The record has a few hundred bytes beside the content: a key of the operation is not in it, as a repeat has it.
+        The record has a few hundred bytes beside the content. The operation's key is not in it: a repeat has it too.
+        If the transaction fails, this object must not be used any more.
         """
         until = round(time.time() + self._rules.remember, 3)
         answer: dict[str, Any] = {
@@ -67,26 +68,27 @@ class Answers:
             "token": list(written.token),
             "until": until,
         }
-        name, value = _name(operation), json_bytes(answer)
-        self._answers[name] = until, value
-        self._bytes += len(name) + len(value)
-        return name, value
+        record_key, value = _record_key(operation), json_bytes(answer)
+        self._answers[record_key] = until, value
+        self._bytes += len(record_key) + len(value)
+        return record_key, value
 
-    def outdated(self) -> Iterator[tuple[bytes, None]]:
-        """Forget what is too old or too much; return the tombstones of its records."""
-        now, count = time.time(), 0
+    def forget_expired(self) -> list[Record]:
+        """Forget the answers that are too old or too many; return the tombstones of their records."""
+        started = time.time()
+        tombstones = list[Record]()
         while self._answers:
-            name, (until, value) = next(iter(self._answers.items()))
-            if not self._is_full() and (until > now or count >= _PER_BATCH):
-                return
-            del self._answers[name]
-            self._bytes -= len(name) + len(value)
-            count += 1
-            yield name, None
+            record_key, (until, value) = next(iter(self._answers.items()))
+            if not self._is_full() and (until > started or len(tombstones) >= _MAX_EXPIRED):
+                break
+            del self._answers[record_key]
+            self._bytes -= len(record_key) + len(value)
+            tombstones.append((record_key, None))
+        return tombstones
 
     def _is_full(self) -> bool:
         return len(self._answers) > self._rules.remember_at_most or self._bytes > self._rules.remember_bytes
 
 
-def _name(operation: Operation) -> bytes:
+def _record_key(operation: Operation) -> bytes:
     return f"{_PREFIX}{operation.idempotency_key}".encode()

@@ -1,4 +1,4 @@
-"""The owner of a directory: it decides operations against the end of the log, and commits them."""
+"""The owner of a directory: checks operations against the end of the log and commits their records."""
 
 from __future__ import annotations
 
@@ -11,37 +11,41 @@ import orjson
 from compactory.errors import CompactoryError
 from compactory.token import Token
 from compactory.write.delivery import Record
+from compactory.write.operation import Operation
 from compactory_mastered.checking import Checker
-from compactory_mastered.current_state import CurrentState, Write
+from compactory_mastered.current_state import AcceptedWrite, CurrentState
 from compactory_mastered.fenced_producer import FencedProducer
-from compactory_mastered.idempotency import Answers
-from compactory_mastered.operation import Operation, Written
+from compactory_mastered.idempotency import RememberedAnswers
 from compactory_mastered.rules import WriteRules
+from compactory_mastered.written import Written
 
-__all__ = ["OWNER", "Item", "Owner"]
+__all__ = ["OWNER", "Owner", "PendingOperations"]
 
 OWNER = "owner"
-"""Key of the record in the topic of answers that names the owner's address."""
+"""Key of the record in the topic of answers that has the owner's address."""
 
 
-Decision = Write | Written | CompactoryError
-"""A write of this transaction, the answer of an earlier one, or the refusal."""
+Decision = AcceptedWrite | Written | CompactoryError
+"""A write of this transaction, the answer to an earlier operation, or a refusal."""
 
 
 @dataclass(slots=True, eq=False)
-class Item:
-    """Operations that wait, the future of their results, and what was decided of each."""
+class PendingOperations:
+    """Operations of one caller that wait for the owner, the future of their results, and a decision for each."""
 
     operations: Sequence[Operation]
     future: Future[list[Written | CompactoryError]] = field(default_factory=Future)
-    decided: Sequence[Decision] = ()
+    decisions: Sequence[Decision] = ()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Owner:
-    """The state of a process that owns a directory. Only the writer's thread uses it; any error ends it.
+    """The state of a process that owns a directory. Only the writer's thread uses it. After an error it is discarded.
 
-    ``topic`` and ``answers_topic`` are what it writes; ``url`` is announced to others with the first transaction.
+    ``topic``          has the entries
+    ``answers_topic``  has the remembered answers and the owner's announcement
+    ``url``            is announced to other processes with the first transaction
+    ``last_tokens``    the last record of each partition in the last transaction
     """
 
     topic: str
@@ -51,88 +55,89 @@ class Owner:
     checker: Checker
     producer: FencedProducer
     state: CurrentState
-    answers: Answers
-    last: Sequence[Token] = ()  # of the last transaction: its last record of each partition
-    _announced: bool = False
-    _writes: list[Write] = field(default_factory=list)  # records of this transaction
-    _keyed: dict[str, Write] = field(default_factory=dict)  # and what was decided in it, by Idempotency-Key
+    answers: RememberedAnswers
+    last_tokens: Sequence[Token] = ()
+    _is_announced: bool = False
+    _writes: list[AcceptedWrite] = field(default_factory=list)  # of this transaction
+    _keyed_writes: dict[str, AcceptedWrite] = field(default_factory=dict)  # of this transaction, by Idempotency-Key
 
-    def decide(self, items: Iterable[Item]) -> None:
-        """Decide operations, in their order, as if all before had been written."""
-        for item in items:
-            item.decided = [*map(self._decision, item.operations)]
+    def decide(self, batch: Iterable[PendingOperations]) -> None:
+        """Decide operations in their order, each as if all accepted ones before it had been written."""
+        for pending in batch:
+            pending.decisions = [*map(self._decide, pending.operations)]
 
-    def commit(self, batch: list[Item], more: Callable[[], Sequence[Item]]) -> None:
-        """Write in one transaction what was decided, the answers to keep, and who the owner is.
+    def commit(self, batch: list[PendingOperations], next_pending: Callable[[], Sequence[PendingOperations]]) -> None:
+        """Write a decided batch in one transaction, with the answers to remember and the owner's address.
 
-        What ``more`` returns before Kafka has the first entry joins the batch. Raises what `FencedProducer` raises.
+        What ``next_pending`` returns before Kafka has the first entry joins the batch. Raises as `FencedProducer`.
         """
-        if all(isinstance(decision, Written) for item in batch for decision in item.decided):
+        if all(isinstance(decision, Written) for pending in batch for decision in pending.decisions):
             return
 
-        def joining() -> list[Record]:
-            sent, items = len(self._writes), more()
-            batch.extend(items)
-            self.decide(items)
-            return _records(self._writes[sent:])
+        def joining_records() -> list[Record]:
+            count, joining = len(self._writes), next_pending()
+            batch.extend(joining)
+            self.decide(joining)
+            return _records(self._writes[count:])
 
         with self.producer.transaction():
-            places = self.producer.send(self.topic, _records(self._writes), joining)
+            origins = self.producer.send(self.topic, _records(self._writes), joining_records)
             writes, self._writes = self._writes, []
-            keyed, self._keyed = self._keyed.values(), {}
-            for write, place in zip(writes, places, strict=True):
-                write.partition, write.offset = place
-            kept = [self.answers.keep(write.operation, self._written(write)) for write in keyed]
-            notes: list[Record] = [*kept, *self.answers.outdated()]
-            if not self._announced or not writes:  # a refusal, too, must know that nobody has taken over
-                notes.append((OWNER.encode(), orjson.dumps({"url": self.url})))
-            if notes:
-                self.producer.send(self.answers_topic, notes)
-        self._announced = True
-        self.last = [Token(self.topic, *place) for place in dict(places).items()]
+            keyed_writes, self._keyed_writes = self._keyed_writes.values(), {}
+            for write, (partition, offset) in zip(writes, origins, strict=True):
+                write.partition, write.offset = partition, offset
+            records = [self.answers.remember(write.operation, self._written(write)) for write in keyed_writes]
+            records += self.answers.forget_expired()
+            if not self._is_announced or not writes:  # refusals need a record too: it proves that this is the owner
+                records.append((OWNER.encode(), orjson.dumps({"url": self.url})))
+            if records:
+                self.producer.send(self.answers_topic, records)
+        self._is_announced = True
+        self.last_tokens = [Token(self.topic, partition, offset) for partition, offset in dict(origins).items()]
 
-    def results(self, item: Item) -> list[Written | CompactoryError]:
-        """Return the answers to operations whose transaction is committed."""
-        return [*map(self._result, item.operations, item.decided)]
+    def results(self, pending: PendingOperations) -> list[Written | CompactoryError]:
+        """Return the results of operations whose transaction is committed."""
+        return [*map(self._result, pending.operations, pending.decisions)]
 
-    def _decision(self, operation: Operation) -> Decision:
+    def _decide(self, operation: Operation) -> Decision:
         key = operation.idempotency_key
         try:
             operation.check_idempotency_key()
-            first = self._first(key, operation) if key is not None else None
-            if first is not None:
-                return first
-            write = self.checker.write(operation, self.state)
+            earlier = self._earlier(key, operation) if key is not None else None
+            if earlier is not None:
+                return earlier
+            write = self.checker.check(operation, self.state)
         except CompactoryError as error:
             return error
-        if write.there is None:
-            self.state.write(write)
+        if write.existing is None:
+            self.state.add(write)
             self._writes.append(write)
         if key is not None:
-            self._keyed[key] = write
+            self._keyed_writes[key] = write
         return write
 
-    def _first(self, key: str, operation: Operation) -> Write | Written | None:
-        """Return what the operation is a repeat of, None if it is a first one. Raises WriteRefused for another one."""
-        under_way = self._keyed.get(key)
-        if under_way is None:
+    def _earlier(self, key: str, operation: Operation) -> AcceptedWrite | Written | None:
+        """Return what the first operation with this Idempotency-Key wrote. Raises WriteRefused if it was different."""
+        write = self._keyed_writes.get(key)
+        if write is None:
             return self.answers.find(operation)
-        operation.check_repeat(under_way.operation.fingerprint())
-        return under_way
+        operation.check_repeat(write.operation.fingerprint())
+        return write
 
     def _result(self, operation: Operation, decision: Decision) -> Written | CompactoryError:
-        if not isinstance(decision, Write):
+        if not isinstance(decision, AcceptedWrite):
             return decision
-        return self._written(decision, repeated=decision.there is not None or decision.operation is not operation)
+        is_repeat = decision.existing is not None or decision.operation is not operation
+        return self._written(decision, repeated=is_repeat)
 
-    def _written(self, write: Write, *, repeated: bool = False) -> Written:
+    def _written(self, write: AcceptedWrite, *, repeated: bool = False) -> Written:
         content = write.data
         if content is not None and self.rules.internal:
             content = orjson.dumps(self.rules.shown(write.document))
-        record = write.there or write
+        record = write.existing or write
         token = Token(self.topic, record.partition, record.offset, self.state.topic_id)
         return Written(status=write.status, key=write.key, content=content, token=token, repeated=repeated)
 
 
-def _records(writes: Sequence[Write]) -> list[Record]:
-    return [(write.name, write.data) for write in writes]
+def _records(writes: Sequence[AcceptedWrite]) -> list[Record]:
+    return [(write.record_key, write.data) for write in writes]

@@ -1,14 +1,15 @@
-"""The rules for writes of a directory that is mastered in Kafka. Imports nothing of ours but errors."""
+"""The rules for writes of a directory mastered in Kafka, and checks of the directories and topics that they need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from compactory.directory import Directory
 from compactory.errors import ConfigError, extra_remedy
 
-__all__ = ["WriteRules", "key_matcher"]
+__all__ = ["WriteRules", "key_matcher", "rule_problems", "topic_problems"]
 
 _DAY = 86_400.0
 _LISTS = ("key_from", "internal", "outcomes")
@@ -54,7 +55,7 @@ class WriteRules:
         object.__setattr__(self, "unique", tuple(map(tuple, self.unique)))
 
     def hides(self, field: str) -> bool:
-        """Return True if answers do not show this field: it is internal, or a part of an internal one."""
+        """Return True if this field is internal or a part of an internal field, so that answers do not show it."""
         return field in self.internal or field.partition(".")[0] in self.internal
 
     def shown(self, document: dict[str, Any]) -> dict[str, Any]:
@@ -86,20 +87,21 @@ def _problems(rules: WriteRules) -> Iterator[str]:
 
 
 def key_matcher(pattern: str) -> Callable[[str], bool]:
-    """Return the function that returns True if a whole key matches; its time grows with the key's length only.
+    """Return the function that returns True if a whole key matches; its time is linear in the length of the key.
 
-    Raises ValueError for what is no such pattern, ImportError without jsonschema-rs.
+    Raises ValueError for a pattern that can't be matched in linear time, ImportError without jsonschema-rs.
     """
     import jsonschema_rs
 
-    linear = jsonschema_rs.RegexOptions()  # an automaton: it never goes back in the text
-    jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=linear)  # else `a)|(b` would pass below
+    linear = jsonschema_rs.RegexOptions()  # never backtracks
+    # Refuse `a)|(b`, which would be valid within the group below.
+    jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=linear)
     schema = {"type": "string", "pattern": f"^(?:{pattern})$"}
     return jsonschema_rs.validator_for(schema, pattern_options=linear).is_valid
 
 
 def _are_texts(values: Any) -> bool:
-    """Return True if this is a list of texts. One text is not: it would count as a list of letters."""
+    """Return True if this is a list of texts. A single text is refused: it would count as a list of letters."""
     is_list = isinstance(values, Collection) and not isinstance(values, str)
     return is_list and all(isinstance(value, str) for value in values)
 
@@ -126,3 +128,55 @@ def _schema_problems(schema: Mapping[str, Any]) -> Iterator[str]:
         jsonschema_rs.validator_for(dict(schema))
     except (ValueError, TypeError) as error:
         yield f"schema is not a JSON Schema: {str(error).splitlines()[0]}"
+
+
+def rule_problems(directories: Iterable[Directory[Any]]) -> list[str]:
+    """Return every problem of the rules of all directories of one store."""
+    by_name = {directory.name: directory for directory in directories}
+    return [
+        problem
+        for directory in by_name.values()
+        if directory.rules
+        for problem in _directory_problems(directory, directory.rules, by_name)
+    ]
+
+
+def topic_problems(topic: str, config: Mapping[str, str], rules: WriteRules) -> Iterator[str]:
+    """Yield every problem of the configuration of a topic that is the only copy of its entries."""
+    alter = f"kafka-configs.sh --alter --topic {topic} --add-config"
+    policy = config.get("cleanup.policy", "compact")
+    if policy != "compact":
+        yield (
+            f"topic {topic!r} has cleanup.policy={policy}: Kafka would drop entries by age or size;"
+            f" {alter} cleanup.policy=compact"
+        )
+    replicas = int(config.get("min.insync.replicas", rules.min_insync_replicas))
+    if replicas < rules.min_insync_replicas:
+        yield (
+            f"topic {topic!r} has min.insync.replicas={replicas}, and the directory needs"
+            f" {rules.min_insync_replicas}; {alter} min.insync.replicas={rules.min_insync_replicas}"
+        )
+
+
+def _directory_problems(directory: Directory[Any], rules: Any, names: Collection[str]) -> Iterator[str]:
+    where = f"directory {directory.name!r}"
+    if not isinstance(rules, WriteRules):
+        yield f"{where}: rules must be WriteRules(…), not {type(rules).__name__}"
+        return
+    if directory.envelope != "none":
+        yield f"{where}: a directory mastered in Kafka has no envelope"
+    if directory.key is not None:
+        yield f"{where}: a directory mastered in Kafka is looked up by the records' keys; remove key"
+    if directory.active is not None:
+        yield f"{where}: a directory mastered in Kafka deletes by tombstones; remove active"
+    if directory.decode in (str, bytes):
+        yield f"{where}: a directory mastered in Kafka holds JSON objects, not text or bytes"
+    for fields in rules.unique:
+        index = directory.index_over(fields)
+        if index is None or not index.unique:
+            quoted = ", ".join(f'"{field}"' for field in fields)
+            yield f"{where}: unique [{quoted}] needs an index: indexes = [{{fields = [{quoted}], unique = true}}]"
+    targets = [(f"references.{name}", target) for name, target in rules.references.items()]
+    for name, target in [*targets, *(("outcomes", target) for target in rules.outcomes)]:
+        if target not in names:
+            yield f"{where}: {name}: there is no directory {target!r}; there are {', '.join(sorted(names))}"

@@ -1,4 +1,4 @@
-"""MasteredWriter: the writes of a directory whose master is Kafka, made by one process at a time."""
+"""MasteredWriter: the writes of a directory mastered in Kafka, made by one process at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from threading import Lock
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -17,42 +17,50 @@ from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.records import StoreState
-from compactory.store import GlobalStore, kafka_of
+from compactory.store import GlobalStore
 from compactory.token import Token
+from compactory.write.operation import Operation
 from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import CurrentState
 from compactory_mastered.fenced_producer import FencedProducer, OutcomeUnknown
-from compactory_mastered.fitness import rule_problems, topic_problems
-from compactory_mastered.idempotency import Answers
-from compactory_mastered.operation import Operation, Written, failure
-from compactory_mastered.owner import OWNER, Item, Owner
+from compactory_mastered.idempotency import RememberedAnswers
+from compactory_mastered.owner import OWNER, Owner, PendingOperations
+from compactory_mastered.rules import rule_problems, topic_problems
+from compactory_mastered.written import Written, failure
 
-__all__ = ["MasteredWriter", "check_topics", "start_writers"]
+__all__ = ["Announcement", "MasteredWriter", "check_topics", "start_writers"]
 
 log = logging.getLogger("compactory.writer")
 
-_MOST = 1000  # operations of one transaction
-_HOLD_OFF = 1.0  # seconds after it was fenced in which a process leaves the ownership to the other one
-_LOOK = 0.02  # seconds between two looks at who the owner is
-_PAUSE = 0.02  # seconds that the client waits itself before it begins a transaction again
-_QUICK = 3.0  # seconds for the look at topics before a load
-_RECORD_BYTES = 1_000_000  # the client's own limit
-_OVERHEAD = 4096  # bytes that an answer takes beside the value, at most
+_MAX_OPERATIONS = 1000  # of one transaction
+_FENCED_SECONDS = 1.0  # after it was fenced, a process does not take the ownership back for so long
+_RETRY_INTERVAL = 0.02  # seconds between two tries of `write` while another process owns the directory
+_READ_TIMEOUT = 0.02  # seconds to wait until the store has read the last transaction
+_CHECK_TIMEOUT = 3.0  # seconds for the checks before a load
+_MAX_RECORD_BYTES = 1_000_000  # the client's own limit
+_ANSWER_BYTES = 4096  # upper bound of what a remembered answer has beside the value
+
+
+class Announcement(NamedTuple):
+    """The address that an owner has announced, and the offset of this record."""
+
+    url: str
+    offset: int
 
 
 class MasteredWriter:
     """Writes one directory that has ``rules``. Guarantees 17 and 18 hold between all processes that write through one.
 
-    ``store``      a `GlobalStore` that has the directory and those that it references
+    ``store``      a `GlobalStore` with the directory and the directories that it references
     ``directory``  the directory or its name
-    ``url``        address under which this process takes forwarded requests; None: it takes none
+    ``url``        address at which this process accepts forwarded requests; None: it accepts none
     ``timeout``    seconds that Kafka may take; a write fails after that
 
-    One process at a time owns a directory. It takes over by opening a producer with the directory's transactional id,
-    which fences the former owner, reads the topic to its end, and then checks operations in the order in which they
-    come: against the entries at the end of the log. Operations that wait are written in one transaction together, with
-    the answers to those that have an Idempotency-Key. They are answered after the commit. Refusals are too: so no
-    answer of a former owner can be wrong.
+    One process at a time owns a directory. It becomes the owner by opening a producer with the directory's
+    transactional id, which fences the previous owner. Then it reads the topic to its end, and checks operations in
+    their order against the entries at the end of the log. Pending operations are written in one transaction together,
+    with the answers to those that have an Idempotency-Key. Results are returned after the commit. Refusals are too, so
+    no answer of a previous owner can be wrong.
 
     ``start`` must have returned before the first write. All methods may be called by any thread.
     """
@@ -72,21 +80,23 @@ class MasteredWriter:
         self._rules = rules
         self._store = store
         self._timeout = timeout
-        self._kafka = kafka_of(store)
+        self._kafka = store.kafka
         self._topic = self.directory.topic
         self._answers_topic = f"{self._topic}-writes"
-        self._notes = GlobalStore(  # a broker may take a moment to know a topic that was just created
-            self._kafka.properties(),  # a store that is closed ends what is asked through its `Kafka`
-            [Directory("notes", topic=self._answers_topic)], missing_topic="wait", start_timeout=30.0,
-        )  # fmt: skip
+        self._answers_store = GlobalStore(
+            self._kafka.properties(),  # not the `Kafka` itself: closing a store ends all requests of its `Kafka`
+            [Directory("answers", topic=self._answers_topic)],
+            missing_topic="wait",  # a broker may not know a topic yet that was just created
+            start_timeout=30.0,
+        )
         self._checker = Checker(self.directory, rules, {name: store[name] for name in rules.references.values()})
-        self._record_bytes = _RECORD_BYTES
+        self._record_bytes = _MAX_RECORD_BYTES
         self._thread = ThreadPoolExecutor(1, f"compactory-write-{self.directory.name}")
-        self._handing_over = Lock()  # guards the next two; the thread takes what waits without it
-        self._waiting: deque[Item] = deque()
-        self._open = False
+        self._submitting = Lock()  # guards _is_open and appending to _pending; the thread removes without it
+        self._pending: deque[PendingOperations] = deque()
+        self._is_open = False
         self._fenced_at = float("-inf")
-        self._owned: Owner | None = None  # written by the thread
+        self._owner: Owner | None = None  # set by the thread while this process is the owner
 
     def __enter__(self) -> Self:
         start_writers([self])
@@ -98,53 +108,47 @@ class MasteredWriter:
     @property
     def owns(self) -> bool:
         """True if this process was the owner at its last write or check."""
-        return self._owned is not None
+        return self._owner is not None
 
     @property
-    def owner(self) -> str | None:
-        """The address of the owner as far as known here; None if there was none yet, or it has no address."""
-        announcement = self.announcement
-        return None if announcement is None else announcement[0]
-
-    @property
-    def announcement(self) -> tuple[str, int] | None:
-        """The owner's address, and the offset at which it said that it is the owner; None as for ``owner``."""
+    def owner(self) -> Announcement | None:
+        """The newest announcement of an owner; None if there is none, or that owner has no address."""
         with suppress(CompactoryError, KeyError):
-            entry = self._notes["notes"].entry(OWNER)
+            entry = self._answers_store["answers"].entry(OWNER)
             url = orjson.loads(entry.value)["url"]
-            return None if url is None else (url, entry.offset)
+            return None if url is None else Announcement(url, entry.offset)
         return None
 
     def problems(self, *, loading: bool = False) -> list[str]:
-        """Return what is wrong with the topic, as far as Kafka tells. Raises Unreachable.
+        """Return every problem of the topic and of the rights on it. Raises Unreachable.
 
-        ``loading``: the store has not started yet, and tells itself about a topic that does not exist.
+        ``loading``: the store has not started yet, and will itself report a topic that does not exist.
         """
-        timeout = _QUICK if loading else self._timeout
+        timeout = _CHECK_TIMEOUT if loading else self._timeout
         if not self._kafka.topics([self._topic], timeout):
             return [] if loading else [f"topic {self._topic!r} does not exist: create it with cleanup.policy=compact"]
         topics = [self._topic, self._answers_topic]
         configs = self._kafka.topic_configs(topics, timeout)
-        wrong = [problem for name in configs for problem in topic_problems(name, configs[name], self._rules)]
-        return [*wrong, *self._kafka.lacking_rights(topics, ["Write"], timeout)]
+        problems = [problem for name in configs for problem in topic_problems(name, configs[name], self._rules)]
+        return [*problems, *self._kafka.lacking_rights(topics, ["Write"], timeout)]
 
     def start(self) -> None:
-        """Create the topic of answers if it is not there, read it, and take operations. See `start_writers`."""
+        """Create the topic of answers if it does not exist, read it, and accept operations. See `start_writers`."""
         self._kafka.create_topic(self._answers_topic, partitions=1, config={"cleanup.policy": "compact"})
-        self._notes.start()
+        self._answers_store.start()
         topics = [self._topic, self._answers_topic]
         configs = self._kafka.topic_configs(topics, self._timeout).values()
-        self._record_bytes = min([_RECORD_BYTES, *(int(config["max.message.bytes"]) for config in configs)])
-        self._checker.largest = self._record_bytes - _OVERHEAD
-        self._open = True
+        self._record_bytes = min([_MAX_RECORD_BYTES, *(int(config["max.message.bytes"]) for config in configs)])
+        self._checker.max_record_bytes = self._record_bytes - _ANSWER_BYTES
+        self._is_open = True
 
     def close(self) -> None:
-        """Refuse new operations, answer those that wait, end the thread. Idempotent; complete on return."""
-        with self._handing_over:
-            self._open = False
+        """Refuse new operations, finish pending ones, end the thread. Idempotent; complete on return."""
+        with self._submitting:
+            self._is_open = False
         self._thread.shutdown()
-        self._drop()
-        self._notes.close()
+        self._give_up_ownership()
+        self._answers_store.close()
 
     def put(self, key: str, value: dict[str, Any], **conditions: Any) -> Written:
         """Create or replace an entry. ``conditions`` are those of `Operation`. Raises what `write` does."""
@@ -159,14 +163,14 @@ class MasteredWriter:
         return self.write(Operation(kind="delete", key=key, **conditions))
 
     def post(self, value: dict[str, Any], **conditions: Any) -> Written:
-        """Create an entry whose key is derived from its fields; the same value again gets the same answer."""
+        """Create an entry whose key is derived from its fields. A repeat with the same value has the same result."""
         return self.write(Operation(kind="post", value=value, **conditions))
 
     def write(self, operation: Operation) -> Written:
-        """Write; return once it is committed. This process becomes the owner where it is not.
+        """Write; return once it is committed. This process becomes the owner if it is not.
 
         Raises WriteRefused (422), Conflict, PreconditionFailed, EntryMissing: nothing was written. Raises WriteFailed,
-        which says whether the outcome is ``unknown``; the same operation with its Idempotency-Key tells then.
+        which says whether the outcome is ``unknown``; a repeat with the same Idempotency-Key returns the outcome then.
         """
         deadline = time.monotonic() + self._timeout
         while True:
@@ -175,95 +179,98 @@ class MasteredWriter:
             except LeaseLost as error:
                 if time.monotonic() > deadline:
                     raise failure(self._topic, operation.key, error, unknown=False) from error
-                time.sleep(_LOOK)
+                time.sleep(_RETRY_INTERVAL)
                 continue
             if isinstance(result, CompactoryError):
                 raise result
             return result
 
     def submit(self, operations: Sequence[Operation]) -> Future[list[Written | CompactoryError]]:
-        """Return a future of the results of operations, which are written in one transaction.
+        """Return a future of the result or the error of each operation, in order; all are written in one transaction.
 
-        The future has the result or the error of each operation, in order.
-
-        This process becomes the owner where it is not. The future fails with LeaseLost, and nothing is written, if
-        another one took over just now. Then ask the `owner`.
+        This process becomes the owner if it is not. The future fails with LeaseLost, and nothing is written, if
+        another process has just become the owner. Then ask the `owner`.
         """
-        item = Item(operations)
-        item.future.set_running_or_notify_cancel()  # who waits may give up, but not take it back
-        with self._handing_over:
-            if self._open:
-                self._waiting.append(item)
-                if len(self._waiting) == 1:  # else a turn is under way or was asked for
-                    self._thread.submit(self._turn)
-                return item.future
-        item.future.set_exception(NotReady(f"directory {self.directory.name!r} takes no writes now"))
-        return item.future
+        pending = PendingOperations(operations)
+        pending.future.set_running_or_notify_cancel()  # a caller may stop waiting, but can't cancel the write
+        with self._submitting:
+            if self._is_open:
+                self._pending.append(pending)
+                if len(self._pending) == 1:  # otherwise the thread is writing, or has been asked to
+                    self._thread.submit(self._write_pending)
+                return pending.future
+        pending.future.set_exception(NotReady(f"directory {self.directory.name!r} accepts no writes now"))
+        return pending.future
 
-    def _turn(self) -> None:
-        """Write what waits, in each transaction as much as it takes.
+    def _write_pending(self) -> None:
+        """Write all pending operations, in as many transactions as they need.
 
-        Each begins once the store has read the one before; meanwhile more operations come for it. Kafka takes no
-        records before it has marked the end of a transaction, and the client would pause for 20 ms.
+        Each transaction begins once the store has read the one before. Meanwhile more operations arrive for it. Kafka
+        accepts no records until it has marked the end of a transaction, and the client would wait 20 ms.
         """
-        while self._waiting:
-            if self._owned is not None:
+        while self._pending:
+            if self._owner is not None:
                 with suppress(CompactoryError):
-                    self._store.wait_for(*self._owned.last, timeout=_PAUSE)
-            self._answer(self._taken(_MOST))
+                    self._store.wait_for(*self._owner.last_tokens, timeout=_READ_TIMEOUT)
+            self._write_batch(self._next_pending(_MAX_OPERATIONS))
 
-    def _taken(self, most: int) -> list[Item]:
-        """Take items that wait, until they have so many operations."""
-        taken, size = list[Item](), 0
-        while self._waiting and size < most:
-            taken.append(self._waiting.popleft())
-            size += len(taken[-1].operations)
-        return taken
+    def _next_pending(self, operations: int) -> list[PendingOperations]:
+        """Remove and return pending items until they have this number of operations or more."""
+        batch, size = list[PendingOperations](), 0
+        while self._pending and size < operations:
+            batch.append(self._pending.popleft())
+            size += len(batch[-1].operations)
+        return batch
 
-    def _answer(self, batch: list[Item]) -> None:
-        """Write a batch and what joins it; answer each of its operations, whatever happens."""
+    def _write_batch(self, batch: list[PendingOperations]) -> None:
+        """Write a batch and the operations that join it, and settle all their futures, with any error too."""
+
+        def joining() -> list[PendingOperations]:
+            return self._next_pending(_MAX_OPERATIONS - sum(len(pending.operations) for pending in batch))
+
         try:
-            owner = self._own()
+            owner = self._current_owner()
             with collector_paused():
                 owner.decide(batch)
-                owner.commit(batch, lambda: self._taken(_MOST - sum(len(item.operations) for item in batch)))
-                answers = [*map(owner.results, batch)]
+                owner.commit(batch, joining)
+                results = [*map(owner.results, batch)]
         except Exception as error:  # noqa: BLE001 (each caller gets it)
             self._fail(batch, error)
         else:
-            for item, answer in zip(batch, answers, strict=True):
-                item.future.set_result(answer)
+            for pending, pending_results in zip(batch, results, strict=True):
+                pending.future.set_result(pending_results)
 
-    def _fail(self, batch: Sequence[Item], error: Exception) -> None:
-        if self._owned is not None:
+    def _fail(self, batch: Sequence[PendingOperations], error: Exception) -> None:
+        if self._owner is not None:
             self._fenced_at = time.monotonic()
-            self._drop()
-        expected = isinstance(error, CompactoryError)
-        if not expected:
+            self._give_up_ownership()
+        is_expected = isinstance(error, CompactoryError)
+        if not is_expected:
             log.error("writes of directory %s failed", self.directory.name, exc_info=error)
-        unknown = not expected or isinstance(error, OutcomeUnknown)
-        for item in batch:
+        is_unknown = not is_expected or isinstance(error, OutcomeUnknown)
+        for pending in batch:
             if isinstance(error, LeaseLost):
-                item.future.set_exception(error)
+                pending.future.set_exception(error)
             else:
-                item.future.set_result(
-                    [failure(self._topic, operation.key, error, unknown=unknown) for operation in item.operations]
+                pending.future.set_result(
+                    [failure(self._topic, operation.key, error, unknown=is_unknown) for operation in pending.operations]
                 )
 
-    def _own(self) -> Owner:
-        owned = self._owned
-        is_same_topic = owned is not None and owned.state.topic_id == self._store.topic_id(self._topic)
-        if owned is not None and is_same_topic and not owned.producer.is_end_in_doubt:
-            owned.state.prune(self._store.positions())
-            return owned
-        self._drop()
-        if time.monotonic() - self._fenced_at < _HOLD_OFF:
+    def _current_owner(self) -> Owner:
+        """Return the state of this process as the owner; become the owner first if it is not."""
+        owner = self._owner
+        is_same_topic = owner is not None and owner.state.topic_id == self._store.topic_id(self._topic)
+        if owner is not None and is_same_topic and not owner.producer.is_end_in_doubt:
+            owner.state.prune(self._store.positions())
+            return owner
+        self._give_up_ownership()
+        if time.monotonic() - self._fenced_at < _FENCED_SECONDS:
             raise LeaseLost(f"another process writes directory {self.directory.name!r}")
-        self._owned = self._taken_over()
-        return self._owned
+        self._owner = self._take_ownership()
+        return self._owner
 
-    def _taken_over(self) -> Owner:
-        """Fence the former owner, then read both topics to their ends. Raises what may come of that."""
+    def _take_ownership(self) -> Owner:
+        """Fence the previous owner and read both topics to their ends. Raises CompactoryError."""
         if self._store.state is not StoreState.READY:
             raise NotReady(f"the store is {self._store.state.value}: writes need all entries of {self._topic!r}")
         producer = FencedProducer(self._kafka, self._topic, self._timeout, self._record_bytes)
@@ -273,7 +280,7 @@ class MasteredWriter:
         except BaseException:
             producer.close()
             raise
-        notes, rules = self._notes["notes"], self._rules
+        answers, rules = self._answers_store["answers"], self._rules
         log.info("this process writes directory %s from now on", self.directory.name)
         return Owner(
             topic=self._topic,
@@ -283,33 +290,33 @@ class MasteredWriter:
             checker=self._checker,
             producer=producer,
             state=CurrentState(self._view, rules.unique, self._store.topic_id(self._topic)),
-            answers=Answers({key: notes.raw(key) for key in notes}, rules),
+            answers=RememberedAnswers({key: answers.raw(key) for key in answers}, rules),
         )
 
     def _read_to_the_end(self) -> None:
-        for store, topic in ((self._store, self._topic), (self._notes, self._answers_topic)):
-            found = self._kafka.topics([topic], self._timeout)
-            if topic not in found:
+        for store, topic in ((self._store, self._topic), (self._answers_store, self._answers_topic)):
+            metadata = self._kafka.topics([topic], self._timeout).get(topic)
+            if metadata is None:
                 raise NotReady(f"topic {topic!r} does not exist")
-            ends = self._kafka.high_watermarks(found[topic].all(), self._timeout)
-            tokens = [Token(*place, end - 1, found[topic].topic_id) for place, end in ends.items() if end]
+            end_offsets = self._kafka.high_watermarks(metadata.all(), self._timeout)
+            tokens = [Token(*partition, end - 1, metadata.topic_id) for partition, end in end_offsets.items() if end]
             store.wait_for(*tokens, timeout=self._timeout)
 
-    def _drop(self) -> None:
-        owned, self._owned = self._owned, None
-        if owned is not None:
-            owned.producer.close()
+    def _give_up_ownership(self) -> None:
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.producer.close()
 
 
 def check_topics(writers: Sequence[MasteredWriter], *, loading: bool = False) -> None:
-    """Raise ConfigError with all that is wrong with the topics of these directories; Unreachable."""
+    """Raise ConfigError with every problem of the topics of these directories. Raises Unreachable."""
     problems = [problem for writer in writers for problem in writer.problems(loading=loading)]
     if problems:
         raise ConfigError(problems)
 
 
 def start_writers(writers: Sequence[MasteredWriter]) -> None:
-    """Check the topics of all directories, then start; where that fails, close all.
+    """Check the topics of all directories, then start all writers. After an error all are closed.
 
     Raises ConfigError with every problem at once, Unreachable, StartTimeout.
     """

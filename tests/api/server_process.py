@@ -42,7 +42,7 @@ def _break(what: str) -> None:
     elif what == "reading":
         writer.MasteredWriter._read_to_the_end = lambda self: None  # type: ignore[method-assign]
     elif what == "answers":
-        idempotency.Answers.find = lambda self, operation: None  # type: ignore[method-assign]
+        idempotency.RememberedAnswers.find = lambda self, operation: None  # type: ignore[method-assign]
     elif what != "slow":
         raise ValueError(what)
 

@@ -51,9 +51,9 @@ def put(serving: Serving, key: str, body: bytes = b"{}", **headers: str) -> Got:
 def announce(serving: Serving, topics: Topics, tenants: Directory[Any], url: str) -> None:
     """Take a server's ownership away, and have it read that the owner is elsewhere."""
     writer = serving.server.app.writes._turns["tenants"].writer
-    writer._drop()
+    writer._give_up_ownership()
     topics.produce(f"{tenants.topic}-writes", ("owner", f'{{"url": "{url}"}}'))
-    eventually(lambda: writer.owner == url)
+    eventually(lambda: writer.owner is not None and writer.owner.url == url)
 
 
 def sent(*urls: str, own_url: str = "http://127.0.0.1:1", request: ForwardedRequest = REQUEST) -> list[Any]:

@@ -392,7 +392,8 @@ def test_servers_that_missed_each_other_once_forward_again(
         raise OwnerUnreached("for a moment")
 
     def learned(serving: Serving, owner: Serving) -> bool:
-        return bool(writers[serving].owner == owner.server.app.writes.url)
+        announced = writers[serving].owner
+        return announced is not None and announced.url == owner.server.app.writes.url
 
     first_server, second_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
     writers = {server: server.server.app.writes._turns["tenants"].writer for server in (first_server, second_server)}

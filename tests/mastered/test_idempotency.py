@@ -67,7 +67,7 @@ def test_answers_are_forgotten_in_time_and_by_number(kafka: str, topic: str, sta
     writer = start(tenants(topic, remember_at_most=3))
     for number in range(6):
         writer.put("t1", {"email": "a@x", "n": number}, idempotency_key=f"k{number}")
-    owned = writer._owned
+    owned = writer._owner
     assert owned is not None
     assert len(owned.answers._answers) <= 3
     gone = {key for key, value in log_of(kafka, f"{topic}-writes") if value is None}
@@ -83,16 +83,16 @@ def test_an_answer_is_forgotten_by_age(kafka: str, topic: str, start: Start) -> 
         again = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
     assert (again.repeated, again.status) == (False, "replaced")
     assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
-    assert writer._owned is not None
-    assert len(writer._owned.answers._answers) == 1
+    assert writer._owner is not None
+    assert len(writer._owner.answers._answers) == 1
 
 
 def test_answers_are_bounded_in_bytes_also_after_a_restart(kafka: str, topic: str, start: Start) -> None:
     directory = tenants(topic, remember_bytes=1 << 20)
 
     def kept(writer: MasteredWriter) -> tuple[list[bytes], int]:
-        assert writer._owned is not None
-        answers = writer._owned.answers._answers
+        assert writer._owner is not None
+        answers = writer._owner.answers._answers
         return list(answers), sum(len(name) + len(value) for name, (_, value) in answers.items())
 
     writer = start(directory)
@@ -112,8 +112,8 @@ def test_more_answers_than_are_kept_may_come_in_one_transaction(topic: str, star
     many = [Operation(kind="put", key="t1", value={"email": "a"}, idempotency_key=str(n)) for n in range(1500)]
     for _ in range(2):
         writer.submit(many).result(30)
-        assert writer._owned is not None
-        assert len(writer._owned.answers._answers) == 10
+        assert writer._owner is not None
+        assert len(writer._owner.answers._answers) == 10
 
 
 def test_an_idempotency_key_that_fits_into_no_record_is_refused_alone(topic: str, start: Start) -> None:

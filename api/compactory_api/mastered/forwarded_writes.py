@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from compactory.errors import CompactoryError
-from compactory_mastered.operation import Kind
+from compactory.write.operation import Kind
 
 from ..http.access import GRANT, Grant, Scope
 from ..http.problem import NoResource, Unauthorized, problem

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from compactory.errors import CompactoryError
-from compactory_mastered.operation import Operation, Written
+from compactory.write.operation import Operation
 from compactory_mastered.writer import MasteredWriter
+from compactory_mastered.written import Written
 
 __all__ = ["Result", "Turn"]
 

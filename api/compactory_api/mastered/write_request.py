@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from compactory.codec.whole_numbers import beyond_64_bits
-from compactory_mastered.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation
+from compactory.write.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation
 
 from ..http.problem import BadRequest
 from ..http.request import check_media

@@ -16,8 +16,9 @@ from fastapi.responses import StreamingResponse
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady, Unreachable
 from compactory.store import GlobalStore
-from compactory_mastered.operation import Kind, Operation, Written, failure
-from compactory_mastered.writer import MasteredWriter, check_topics, start_writers
+from compactory.write.operation import Kind, Operation
+from compactory_mastered.writer import Announcement, MasteredWriter, check_topics, start_writers
+from compactory_mastered.written import Written, failure
 
 from ..http import limits
 from ..http.access import GRANT, Scope
@@ -90,7 +91,7 @@ class Writes:
         self.started = False
         self._store = store
         self._turns: dict[str, Turn] = {}
-        self._gone: dict[str, tuple[str, int]] = {}  # directory → announcement of an owner that does not answer
+        self._gone: dict[str, Announcement] = {}  # directory → announcement of an owner that does not answer
         self._forwarding: Forwarding | None = None
         self._warned = False
 
@@ -198,7 +199,7 @@ class Writes:
         loop, name = asyncio.get_running_loop(), writer.directory.name
         deadline = loop.time() + _PATIENCE
         while True:
-            announced = None if writer.owns else writer.announcement
+            announced = None if writer.owns else writer.owner
             forwarding = self._way_to(name, announced)
             if announced is None or forwarding is None:
                 try:
@@ -209,19 +210,19 @@ class Writes:
                         raise
             else:
                 try:
-                    return await forwarding.send(announced[0], request())
+                    return await forwarding.send(announced.url, request())
                 except OwnerSilent as error:
                     self._gone[name] = announced
                     if not (repeatable or isinstance(error, OwnerUnreached)):
                         raise failure(writer.directory.topic, "", error, unknown=True) from error
             await asyncio.sleep(_LOOK)
 
-    def _way_to(self, name: str, announced: tuple[str, int] | None) -> Forwarding | None:
+    def _way_to(self, name: str, announced: Announcement | None) -> Forwarding | None:
         """Return what reaches the owner that has announced itself; None where this server is to write itself."""
         forwarding = self._forwarding
-        if forwarding is None or announced is None or announced[0] == self.url or self._gone.get(name) == announced:
+        if forwarding is None or announced is None or announced.url == self.url or self._gone.get(name) == announced:
             return None
-        return forwarding if forwarding.may_reach(announced[0]) else None
+        return forwarding if forwarding.may_reach(announced.url) else None
 
     def _warn_alone(self, name: str) -> None:
         if self._forwarding is None and not self._warned:

@@ -53,7 +53,7 @@ def serve(
     COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
     """
     configuration = begin(flags, LogLevel.INFO)
-    from compactory_mastered.fitness import rule_problems
+    from compactory_mastered.rules import rule_problems
 
     problems = Problems()
     directories = problems.of(partial(_directories, configuration, names or ()))

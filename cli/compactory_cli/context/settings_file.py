@@ -14,8 +14,7 @@ from compactory.errors import ConfigError
 from compactory.kafka.properties import flatten
 from compactory.nearest import nearest_or_all
 from compactory.options import StoreOptions
-from compactory_mastered.fitness import rule_problems
-from compactory_mastered.rules import WriteRules
+from compactory_mastered.rules import WriteRules, rule_problems
 
 if TYPE_CHECKING:
     from compactory_api.http.access import Client

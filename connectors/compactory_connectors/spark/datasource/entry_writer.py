@@ -23,8 +23,8 @@ from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from compactory.errors import CompactoryError, ConfigError, EntryMissing, WriteRefused
+from compactory.write.operation import Operation
 from compactory_client import Client, Entries
-from compactory_mastered.operation import Operation
 
 from ..typed.typed_rows import ERROR, OPERATION
 from .columns import RECORD
