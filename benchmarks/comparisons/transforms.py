@@ -38,7 +38,6 @@ TABLE = Table(
         Column(name="updated_date", type="timestamp", not_null=True),
     ),
     primary_key=("id",),
-    stamped=False,
 )
 KAFKA = "org.apache.kafka.connect.transforms."
 MORE: Mapping[str, Mapping[str, str]] = {

@@ -72,12 +72,11 @@ def test_a_table_as_the_catalogue_describes_it(postgres: psycopg.Connection[Any]
            list int4[], "v c" varchar(7), updated_xid xid8, PRIMARY KEY (id, b)); ALTER TABLE ref."T 1" DROP gone"""
     )
     (table,) = describe_tables(postgres, connector(table__whitelist='ref."T 1"'))
-    assert (table.schema, table.name, table.kind, table.primary_key, table.stamped) == (
+    assert (table.schema, table.name, table.kind, table.primary_key) == (
         "ref",
         "T 1",
         "r",
         ("id", "b"),
-        True,
     )
     assert table.columns == (
         Column(name="b", type="int2", not_null=True, declared="smallint"),
@@ -194,7 +193,6 @@ def test_a_key_that_two_rows_may_share_is_warned_of(class_name: str, options: di
         kind="r",
         columns=(Column(name="id", type="int8", not_null=True),),
         primary_key=("id",),
-        stamped=False,
     )
     settings = KEY | {"transforms": "copy,extract,x", "transforms.x.type": class_name}
     settings |= {f"transforms.x.{name}": text for name, text in options.items()}
@@ -213,7 +211,7 @@ def test_a_converter_of_headers_is_refused(name: str) -> None:
 def test_converters_that_cannot_write_the_record_are_problems() -> None:
     string = "org.apache.kafka.connect.storage.StringConverter"
     columns = (Column(name="id", type="int8", not_null=True), Column(name="y", type="bytea"))
-    table = Table(schema="s", name="t", oid=1, kind="r", columns=columns, primary_key=("id",), stamped=False)
+    table = Table(schema="s", name="t", oid=1, kind="r", columns=columns, primary_key=("id",))
     with pytest.raises(ConfigError) as caught:
         compile_plan(
             connector(

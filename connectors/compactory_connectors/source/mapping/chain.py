@@ -38,7 +38,7 @@ __all__ = ["RowPlan", "compile_plan", "value_schema"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowPlan:
-    """How rows of one table become records. Immutable, safe to share between threads.
+    """The plan by which rows of a table become records. Immutable, safe to share between threads.
 
     A deleted row that came as JSON (``to_jsonb(OLD)``) takes the same path: let Postgres turn the columns of the key
     and of the case back with ``jsonb_to_record``, and call ``render_deletion`` on the result.
@@ -82,26 +82,26 @@ class RowPlan:
     """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
 
     def key_digest(self, *facts: object) -> str:
-        """A digest of what makes keys: those of sample rows, whatever writes them, and these facts."""
+        """Return a digest of what makes keys: those of sample rows, whatever writes them, and these facts."""
         samples = {name: sample(self.table.column(name), number) for number, name in enumerate(self.columns, 1)}
-        found: list[object] = [self.key_columns, *facts]
+        ground: list[object] = [self.key_columns, *facts]
         for absent in (None, *self.case_columns):
             try:
-                found.append(self.render_key([None if name == absent else samples[name] for name in self.columns]))
+                ground.append(self.render_key([None if name == absent else samples[name] for name in self.columns]))
             except (RowError, ValueError) as error:
-                found.append(type(error).__name__)
-        return sha256(repr(found).encode()).hexdigest()[:16]
+                ground.append(type(error).__name__)
+        return sha256(repr(ground).encode()).hexdigest()[:16]
 
 
 def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
-    """The plan for ``table``; raises ConfigError when a transform or converter does not fit its columns."""
+    """Return the plan for ``table``. Raises ConfigError when a transform or converter does not fit its columns."""
     source = _source_record(config, table)
     case = cases_of(source, config.transforms)
     if isinstance(usual_case := case_without_nulls(case), Failed):
         raise ConfigError(f"table {table}: {usual_case.reason}")
     records = [leaf.record for leaf in leaves(case)]
-    asked = list(deciding_cells(case))
-    columns = _columns(table, [*asked, *(cell for record in records for cell in _used(record))])
+    deciding = list(deciding_cells(case))
+    columns = _columns(table, [*deciding, *(cell for record in records for cell in _used(record))])
     topics = list(dict.fromkeys(record.topic for record in records)) or [source.topic]
     routed = len(topics) > 1
     compiler = RowCompiler(
@@ -125,7 +125,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         json_columns=frozenset(cell.column for cell in cells(source.value) if cell.kind is Kind.JSON) & {*columns},
         key_columns=key_columns,
         key_columns_of=picker(columns, key_columns),
-        case_columns=_columns(table, asked),
+        case_columns=_columns(table, deciding),
         warnings=tuple(
             dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
         ),
@@ -139,7 +139,7 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
 
 
 def value_schema(config: ConnectorConfig, table: Table) -> Schema | None:
-    """The schema of the values of rows in which nothing is null; None where a transform drops or refuses these."""
+    """Return the schema of values of rows without NULLs; None where a transform drops or refuses these rows."""
     case = case_without_nulls(cases_of(_source_record(config, table), config.transforms))
     return case.record.value.schema if isinstance(case, Leaf) else None
 
@@ -172,7 +172,7 @@ def _columns(table: Table, used: list[Cell]) -> tuple[str, ...]:
 
 
 def _source_record(config: ConnectorConfig, table: Table) -> Record:
-    """The record as the connector makes it before transforms: no key, a struct of the supported columns."""
+    """Return the record as the connector makes it before transforms: no key, a struct of the supported columns."""
     fields: list[Field] = []
     members: list[Node] = []
     warnings: list[str] = []

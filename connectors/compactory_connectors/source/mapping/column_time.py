@@ -27,7 +27,7 @@ _NANOS = 1_000_000_000
 
 
 def time_decoder(options: ColumnOptions) -> Callable[[bytes], int]:
-    """Milliseconds since midnight in UTC, of a time on the clocks of the zone on 1970-01-01."""
+    """Return the decoder to milliseconds since midnight in UTC, of a time on the clocks of the zone on 1970-01-01."""
     zone = java_zone(options.zone)
     if zone is None:
         return decode_time
@@ -40,17 +40,15 @@ def time_decoder(options: ColumnOptions) -> Callable[[bytes], int]:
 
 
 def timestamp_decoder(options: ColumnOptions, *, zoned: bool) -> Callable[[bytes], int]:
-    """Microseconds since the epoch; ``zoned``: the column has a time zone of its own, so that its text is in UTC."""
+    """Return the decoder to microseconds since the epoch. ``zoned``: the text is in UTC."""
     zone = java_zone(options.zone)
-    return decode_timestamp if zoned or zone is None else _on_the_wall(zone)
+    return decode_timestamp if zoned or zone is None else _local_decoder(zone)
 
 
-def _on_the_wall(zone: JavaZone) -> Callable[[bytes], int]:
+def _local_decoder(zone: JavaZone) -> Callable[[bytes], int]:
     def decode(raw: bytes) -> int:
         micros = decode_timestamp(raw)
-        if raw in INFINITIES:
-            return micros
-        return micros - _offset(zone.wall_offset, micros // _MICROS) * _MICROS
+        return micros if raw in INFINITIES else micros - _offset(zone.wall_offset, micros // _MICROS) * _MICROS
 
     return decode
 
@@ -63,19 +61,19 @@ def _offset(offset_at: Callable[[int], int], seconds: int) -> int:
 
 
 def granular(options: ColumnOptions) -> tuple[Schema, Callable[[int], Any]]:
-    """Schema and value that microseconds since the epoch become under a ``timestamp.granularity`` of one's own."""
+    """Return the schema and value that microseconds become under a granularity that is not the default."""
     granularity = options.granularity
     if granularity in _NUMBERS:
         number = _NUMBERS[granularity]
         if granularity.value.endswith("long"):
             return Schema(type=Type.INT64), number
         return Schema(type=Type.STRING), lambda micros: str(number(micros))
-    digits = 6 if granularity is Granularity.MICROS_ISO_DATETIME_STRING else 9
-    return Schema(type=Type.STRING), _iso(java_zone(options.zone), digits)
+    zeros = "" if granularity is Granularity.MICROS_ISO_DATETIME_STRING else "000"
+    return Schema(type=Type.STRING), _iso_writer(java_zone(options.zone), zeros)
 
 
 def _counted(unit: int, *, bounded: bool = True) -> Callable[[int], int]:
-    """Units of so many in a second; ``bounded``: as ``TimeUnit`` converts and Java adds longs."""
+    """Return the counter of units of so many in a second. ``bounded``: as ``TimeUnit`` converts and Java adds longs."""
 
     def count(micros: int) -> int:
         whole, fraction = divided(micros // 1000, 1000) * unit, micros % _MICROS * (unit // _MICROS)
@@ -92,17 +90,16 @@ _NUMBERS: Mapping[Granularity, Callable[[int], int]] = {
 }
 
 
-def _iso(zone: JavaZone | None, digits: int) -> Callable[[int], str]:
-    """``yyyy-MM-dd'T'HH:mm:ss.SSSSSS`` of ``java.time``: years count within their era and show a plus above 9999."""
+def _iso_writer(zone: JavaZone | None, zeros: str) -> Callable[[int], str]:
+    """Return the writer of ISO texts as ``java.time`` has them: years count within their era, with a plus above 9999."""
 
     def text(micros: int) -> str:
         seconds, fraction = divmod(micros, _MICROS)
-        days, rest = divmod(seconds + (_offset(zone.offset, seconds) if zone else 0), _DAY)
+        days, second = divmod(seconds + (_offset(zone.offset, seconds) if zone else 0), _DAY)
         year, month, day = proleptic_date(days)
         era = year if year > 0 else 1 - year
-        clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-        return f"{'+' if era > 9999 else ''}{era:04d}-{month:02d}-{day:02d}T{clock}.{fraction:06d}" + (
-            "000" if digits == 9 else ""
-        )
+        clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+        date = f"{'+' if era > 9999 else ''}{era:04d}-{month:02d}-{day:02d}"
+        return f"{date}T{clock}.{fraction:06d}{zeros}"
 
     return text

@@ -108,7 +108,7 @@ def _connector_type(column: Column, options: ColumnOptions) -> Mapped | None:
 
 
 def numeric_scale(typmod: int) -> tuple[int, int]:
-    """Scale and precision of a NUMERIC column, as pgjdbc reads its typmod: a negative scale wraps to 11 bits."""
+    """Return scale and precision of a NUMERIC column, as pgjdbc reads its typmod: a negative scale wraps to 11 bits."""
     if typmod == -1:
         return _UNSET_SCALE, 0
     return (typmod - 4) & 0xFFFF, ((typmod - 4) >> 16) & 0xFFFF
@@ -131,7 +131,7 @@ _INTEGERS = ((9, Type.INT64, 64), (4, Type.INT32, 32), (2, Type.INT16, 16))
 
 
 def _integer(precision: int) -> Mapped:
-    """``integerSchema``: the smallest integer that holds every number of so many digits."""
+    """Return the smallest integer that holds every number of so many digits."""
     for digits, kind, bits in _INTEGERS:
         if precision > digits:
             return Kind.CONVERTED, Schema(type=kind), integer_decoder(bits)
@@ -139,7 +139,7 @@ def _integer(precision: int) -> Mapped:
 
 
 def _with_options(name: str, mapped: Mapped, options: ColumnOptions) -> Mapped:
-    """Times as the options have them; the short cuts of a kind hold only while they change nothing."""
+    """Return a time as the options have it. The short cuts of a kind hold only while they change nothing."""
     _, schema, decode = mapped
     if name == "time":
         read = time_decoder(options)

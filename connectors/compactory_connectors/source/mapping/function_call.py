@@ -27,7 +27,7 @@ __all__ = ["class_and_place", "compile_call"]
 def compile_call(
     record: Record, converter: Converter, positions: Mapping[str, int]
 ) -> Callable[[Row], tuple[bytes | None] | None]:
-    """The function from a raw row to the bytes of its value in a tuple; None where the user's function drops the row.
+    """Return the function from a raw row to the bytes of its value, in a tuple; to None where the row is dropped.
 
     It raises RowError where that function raises, changes topic or key, or returns a value that can't be written.
     """
@@ -37,25 +37,27 @@ def compile_call(
     read, value = value_reader(record.value, positions), _Value(record.value, converter, positions)
 
     def call(raw: Row) -> tuple[bytes | None] | None:
-        own_key, before = key(raw), read(raw)
-        after = _called(transform, SourceRecord(topic=record.topic, key=key(raw), value=read(raw)))  # copies to change
-        if after is None:
+        own_key, original = key(raw), read(raw)
+        returned = _called(
+            transform, SourceRecord(topic=record.topic, key=key(raw), value=read(raw))
+        )  # copies to change
+        if returned is None:
             return None
-        if (after.topic, after.key) != (record.topic, own_key):
+        if (returned.topic, returned.key) != (record.topic, own_key):
             raise RowError(f"compactory.transform: {transform.name} must leave topic and key to the transforms")
-        return (None if after.value is None else value.written(after.value, before, raw),)
+        return (None if returned.value is None else value.to_json(returned.value, original, raw),)
 
     return call
 
 
 def _called(transform: FunctionTransform, record: SourceRecord) -> SourceRecord | None:
     try:
-        after: object = transform.function(record)
+        returned: object = transform.function(record)
     except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
         raise RowError(f"compactory.transform: {transform.name} raised {class_and_place(error)}") from None
-    if not isinstance(after, SourceRecord | None):
+    if not isinstance(returned, SourceRecord | None):
         raise RowError(f"compactory.transform: {transform.name} must return the record, or None to drop it")
-    return after
+    return returned
 
 
 def class_and_place(error: Exception) -> str:
@@ -65,7 +67,7 @@ def class_and_place(error: Exception) -> str:
 
 
 class _Value:
-    """A value of the chain's result, and what becomes of it when the user's function has seen it."""
+    """Writes a value of the chain's result after the user's function has seen it."""
 
     def __init__(self, node: Node, converter: JsonConverter, positions: Mapping[str, int]) -> None:
         self._render = converter.compile(node, positions)
@@ -73,24 +75,24 @@ class _Value:
         self._parts = {name: _Value(member, converter, positions) for name, member in members}
         self._decimal = _decimal(node, converter) if node.schema.name == DECIMAL else None
 
-    def written(self, after: Any, before: Any, raw: Row) -> bytes:
-        """JSON of ``after``, which was ``before`` in the row."""
-        if self._parts and isinstance(after, dict):
-            fields = ((name, self._field(name, value, before or {}, raw)) for name, value in after.items())
+    def to_json(self, returned: Any, original: Any, raw: Row) -> bytes:
+        """Return the JSON of ``returned``, which was ``original`` in the row."""
+        if self._parts and isinstance(returned, dict):
+            fields = ((name, self._field(name, value, original or {}, raw)) for name, value in returned.items())
             return b"{" + b",".join(_name(name) + value for name, value in fields) + b"}"
-        if type(after) is type(before) and after == before:
+        if type(returned) is type(original) and returned == original:
             return self._render(raw) or b"null"
-        if self._decimal and isinstance(after, int | Decimal) and not isinstance(after, bool):
-            return self._decimal(after)
-        return _json(after)
+        if self._decimal and isinstance(returned, int | Decimal) and not isinstance(returned, bool):
+            return self._decimal(returned)
+        return _json(returned)
 
-    def _field(self, name: Any, after: Any, before: Mapping[str, Any], raw: Row) -> bytes:
+    def _field(self, name: Any, returned: Any, original: Mapping[str, Any], raw: Row) -> bytes:
         part = self._parts.get(name)
-        return _json(after) if part is None else part.written(after, before.get(name), raw)
+        return _json(returned) if part is None else part.to_json(returned, original.get(name), raw)
 
 
 def _decimal(node: Node, converter: JsonConverter) -> Callable[[int | Decimal], bytes]:
-    """As the column's other numbers are written; the function raises RowError where that would take rounding."""
+    """Return the function that writes a number as the column's others. It raises RowError rather than round."""
     write = value_writer(node.schema, Java.DECIMAL, numeric=converter.numeric)
     exponent = Decimal((0, (1,), -scale_of(node.schema)))
 
@@ -113,7 +115,7 @@ def _name(name: Any) -> bytes:
 
 
 def _json(value: Any) -> bytes:
-    """JSON of a value without a schema, as JsonConverter writes maps and lists. Raises RowError for other classes."""
+    """Return the JSON of a value without a schema, as JsonConverter has it. Raises RowError for other classes."""
     if value is None:
         return b"null"
     if isinstance(value, bool):

@@ -32,23 +32,23 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def key_type(column: Column) -> str:
-    """The type to which a column's text is cast to compare it; one that takes any text of :func:`key_reader`."""
+    """Return the type to which a column's text is cast to compare it; one that takes any text of :func:`key_reader`."""
     if column.type in _INTEGERS:
         return "bigint"
     return column.type if column.type in {*_TEXTS, "uuid", "numeric"} else column.declared
 
 
 def is_exact(key: Node | None, converter: Converter, table: Table) -> bool:
-    """Whether two rows have one record key only if Postgres takes the key's columns for equal."""
+    """Return True if two rows have one record key only if Postgres takes the key's columns for equal."""
     if isinstance(converter, StringConverter) and not isinstance(key, Cell):
         return False
     if isinstance(key, StructNode):
-        return all(isinstance(each, Cell) and _exact(each, table) for each in key.members)
+        return all(isinstance(node, Cell) and _exact(node, table) for node in key.members)
     return isinstance(key, Cell) and _exact(key, table)
 
 
 def sample(column: Column | None, number: int) -> bytes | None:
-    """A value such as Postgres writes it, unlike those of other columns where there are so many."""
+    """Return a value such as Postgres writes it, unlike those of other columns where there are so many."""
     kind = column.type if column is not None else ""
     if column is None or kind in _TEXTS:
         return column.name.encode() if column is not None else None
@@ -83,19 +83,19 @@ def key_reader(
     key_columns: Sequence[str],
     render: Render,
 ) -> Callable[[bytes], KeyParts | None]:
-    """A function from a record's key to the columns of the rows that have it; None where that is not known."""
+    """Return the function from a record's key to the columns of the rows that have it; None where that is not known."""
     single, members = isinstance(key, Cell), list(_members(key))
     types = {column.name: column.type for column in table.columns}
     decode = decoder_of(converter)
 
-    def read(found: bytes) -> KeyParts | None:
+    def read(key_bytes: bytes) -> KeyParts | None:
         with suppress(ValueError, TypeError, OverflowError, struct.error, CompactoryError):
-            ((_, value),) = decode([found])
+            ((_, value),) = decode([key_bytes])
             if single != isinstance(value, dict):
                 values = {node.column: value if single else value.get(name) for name, node in members}
                 texts = {name: _text(part, types[name]) for name, part in values.items()}
                 row = [texts.get(name) for name in columns]
-                if None not in texts.values() and render(row) == found:
+                if None not in texts.values() and render(row) == key_bytes:
                     return tuple(texts[name] for name in key_columns)
         return None
 
@@ -108,7 +108,7 @@ def _members(key: Node | None) -> Iterator[tuple[str, Cell]]:
 
 
 def _text(value: Any, kind: str) -> bytes | None:
-    """A value as Postgres writes it in a column of this type; None where it is none, or that is not known."""
+    """Return a value as Postgres writes it in a column of this type; None where it is none, or that is not known."""
     text = str(value)
     if "\0" in text or isinstance(value, dict | list | bool | float | None):
         return None

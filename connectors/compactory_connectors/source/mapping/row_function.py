@@ -49,7 +49,7 @@ class RowCompiler:
         self.problems: list[str] = []
 
     def compile(self, case: Case, *, usual: bool = True) -> RowFunctions:
-        """The functions of ``case``; an unusual case that does not fit fails row by row."""
+        """Return the functions of ``case``; an unusual case that does not fit fails row by row."""
         if isinstance(case, Fork):
             return self._fork(case, usual=usual)
         if isinstance(case, Dropped):
@@ -72,7 +72,7 @@ class RowCompiler:
         return _failing(problems[0])
 
     def _half(self, half: Half, record: Record, problems: list[str]) -> Render:
-        """The converter of a half, of the topic that the row goes to: a registry keeps schemas by topic."""
+        """Return the converter of a half, for the topic that the row goes to: a registry keeps schemas by topic."""
         converter, node = (self._key, record.key) if half == "key" else (self._value, record.value)
         try:
             return converter.at(record.topic, half).compile(node, self._positions)
@@ -122,15 +122,15 @@ def _failing(reason: str) -> RowFunctions:
 def _written(
     key: Render, value: Render, topic: str | None, call: Callable[[Row], tuple[bytes | None] | None] | None
 ) -> RowFunctions:
-    """The functions of a leaf; its plainest form is the way of nearly every row, so it does nothing else."""
+    """Return the functions of a leaf. Its plainest form is the way of nearly every row, so it does nothing else."""
     if topic is None and call is None:
         return RowFunctions(_plain(key, value), _contained(key), _contained(lambda raw: (key(raw), None)))
     values = call or (lambda raw: (value(raw),))
     routing: tuple[Any, ...] = () if topic is None else (topic, [])
 
     def written(raw: Row) -> Any:
-        called = values(raw)
-        return None if called is None else (key(raw), called[0], *routing)
+        returned = values(raw)
+        return None if returned is None else (key(raw), returned[0], *routing)
 
     def deletion(raw: Row) -> ProducerRecord:
         return cast("ProducerRecord", (key(raw), None, *routing))

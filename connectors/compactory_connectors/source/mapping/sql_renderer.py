@@ -77,7 +77,7 @@ class Formatted:
 
 
 def formatted(record: Record, key: Converter, value: Converter, columns: Mapping[str, Column]) -> Formatted | None:
-    """The expressions for ``record``, or None where one of its parts has none."""
+    """Return the expressions for ``record``, or None where one of its parts has none."""
     if record.function is not None:
         return None
     halves = _Half(columns), _Half(columns)
@@ -99,9 +99,9 @@ def formatted(record: Record, key: Converter, value: Converter, columns: Mapping
 
 
 def respelt(values: list[bytes | None]) -> list[bytes | None]:
-    """JSON that Postgres wrote, as Jackson does: upper-case digits, and surrogate pairs escaped.
+    """Return JSON that Postgres wrote as Jackson writes it: upper-case digits, and surrogate pairs escaped.
 
-    Nearly no page has a character that they write differently, which one look at all of it tells.
+    Nearly no page has a character that they write differently, so the whole page is searched first.
     """
     text = b"".join(filter(None, values))
     if b"\\u00" not in text and not any(lead in text for lead in _LEADS):
@@ -119,7 +119,7 @@ class _Unproven(Exception):
 
 
 def _condition(case: tuple[str, Kind | None]) -> sql.Composable:
-    """Rows whose column is out of its kind's range; of no kind: in which it is NULL."""
+    """Return the condition of rows whose column is out of its kind's range; without a kind, is NULL."""
     column, kind = case
     return (sql.SQL("{} IS NULL") if kind is None else _RANGES[kind]).format(sql.Identifier("t", column))
 
@@ -138,10 +138,10 @@ class _Half:
         if node is None:
             return
         if isinstance(converter, JsonConverter):
-            before, after = converter.envelope(node)
-            self._add(before)
+            prefix, suffix = converter.envelope(node)
+            self._add(prefix)
             self._json(node, converter)
-            self._add(after)
+            self._add(suffix)
         elif isinstance(converter, StringConverter) and isinstance(node, Cell):
             self._add(self._text(node))
             if node.schema.optional:  # no key at all, which has its own consequences
@@ -150,7 +150,7 @@ class _Half:
             raise _Unproven
 
     def expression(self) -> sql.Composable:
-        """All of it as one text; NULL where nothing was added."""
+        """Return all of it as one text; NULL where nothing was added."""
         texts = [sql.Literal(part.decode()) if isinstance(part, bytes) else part for part in self._parts]
         if not texts:
             return sql.SQL("NULL")
@@ -200,7 +200,7 @@ class _Half:
         return sql.SQL("CASE WHEN {} THEN NULL ELSE {} END").format(_condition((cell.column, cell.kind)), text)
 
     def _text(self, cell: Cell) -> sql.Composable:
-        """The text that StringConverter writes; NULL stays NULL."""
+        """Return the text that StringConverter writes; NULL stays NULL."""
         if cell.steps:
             return self._time_text(cell)
         if cell.kind in {Kind.BOOLEAN, Kind.INTEGER}:
@@ -210,7 +210,7 @@ class _Half:
         return self._output(cell)
 
     def _output(self, cell: Cell) -> sql.Composable:
-        """A text as the type's own output has it, whatever casts somebody has made."""
+        """Return a text as the type's own output has it, whatever casts somebody has made."""
         name, column = sql.Identifier("t", cell.column), self._columns[cell.column]
         built_in = column.type_schema == "pg_catalog"
         if cell.schema.type is not Type.STRING or not (column.type_kind == "e" or (built_in and column.type in _ANY)):
@@ -220,7 +220,6 @@ class _Half:
         return sql.SQL("CASE WHEN {0} IS NOT NULL THEN pg_catalog.concat({0}) END").format(name)
 
     def _time_text(self, cell: Cell) -> sql.Composable:
-        """The text that TimestampConverter writes."""
         pattern = cell.steps[0].to_char if len(cell.steps) == 1 else None
         if pattern is None or cell.java is not Java.STRING or cell.kind not in {Kind.TIMESTAMP, Kind.TIMESTAMPTZ}:
             raise _Unproven

@@ -71,11 +71,7 @@ class Table:
     """``pg_class.relkind``: r table, p partitioned table, v view, m materialized view, f foreign table; or q."""
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
-    stamped: bool
-    """It has the column ``updated_xid xid8`` that adoption adds."""
     indexes: tuple[Index, ...] = ()
-    partition: bool = False
-    """It is a part of a partitioned table."""
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}" if self.name else "query"
@@ -104,17 +100,14 @@ def describe(connection: Connection[Any], relation: Relation) -> Table | None:
     primary_key, indexes = row
     column_cursor = connection.cursor(row_factory=class_row(Column))
     columns = column_cursor.execute(query("catalog/columns"), {"oid": relation.oid}).fetchall()
-    stamp = [column for column in columns if column.name == "updated_xid" and column.type == "xid8"]
     return Table(
         schema=relation.schema,
         name=relation.name,
         oid=relation.oid,
         kind=relation.kind,
-        columns=tuple(column for column in columns if column not in stamp),
+        columns=tuple(column for column in columns if (column.name, column.type) != ("updated_xid", "xid8")),
         primary_key=tuple(primary_key),
-        stamped=bool(stamp),
         indexes=tuple(Index(tuple(names), unique, predicate) for names, unique, predicate in indexes),
-        partition=relation.partition,
     )
 
 
@@ -139,7 +132,7 @@ def describe_query(connection: Connection[Any], text: str, *, masked: bool = Fal
     repeated = sorted(name for name, count in Counter(column.name for column in columns).items() if count > 1)
     if repeated:
         raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in repeated)
-    return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=(), stamped=False)
+    return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=())
 
 
 def _result_column(connection: Connection[Any], result: PGresult, number: int) -> Column:

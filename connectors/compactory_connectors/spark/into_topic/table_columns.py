@@ -125,7 +125,7 @@ def _of_rules(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) 
 
 def _table(name: str, columns: tuple[Column, ...]) -> Table:
     kind = "r" if name else "q"
-    return Table(schema="", name=name, oid=0, kind=kind, columns=columns, primary_key=(), stamped=False)
+    return Table(schema="", name=name, oid=0, kind=kind, columns=columns, primary_key=())
 
 
 def _candidates(connector: ConnectorConfig, topic: str) -> Iterator[str]:
