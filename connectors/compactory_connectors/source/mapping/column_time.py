@@ -91,7 +91,7 @@ _NUMBERS: Mapping[Granularity, Callable[[int], int]] = {
 
 
 def _iso_writer(zone: JavaZone | None, zeros: str) -> Callable[[int], str]:
-    """Return the writer of ISO texts as ``java.time`` has them: years count within their era, with a plus above 9999."""
+    """Return the writer of ISO texts as ``java.time`` has them: years of an era, with a plus above 9999."""
 
     def text(micros: int) -> str:
         seconds, fraction = divmod(micros, _MICROS)
