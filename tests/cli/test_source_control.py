@@ -23,7 +23,7 @@ from compactory_connectors.source.status.board import StatusBoard
 from compactory_connectors.source.status.status import SourceState
 from tests.api.serving import ask
 from tests.api.test_operations import samples
-from tests.api.test_orders import Told
+from tests.api.test_orders import OrderedWorker
 from tests.cli.conftest import Article, Outcome, Shell, in_process
 from tests.store.topics import eventually
 
@@ -198,7 +198,7 @@ def test_an_outage_is_told_once_and_by_the_exit_code(compactory: Shell) -> None:
     assert (told.code, told.out.count("Postgres is away")) == (1, 1)
 
 
-class Waiting(Told):
+class Waiting(OrderedWorker):
     """A source whose database is away, and with it both tables."""
 
     connector = "c"
@@ -214,7 +214,7 @@ class Waiting(Told):
         return SourceWorker(source, lambda: True).status()
 
 
-class Holding(Told):
+class Holding(OrderedWorker):
     """A source whose one table holds a removal."""
 
     connector = "c"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, FailFast, Field, WithJsonSchema
 
 # Without a format Java and Go take 32 bits.
 Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63), WithJsonSchema({"type": "integer", "format": "int64"})]
@@ -90,7 +90,7 @@ class Outcome(BaseModel):
 
 
 class BatchQuestion(BaseModel):
-    keys: list[str] = Field(description="1,000 at most; more are refused with 413")
+    keys: Annotated[list[str], FailFast()] = Field(description="1,000 at most; more are refused with 413")
 
 
 class BatchAnswer(BaseModel):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote_to_bytes
+
+from pydantic import BaseModel, ValidationError
 
 from .limits import HELD_BYTES
 from .problem import BadRequest, TooLarge, UnsupportedMedia
@@ -16,11 +18,14 @@ __all__ = [
     "check_media",
     "decode_segment",
     "joined_headers",
+    "parse_body",
     "raw_path",
     "read_body",
     "routed_directory",
     "text_headers",
 ]
+
+M = TypeVar("M", bound=BaseModel)
 
 DIRECTORIES = b"/v1/directories/"
 ENTRIES = b"/entries/"
@@ -108,3 +113,13 @@ async def read_body(scope: Any, receive: Any, most_bytes: int) -> bytes:
         body += part
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def parse_body(model: type[M], body: bytes) -> M:
+    """Return the JSON of a body as a model. Raises BadRequest with every problem."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        raise BadRequest(
+            f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors(include_url=False)
+        ) from None

@@ -14,15 +14,15 @@ The answer to an order is 202 and the connector's status. The source's own threa
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 from collections.abc import Iterable
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from compactory.worker import Operated, Order, Verb, Worker
 
 from ..http.problem import BadRequest, MethodRefused, NoResource
-from ..http.request import decode_segment
+from ..http.request import decode_segment, parse_body
 
 __all__ = ["CONNECTORS", "Orders"]
 
@@ -30,7 +30,14 @@ CONNECTORS = "/v1/connectors"
 _METHODS = {Verb.PAUSE: "PUT", Verb.RESUME: "PUT", Verb.RESTART: "POST", Verb.APPROVE: "POST", Verb.RESEND: "POST"}
 _CONNECTOR_VERBS = {Verb.PAUSE, Verb.RESUME, Verb.RESTART}
 _TABLE_VERBS = {Verb.RESTART, Verb.APPROVE, Verb.RESEND}
-_MOST_KEYS = 10_000  # of one request
+
+
+class _Approval(BaseModel):
+    removal: str = Field(min_length=1)  # the id that the status shows, so that nothing else is approved
+
+
+class _Resending(BaseModel):
+    keys_base64: list[str] = Field(min_length=1, max_length=10_000)
 
 
 class Orders:
@@ -76,7 +83,7 @@ def _order(method: str, path: str, parts: list[str], worker: Operated, body: byt
         tables = ", ".join(worker.tables()) or "none"
         raise NoResource(f"connector {worker.connector!r} has no table {table!r}; it has: {tables}")
     if verb is Verb.APPROVE:
-        return Order(verb=verb, table=table, removal=_removal(body))
+        return Order(verb=verb, table=table, removal=parse_body(_Approval, body).removal)
     return Order(verb=verb, table=table, keys=_record_keys(body) if verb is Verb.RESEND else ())
 
 
@@ -85,28 +92,8 @@ def _check_method(method: str, allowed: str) -> None:
         raise MethodRefused(method, allowed)
 
 
-def _removal(body: bytes) -> str:
-    removal = _json_object(body).get("removal")
-    if not isinstance(removal, str) or not removal:
-        raise BadRequest("removal: the id that the status shows is needed, so that nothing else is approved")
-    return removal
-
-
 def _record_keys(body: bytes) -> tuple[bytes, ...]:
-    keys = _json_object(body).get("keys_base64")
-    if not isinstance(keys, list) or not keys or len(keys) > _MOST_KEYS:
-        raise BadRequest(f"keys_base64: must be a list of 1 to {_MOST_KEYS:,} record keys in base64")
     try:
-        return tuple(base64.b64decode(key, validate=True) for key in keys)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise BadRequest(f"keys_base64: {error}") from None
-
-
-def _json_object(body: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(body)
+        return tuple(base64.b64decode(key, validate=True) for key in parse_body(_Resending, body).keys_base64)
     except ValueError as error:
-        raise BadRequest(f"the body is no JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise BadRequest("the body must be a JSON object")
-    return document
+        raise BadRequest(f"keys_base64: {error}") from None

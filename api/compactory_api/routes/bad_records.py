@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import ValidationError
 
 from compactory.errors import NotReady, WaitTimeout
 from compactory.records import QuarantinedRecord
@@ -17,13 +16,14 @@ from ..http.access import GRANT, Scope
 from ..http.limits import ThreadGroup
 from ..http.models import Errors, RecordIds, Resolved
 from ..http.openapi import problems, reference_to
-from ..http.problem import BadRequest, Forbidden
-from ..http.request import read_body
+from ..http.problem import Forbidden
+from ..http.request import parse_body, read_body
 from ..http.response import json_response
 
 __all__ = ["error_routes"]
 
 _MOST_ERRORS = 1000
+_NOT_ADMIN = "this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller"
 _MOST_BYTES = 1 << 20  # of a request body
 _BODY = {"requestBody": {"content": {"application/json": {"schema": reference_to(RecordIds)}}}}
 
@@ -55,58 +55,49 @@ def error_routes(store: GlobalStore, threads: ThreadGroup) -> APIRouter:
         documents = [_record_document(error, with_bytes=scope(error.directory) is Scope.ADMIN) for error in newest]
         return json_response({"errors": documents, "outstanding": len(outstanding)})
 
-    @routes.post(
-        "/v1/errors:retry",
-        operation_id="retry_errors",
-        summary="Apply bad records again; needs the admin token",
-        responses={200: {"model": Resolved}, **problems(400, 401, 403, 421, 503)},
-        openapi_extra=_BODY,
-    )
-    async def retry(request: Request) -> Response:
-        return await _resolve(store, request, store.retry, threads)
-
-    @routes.post(
-        "/v1/errors:skip",
-        operation_id="skip_errors",
-        summary="Drop bad records, as if they had never come; needs the admin token",
-        responses={200: {"model": Resolved}, **problems(400, 401, 403, 421, 503)},
-        openapi_extra=_BODY,
-    )
-    async def skip(request: Request) -> Response:
-        return await _resolve(store, request, store.skip, threads)
-
+    for name, resolve, summary in (
+        ("retry", store.retry, "Apply bad records again; needs the admin token"),
+        ("skip", store.skip, "Drop bad records, as if they had never come; needs the admin token"),
+    ):
+        routes.add_api_route(
+            f"/v1/errors:{name}",
+            _resolution(store, resolve, threads),
+            methods=["POST"],
+            operation_id=f"{name}_errors",
+            summary=summary,
+            responses={200: {"model": Resolved}, **problems(400, 401, 403, 421, 503)},
+            openapi_extra=_BODY,
+        )
     return routes
 
 
-async def _resolve(store: GlobalStore, request: Request, resolve: Resolve, threads: ThreadGroup) -> Response:
-    grant = request.scope[GRANT]
-    names = {directory.name for directory in store.directories}
-    administered = {name for name in names if grant.on(name) is Scope.ADMIN}
-    requested = _requested(await read_body(request.scope, request.receive, _MOST_BYTES)) if administered else None
-    if not administered or any(directory in names - administered for directory, _, _ in requested or ()):
-        raise Forbidden("this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for the server and for the caller")
-    records = [
-        record
-        for record in store.quarantine()
-        if record.directory in administered
-        and (requested is None or (record.directory, record.partition, record.offset) in requested)
-    ]
-    try:
-        still_bad = await threads.run(resolve, *records) if records else []
-    except WaitTimeout as error:  # the reader thread is busy: no answer to a precondition of the request
-        raise NotReady(str(error)) from None
-    return json_response({"done": len(records) - len(still_bad), "outstanding": sum(store.outstanding().values())})
+def _resolution(store: GlobalStore, resolve: Resolve, threads: ThreadGroup) -> Callable[..., Any]:
+    """Return the endpoint that resolves the bad records in its body; without a body, all of them."""
 
+    async def answer(request: Request) -> Response:
+        grant = request.scope[GRANT]
+        names = {directory.name for directory in store.directories}
+        administered = {name for name in names if grant.on(name) is Scope.ADMIN}
+        if not administered:
+            raise Forbidden(_NOT_ADMIN)
+        body = await read_body(request.scope, request.receive, _MOST_BYTES)
+        requested = parse_body(RecordIds, body).errors if body else []
+        if any(record.directory in names - administered for record in requested):
+            raise Forbidden(_NOT_ADMIN)
+        ids = {(record.directory, record.partition, record.offset) for record in requested}
+        records = [
+            record
+            for record in store.quarantine()
+            if record.directory in administered
+            and (not body or (record.directory, record.partition, record.offset) in ids)
+        ]
+        try:
+            still_bad = await threads.run(resolve, *records) if records else []
+        except WaitTimeout as error:  # the reader thread is busy: no answer to a precondition of the request
+            raise NotReady(str(error)) from None
+        return json_response({"done": len(records) - len(still_bad), "outstanding": sum(store.outstanding().values())})
 
-def _requested(body: bytes) -> set[tuple[str, int, int]] | None:
-    """Return directory, partition and offset of the records in a body; None for all records. Raises BadRequest."""
-    if not body:
-        return None
-    try:
-        ids = RecordIds.model_validate_json(body).errors
-    except ValidationError as error:
-        raise BadRequest(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()) from None
-    return {(record.directory, record.partition, record.offset) for record in ids}
+    return answer
 
 
 def _record_document(error: QuarantinedRecord, *, with_bytes: bool) -> dict[str, Any]:

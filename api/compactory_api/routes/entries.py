@@ -29,7 +29,7 @@ from ..http.limits import ThreadGroup
 from ..http.models import BatchAnswer, BatchQuestion, ListedEntries
 from ..http.openapi import FRESHNESS_HEADERS, problems, reference_to
 from ..http.problem import BadRequest, Forbidden, TooLarge
-from ..http.request import check_media, joined_headers, read_body
+from ..http.request import check_media, joined_headers, parse_body, read_body
 from ..http.response import embedder, json_response
 
 __all__ = ["MOST_KEYS", "EntryQuery", "entry_routes", "page"]
@@ -75,7 +75,9 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
     async def batch_get(directory: str, request: Request) -> Response:
         view = store[directory]
         check_media({"content-type": _JSON, **request.headers}, _JSON)
-        keys = _batch_keys(await read_body(request.scope, request.receive, _MOST_BYTES))
+        keys = parse_body(BatchQuestion, await read_body(request.scope, request.receive, _MOST_BYTES)).keys
+        if len(keys) > MOST_KEYS:
+            raise TooLarge(f"{len(keys)} keys; {MOST_KEYS} are the most in one batch")
         await freshness.wait(joined_headers(request.headers.raw), view.directory.topic)
         return json_response(await threads.run(_batch, view, keys, embed[directory]))
 
@@ -94,21 +96,6 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
         return json_response(await threads.run(_page_document, view, query, embed[directory]))
 
     return routes
-
-
-def _batch_keys(body: bytes) -> list[str]:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequest(f"the body is not JSON: {error}") from None
-    keys = document.get("keys") if isinstance(document, dict) else None
-    if not isinstance(keys, list):
-        raise BadRequest('the body must be {"keys": ["…", …]}')
-    if len(keys) > MOST_KEYS:
-        raise TooLarge(f"{len(keys)} keys; {MOST_KEYS} are the most in one batch")
-    if not all(isinstance(key, str) for key in keys):
-        raise BadRequest("every key must be text; a number is looked up by its decimal digits")
-    return keys
 
 
 def _batch(view: View[Any], keys: list[str], embed: Any) -> bytes:
