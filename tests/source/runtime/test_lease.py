@@ -369,7 +369,7 @@ def test_an_error_that_nobody_foresaw_does_not_end_the_renewals(leases: Bench) -
     lease = Lease(leases.connector(), show)
     lease.take()
     wait_until(lambda: len(renewals) >= 4, 10, "renewals after an error")
-    assert lease.held
+    assert lease.is_held
     lease.close()
 
 
@@ -389,7 +389,7 @@ def test_a_lease_is_lost_to_who_took_it(leases: Bench) -> None:
         second.take()
     leases.sql.execute("UPDATE compactory.leases SET renewed_at = renewed_at - interval '1 hour'")
     wait_until(lambda: _taken(second) or not _set_back(leases), what="the other's turn")
-    wait_until(lambda: not first.held, what="the loss")
+    wait_until(lambda: not first.is_held, what="the loss")
     with pytest.raises(LeaseLost):
         first.check()
     second.close()

@@ -1,7 +1,7 @@
 """Heartbeats: a row that the source renews in Postgres and publishes, so that readers know how old their data is.
 
-They tell an idle table from a source that hangs, and take the way of every change: a commit in Postgres, the session's
-thread, a Kafka transaction. A fault that keeps the tables from being published keeps heartbeats from coming, too.
+They distinguish an idle table from a source that hangs. A heartbeat takes the path of every change: a commit in
+Postgres, the session's thread, a Kafka transaction. A fault that stops the publishing of tables stops heartbeats, too.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _NOT_POSSIBLE: Final = (
 
 
 class Heartbeat:
-    """Those of one session; owned by its thread. Raises psycopg.Error, and what Kafka's side raises."""
+    """The heartbeats of one session. Owned by its thread. Raises psycopg.Error, and the errors of Kafka's side."""
 
     def __init__(self, context: SessionContext, server: Server) -> None:
         self._context = context
         self._server = server
         self._interval = context.connector.heartbeat_interval_ms / 1000
         self.due = float("inf")
-        """When to beat next, by the monotonic clock."""
+        """The time of the next heartbeat, by the monotonic clock."""
 
     def open(self) -> None:
-        """Make the topic, and beat from now on, where the connector wants that."""
+        """Create the topic and begin to send heartbeats, if the connector asks for them."""
         if self._interval:
             rules = {HEARTBEATS_TOPIC: TopicCreation(partitions=1)}
             self._context.board.warn(*ensure_topics(self._context.kafka, rules, create=self._context.create_topics))
             self.due = time.monotonic()
 
     def beat(self) -> None:
-        """Renew the row and publish it, where it is time for that; on return Kafka has acknowledged it."""
+        """Renew the row and publish it if a heartbeat is due. On return Kafka has acknowledged it."""
         began = time.monotonic()
         if began < self.due:
             return
@@ -62,20 +62,20 @@ class Heartbeat:
         try:
             row = self._server.connection.execute(query("heartbeat/beat"), {"connector": name}).fetchone()
         except psycopg.errors.LockNotAvailable:
-            return  # somebody looks at the row; the next beat is soon
+            return  # somebody has locked the row; the next heartbeat is soon
         except _NOT_POSSIBLE as error:
             self._give_up(error)
             return
         assert row is not None
-        committed = time.monotonic()
+        committed_at = time.monotonic()
         value = orjson.dumps({"connector": name, "beats": row[1], "committed_at": row[0]})
         try:
             self._context.publisher.publish(HEARTBEATS_TOPIC, [(name.encode(), value)], None)
         except TopicRefused as error:
             self._context.board.warn(f"no heartbeats: Kafka refuses them, see the settings of topic {HEARTBEATS_TOPIC}")
-            log.debug("heartbeat refused", connector=name, error=str(error))  # a text of its own each time
+            log.debug("heartbeat refused", connector=name, error=str(error))  # a different text each time
             return
-        self._context.board.record_heartbeat(row[0] / 1000, time.monotonic() - committed)
+        self._context.board.record_heartbeat(row[0] / 1000, time.monotonic() - committed_at)
 
     def _give_up(self, error: psycopg.Error) -> None:
         self.due = float("inf")

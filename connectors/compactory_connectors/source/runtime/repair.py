@@ -1,8 +1,7 @@
-"""Rows of given record keys sent again as they are now: what ``compactory verify --repair`` asks for.
+"""Rows of some record keys are sent again as they are now, for ``compactory verify --repair``.
 
-A running source does it, or where none runs this process, as the connector's only publisher. Nobody else publishes, so
-nothing that is sent can be older than what a poll has sent before: the rows are read in a snapshot of now, and what
-commits later is sent later.
+A running source sends them; if none runs, this process does, as the connector's only publisher. So nothing that is sent
+is older than what a poll has sent before: the rows are read in a new snapshot, and later commits are sent later.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ _KeyValue: TypeAlias = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResentRows:
-    """Numbers of records sent, and of keys left alone because their rows can't be converted."""
+    """Records that were sent, and the number of keys that were left alone because their rows can't be converted."""
 
     records: Sequence[_KeyValue] = ()
     left_alone: int = 0
 
 
 def refuse_resend(plan: TablePlan) -> None:
-    """Raise ConfigError for a table of which a key does not say where its record belongs."""
+    """Raise ConfigError for a table whose record keys do not determine the topic or the row."""
     if plan.rows.routed or plan.keyless or not plan.rows.key_columns:
         raise ConfigError(
             f"{plan.label}: its records have no key, or transforms make their topics; they are not sent again"
@@ -69,10 +68,10 @@ def refuse_resend(plan: TablePlan) -> None:
 def resend_rows(
     server: Server, kafka: Kafka, plan: TablePlan, guard: RemovalGuard, keys: Collection[bytes], offset: ProducerRecord
 ) -> ResentRows:
-    """Send what the rows of these keys are now, tombstones for keys that have none, each page with the offset as it is.
+    """Send the present rows of these keys, and tombstones for keys without a row, each page with ``offset``.
 
-    Copies of the keys in other partitions get tombstones: of keys that are gone all, of others those that are older
-    than what is sent. Raises ConfigError, psycopg.Error, TableReplaced, and what a publisher raises.
+    Copies of the keys in other partitions get tombstones: all copies of a key without a row, of other keys those that
+    are older than the record that is sent. Raises ConfigError, psycopg.Error, TableReplaced, and a publisher's errors.
     """
     refuse_resend(plan)
     records, doubtful = _records(server, plan, set(keys))
@@ -86,56 +85,58 @@ def resend_rows(
 def _publish(
     guard: RemovalGuard, page: Sequence[_KeyValue], offset: ProducerRecord, copies: Sequence[Copy]
 ) -> Sequence[_KeyValue]:
-    """Publish a page; which of it was sent."""
+    """Publish a page. Return the records of it that were sent."""
     removals = [Removal(key) for key, value in page if value is None]
     try:
         living = guard.publish(page, offset, removals, [copy for copy in copies if copy.key in dict(page)])
-    except RowError:  # no key may go, for the key of a row is not known
+    except RowError:  # the key of a row is not known, so that no key may be removed
         page = [(key, value) for key, value in page if value is not None]
         living = guard.publish(page, offset, (), [copy for copy in copies if copy.key in dict(page)])
     return [(key, value) for key, value in page if value is not None or key not in living]
 
 
-def _records(server: Server, plan: TablePlan, wanted: set[bytes]) -> tuple[list[_KeyValue], set[bytes]]:
-    """The records of these keys in a snapshot of now, and keys whose row can't be converted."""
+def _records(server: Server, plan: TablePlan, requested: set[bytes]) -> tuple[list[_KeyValue], set[bytes]]:
+    """Return the records of these keys in a new snapshot, and the keys whose row can't be converted."""
     values: dict[bytes, bytes | None] = {}
     doubtful: set[bytes] = set()
     with look_at(server, plan, None) as look:
         for rows in look.records(plan.topic):
             for key, value, flags, _ in rows:
-                if key not in wanted:
+                if key not in requested:
                     continue
                 if flags & Row.UNREADABLE:
                     doubtful.add(key)
                 elif not flags & Row.ABSENT or key not in values:  # an active row wins over a deactivated one
                     values[key] = None if flags & Row.ABSENT else value
     if look.unreadable or plan.appends:
-        doubtful |= wanted - values.keys()  # may be of a row whose key is not known, or of one that is gone and stays
+        doubtful |= requested - values.keys()  # of a row whose key is not known, or of a deleted row that stays
     else:
-        values |= dict.fromkeys(wanted - values.keys() - doubtful)
+        values |= dict.fromkeys(requested - values.keys() - doubtful)
     return [(key, value) for key, value in values.items() if key not in doubtful], doubtful
 
 
 def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None], partitioner: str) -> list[Copy]:
-    """Living copies of keys in other partitions than those to which these records go."""
+    """Return the living copies of keys in other partitions than those to which these records go."""
     with TopicReader(kafka, plan.topic) as topic:
         count = len(topic.partitions)
         if count < 2 or not records:
             return []
-        found: dict[tuple[bytes, int], int | None] = {}
+        newest: dict[tuple[bytes, int], int | None] = {}
         for messages in topic.read_to(topic.ends()):
-            found.update(stamps(messages, records.__contains__))
+            newest.update(stamps(messages, records.__contains__))
     homes = {key: partition_by(key, count, partitioner) for key in records}
-    gone = [place for place, stamp in found.items() if stamp is not None and records[place[0]] is None]
-    now = int(time.time() * 1000)
-    found |= {(key, home): now for key, home in homes.items() if home is not None and records[key] is not None}
-    return [Copy(key, partition) for key, partition in gone if partition != homes[key]] + [
-        *misplaced(found, homes.get, now)
+    copies = [
+        Copy(key, partition)
+        for (key, partition), stamp in newest.items()
+        if stamp is not None and records[key] is None and partition != homes[key]
     ]
+    sent_at = int(time.time() * 1000)
+    newest |= {(key, home): sent_at for key, home in homes.items() if home is not None and records[key] is not None}
+    return copies + [*misplaced(newest, homes.get, sent_at)]
 
 
 def refuse_repair(connector: ConnectorConfig, outcomes: Sequence[Outcome], *, approved: bool) -> None:
-    """Raise ConfigError where a key does not say whose it is, CompactoryError for a removal that needs an approval."""
+    """Raise ConfigError if a key does not tell its table, CompactoryError for a removal that needs an approval."""
     for outcome in outcomes:
         if outcome.different and len(outcome.tables) != 1:
             tables = ", ".join(outcome.tables)
@@ -151,9 +152,9 @@ def refuse_repair(connector: ConnectorConfig, outcomes: Sequence[Outcome], *, ap
 
 
 def repair(connector: ConnectorConfig, kafka: Kafka, table: str, keys: Collection[bytes]) -> ResentRows:
-    """Send the rows of these keys of ``schema.table`` again, as they are at that moment.
+    """Send the present rows of these keys of ``schema.table`` again.
 
-    Raises LeaseLost where a source has the lease, ConfigError, Unreachable, CompactoryError.
+    Raises LeaseLost if a source has the lease, ConfigError, Unreachable, CompactoryError.
     """
     with closing(Lease(connector, lambda _status: None)) as lease:
         lease.take()
@@ -170,9 +171,9 @@ def _send(
     stored = next((item for item in read_offsets(kafka) if item.key == key), None)
     if stored is None or stored.value is None:
         raise ConfigError(f"{plan.label}: no source has polled it; run one, it sends every row")
-    guard = RemovalGuard(server, plan, publisher, partial(_tell, table))
+    guard = RemovalGuard(server, plan, publisher, partial(_log_stopped, table))
     return resend_rows(server, kafka, plan, guard, keys, (key, stored.value))
 
 
-def _tell(table: str, stopped: int) -> None:
+def _log_stopped(table: str, stopped: int) -> None:
     log.error("removals of living rows stopped", table=table, keys=stopped)

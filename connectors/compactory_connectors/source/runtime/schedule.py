@@ -1,4 +1,4 @@
-"""When a table is polled: at each interval while it changes, less often while it does not or can't be. Pure."""
+"""The times at which a table is polled: at each interval while it changes, else less often. Pure."""
 
 from __future__ import annotations
 
@@ -55,16 +55,16 @@ class Schedule:
         """True if the last poll failed, or found the table locked."""
         return self.last_poll is not PollResult.SUCCEEDED
 
-    def poll_now(self, now: float) -> None:
+    def poll_now(self, at: float) -> None:
         """Poll the table without a check: it may have changed."""
-        self.is_current, self.due = False, min(self.due, now)
+        self.is_current, self.due = False, min(self.due, at)
 
-    def record_changes(self, now: float, *, is_settled: bool = True) -> None:
+    def record_changes(self, at: float, *, is_settled: bool = True) -> None:
         """Set the next check after a poll that published something."""
         self._step = self.interval
-        self._set_due(now, is_settled)
+        self._set_due(at, is_settled)
 
-    def record_no_changes(self, now: float, *, is_notifying: bool, is_settled: bool = True) -> None:
+    def record_no_changes(self, at: float, *, is_notifying: bool, is_settled: bool = True) -> None:
         """Set the next check after one that found nothing."""
         longest = max(self.interval, _NOTIFYING if is_notifying else _IDLE)
         doubled = max(self._step * 2, self.interval, _SHORTEST)
@@ -72,7 +72,7 @@ class Schedule:
             self._step = doubled
         elif self._step > longest:
             self._step = self.interval
-        self._set_due(now, is_settled)
+        self._set_due(at, is_settled)
 
     def record_success(self) -> None:
         """Note that a poll came to its end."""
@@ -80,37 +80,37 @@ class Schedule:
         self._backoff.reset()
         self._locks.reset()
 
-    def record_failure(self, now: float) -> bool:
+    def record_failure(self, at: float) -> bool:
         """Try again after a pause. Return False if the last attempt failed."""
         self.failures, self.last_poll = self.failures + 1, PollResult.FAILED
         has_attempts = self.attempts <= 0 or self.failures < self.attempts
-        self.due = now + max(self._backoff.pause(), self.interval) if has_attempts else math.inf
+        self.due = at + max(self._backoff.pause(), self.interval) if has_attempts else math.inf
         return has_attempts
 
-    def record_locked(self, now: float) -> None:
+    def record_locked(self, at: float) -> None:
         """Try again soon: another transaction has locked the table."""
         self.last_poll = PollResult.LOCKED
-        self.due = now + self._locks.pause()
+        self.due = at + self._locks.pause()
 
-    def delay_sleep(self, now: float) -> None:
+    def delay_sleep(self, at: float) -> None:
         """Try again to sleep after a pause: a writer is open that began while the source was awake and won't notify."""
         self._sleep_pause = min(_LONGEST_SLEEP_PAUSE, self._sleep_pause * 2 or _FIRST_SLEEP_PAUSE)
-        self.due = self.awake_until = now + self._sleep_pause
+        self.due = self.awake_until = at + self._sleep_pause
 
-    def record_sleep(self, now: float, *, is_shared: bool) -> None:
+    def record_sleep(self, at: float, *, is_shared: bool) -> None:
         """Note that the table's writers notify from now on.
 
         If they do so because another source sleeps (``is_shared``), try to sleep again soon: that source may wake.
         """
         self._sleep_pause = 0.0
         if is_shared:
-            self.awake_until = _next_multiple(now, _IDLE)
+            self.awake_until = _next_multiple(at, _IDLE)
 
-    def _set_due(self, now: float, is_settled: bool) -> None:
-        due = _next_multiple(now, max(self._step, _SHORTEST))
-        self.due = due if is_settled else min(due, now + _UNSETTLED)
+    def _set_due(self, at: float, is_settled: bool) -> None:
+        due = _next_multiple(at, max(self._step, _SHORTEST))
+        self.due = due if is_settled else min(due, at + _UNSETTLED)
 
 
-def _next_multiple(now: float, step: float) -> float:
-    """Return the first multiple of ``step`` after ``now``; never ``now`` itself, whatever its last bit says."""
-    return math.floor(now / step + 1.001) * step
+def _next_multiple(at: float, step: float) -> float:
+    """Return the first multiple of ``step`` after ``at``; never ``at`` itself, whatever its last bit says."""
+    return math.floor(at / step + 1.001) * step

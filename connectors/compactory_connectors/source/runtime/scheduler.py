@@ -64,41 +64,41 @@ class Scheduler:
     def due_tables(self) -> DueTables:
         """Return the tables to poll now."""
         self._receive_notifications()
-        now, checked_at = time.monotonic(), time.time()
+        at, checked_at = time.monotonic(), time.time()
         to_check: list[TableTask] = []
         to_poll: list[TableTask] = []
         for table in self._registry:
-            if table.schedule.due <= now or self._orders.needs_poll(table.name):
+            if table.schedule.due <= at or self._orders.needs_poll(table.name):
                 (to_check if self._can_check(table) else to_poll).append(table)
         if to_check:
-            self._check(to_check, now)
+            self._check(to_check, at)
         unchanged = [table for table in to_check if table.schedule.is_current]
         for table in unchanged:
-            table.schedule.record_no_changes(now, is_notifying=self._is_asleep(table))
+            table.schedule.record_no_changes(at, is_notifying=self._is_asleep(table))
         to_poll += [table for table in to_check if not table.schedule.is_current]
         for table in to_poll:
             table.schedule.is_current = False
-            table.schedule.due = now + table.schedule.interval
+            table.schedule.due = at + table.schedule.interval
         return DueTables(to_poll, unchanged, checked_at)
 
     def record_poll(self, table: TableTask, *, has_published: bool) -> None:
         """Set the next check of a table that was polled to its end."""
-        now, schedule = time.monotonic(), table.schedule
+        at, schedule = time.monotonic(), table.schedule
         schedule.is_current = True
         is_settled, is_asleep = table.reader.settled, self._is_asleep(table)
         if not has_published and table.plan.reading is not Reading.WHOLE:
-            schedule.record_no_changes(now, is_notifying=is_asleep, is_settled=is_settled)
+            schedule.record_no_changes(at, is_notifying=is_asleep, is_settled=is_settled)
         elif table.plan.notifies and not is_asleep:
-            schedule.due = now
+            schedule.due = at
         else:
-            schedule.record_changes(now, is_settled=is_settled)
+            schedule.record_changes(at, is_settled=is_settled)
 
     def wait(self, stop: Stop, until: float) -> None:
         """Wait until a writer notifies, something is due, it is ``until``, an order comes or ``stop`` is set."""
         self._sleep()
         self._streaks.clear()
-        now = time.monotonic()
-        until = min([until, *(at for table in self._registry if (at := table.schedule.awake_until) > now)])
+        at = time.monotonic()
+        until = min([until, *(awake for table in self._registry if (awake := table.schedule.awake_until) > at)])
         while not stop.is_set() and not self._orders.changed.is_set():
             remaining = min(self._registry.due, until) - time.monotonic()
             if remaining <= 0:
@@ -116,12 +116,12 @@ class Scheduler:
         oids = {int(payload) for payload in payloads if payload.isdecimal()}
         if not oids:
             return
-        now = time.monotonic()
+        at = time.monotonic()
         for table in self._registry:
             if table.plan.oid in oids:
                 table.schedule.is_current = False
                 if not table.schedule.is_failing:
-                    table.schedule.due = now
+                    table.schedule.due = at
                 self._streaks[table.plan.oid] += 1
         self._wake([oid for oid in oids if self._streaks[oid] > _BUSY])
 
@@ -136,7 +136,7 @@ class Scheduler:
         needs_poll = table.schedule.is_failing or self._orders.needs_poll(table.name)
         return _has_versions(table) and table.schedule.is_current and table.reader.settled and not needs_poll
 
-    def _check(self, tables: list[TableTask], now: float) -> None:
+    def _check(self, tables: list[TableTask], at: float) -> None:
         """Find out which tables may have changed; those are not current any more."""
         if len(tables) > _FEW:
             candidates = [table for table in self._registry if _has_versions(table) and not table.schedule.is_failing]
@@ -148,10 +148,10 @@ class Scheduler:
                 changed = [table for table in tables if not table.reader.is_idle(observation.snapshot)]
         changed += [table for table in tables if _is_long_ago(table, observation.snapshot)]
         for table in changed:
-            table.schedule.poll_now(now)
-        self._check_notifications(observation, now)
+            table.schedule.poll_now(at)
+        self._check_notifications(observation, at)
 
-    def _check_notifications(self, observation: Observation, now: float) -> None:
+    def _check_notifications(self, observation: Observation, at: float) -> None:
         """Listen again if the connection does not; ask nobody to notify while the queue of notifications is full."""
         if self._wakeup.listening and not observation.listening:
             log.error(
@@ -160,7 +160,7 @@ class Scheduler:
             self._wakeup.listen()
             for table in self._registry:
                 if self._is_asleep(table):
-                    table.schedule.poll_now(now)
+                    table.schedule.poll_now(at)
         is_full = observation.queue > (_QUEUE_FREE if self._is_queue_full else _QUEUE_FULL)
         if is_full and not self._is_queue_full:
             detail = "a session that listens stays in a transaction; tables are polled until the queue is emptier"
@@ -170,24 +170,24 @@ class Scheduler:
 
     def _sleep(self) -> None:
         """Ask writers to notify where there is nothing to do now. A table that changed meanwhile is due."""
-        now = time.monotonic()
+        at = time.monotonic()
         tables = {table.plan.oid: table for table in self._registry if table.plan.notifies}
         self._wakeup.wake(self._wakeup.keys - tables.keys())
-        candidates = {oid: table for oid, table in tables.items() if self._may_sleep(table, now)}
+        candidates = {oid: table for oid, table in tables.items() if self._may_sleep(table, at)}
         if not candidates or self._is_queue_full:
             return
         slept = self._wakeup.sleep_for(candidates)
         for oid, table in candidates.items():
             if oid not in slept.asleep | slept.shared:
-                table.schedule.delay_sleep(now)
+                table.schedule.delay_sleep(at)
                 continue
-            table.schedule.record_sleep(now, is_shared=oid in slept.shared)
+            table.schedule.record_sleep(at, is_shared=oid in slept.shared)
             if not table.reader.is_idle(slept.snapshot):
-                table.schedule.due = now
+                table.schedule.due = at
 
-    def _may_sleep(self, table: TableTask, now: float) -> bool:
+    def _may_sleep(self, table: TableTask, at: float) -> bool:
         schedule = table.schedule
-        is_due = schedule.due <= now or now < schedule.awake_until
+        is_due = schedule.due <= at or at < schedule.awake_until
         return schedule.is_current and not schedule.is_failing and not is_due and not self._is_asleep(table)
 
 

@@ -86,9 +86,9 @@ class Session:
         with ExitStack() as resources, postgres_errors(connector.connection):
             server = resources.enter_context(closing(Server.open(connector.connection.conninfo)))
             server.mark_running(connector.name)
-            found = find_plans(server, connector)
-            problems = found.problems_of_start(tolerated=[Cause.LOCKED])
-            if problems and (strict or not found.plans):
+            discovered = find_plans(server, connector)
+            problems = discovered.problems_of_start(tolerated=[Cause.LOCKED])
+            if problems and (strict or not discovered.plans):
                 raise ConfigError(problems)
             context = SessionContext(
                 connector=connector,
@@ -102,7 +102,7 @@ class Session:
             )
             session = cls(context, server)
             resources.callback(session._scheduler.close)
-            session._registry.open(found, strict=strict)
+            session._registry.open(discovered, strict=strict)
             session._heartbeat.open()
             session._resources = resources.pop_all()
         return session

@@ -1,4 +1,4 @@
-"""What the parts of a session share."""
+"""The context that the parts of a session share."""
 
 from __future__ import annotations
 

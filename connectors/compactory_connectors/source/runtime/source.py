@@ -119,9 +119,9 @@ class Source:
         """Take the lease, or stand by for a moment. Return True if this source has it."""
         try:
             lease.take()
-        except LeaseTaken as taken:
+        except LeaseTaken as error:
             self.orders.drop()
-            self._stand_by(taken, stop, once)
+            self._stand_by(error, stop, once)
             self._has_started = True
             self._takeovers.clear()
             return False
@@ -134,27 +134,27 @@ class Source:
             )
         return True
 
-    def _stand_by(self, taken: LeaseTaken, stop: Stop, once: bool) -> None:
-        """Wait for the lease for a moment. With ``once`` raise ``taken`` after the time that a dead holder keeps it.
+    def _stand_by(self, error: LeaseTaken, stop: Stop, once: bool) -> None:
+        """Wait for the lease for a moment. With ``once`` raise ``error`` after the time that a dead holder keeps it.
 
         Tables that can't be polled are an error here as they would be for a session.
         """
         if self._standby_since is None:
             self._show_tables(strict=once or not self._has_started)
             self._standby_since = time.monotonic()
-            self._log.info("source stands by", detail=str(taken))
+            self._log.info("source stands by", detail=str(error))
         if once and time.monotonic() - self._standby_since > TTL + _STANDBY_INTERVAL:
-            raise taken
-        self._board.set_standby(str(taken))
+            raise error
+        self._board.set_standby(str(error))
         self.orders.wait(stop, _STANDBY_INTERVAL)
 
     def _show_tables(self, *, strict: bool) -> None:
         with connected(self._connector.connection) as server:
-            found = find_plans(server, self._connector)
+            discovered = find_plans(server, self._connector)
         if strict:
-            found.sound()
-        self._board.retain_tables([plan.qualified for plan in found.plans])
-        for plan in found.plans:
+            discovered.sound()
+        self._board.retain_tables([plan.qualified for plan in discovered.plans])
+        for plan in discovered.plans:
             self._board.add_table(plan.qualified, plan.topic, adopted=plan.adopted, reading=plan.reading)
 
     def _run_session(self, lease: Lease, stop: Stop, once: bool, backoff: Backoff) -> bool:
@@ -162,7 +162,7 @@ class Source:
 
         With ``once`` run its first round, and return True if that was completed.
         """
-        lost = StopWhen(stop.is_set, lambda: not lease.held)
+        lost = StopWhen(stop.is_set, lambda: not lease.is_held)
         self._wait_while_paused(lost)  # a pause that this process ordered counts whether or not Kafka answers
         end_abandoned(self._connector, self._kafka, lease)
         self._read_target()
@@ -244,11 +244,11 @@ class Source:
         If that was a new holder of the lease, the next attempt to take the lease shows it. Else it was an edit of
         offsets, which gets the time to end and does not count, or a source without the lease.
         """
-        now = time.monotonic()
-        self._takeovers = [*(at for at in self._takeovers if now - at < _TAKEOVER_WINDOW), now]
+        lost_at = time.monotonic()
+        self._takeovers = [*(at for at in self._takeovers if lost_at - at < _TAKEOVER_WINDOW), lost_at]
         self._board.set_state(SourceState.WAITING, str(error))
         self._log.warning("source fenced", error=str(error))
-        if lease.held:
+        if lease.is_held:
             self.orders.wait(stop, _TAKEOVER_PAUSE)
             if self._was_edited():
                 self._takeovers.pop()

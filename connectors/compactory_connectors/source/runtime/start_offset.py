@@ -61,12 +61,12 @@ def refuse_replaced_server(
     for plan in plans:
         stored = offsets.get(plan.offset_key(server.database))
         offset = stored.offset if stored is not None else None
-        here = server.identity(plan.oid)
-        if offset is not None and offset.identity.replaces(here):
+        identity = server.identity(plan.oid)
+        if offset is not None and offset.identity.replaces(identity):
             raise ServerReplaced(
-                f"the server at {connector.connection.server} is on timeline {here.timeline}, and {plan.qualified} was"
-                f" already read on timeline {offset.identity.timeline} of the same system: an old primary that nobody"
-                " shut down? Shut it down, or leave it out of connection.url (with several hosts, loadBalanceHosts=true"
-                " finds the other one); where an old backup was restored on purpose, compactory source offsets reset"
-                " has its tables loaded afresh"
+                f"the server at {connector.connection.server} is on timeline {identity.timeline}, and {plan.qualified}"
+                f" was already read on timeline {offset.identity.timeline} of the same system: an old primary that"
+                " nobody shut down? Shut it down, or leave it out of connection.url (with several hosts,"
+                " loadBalanceHosts=true finds the other one); where an old backup was restored on purpose, compactory"
+                " source offsets reset has its tables loaded afresh"
             )

@@ -1,4 +1,4 @@
-"""The tables of a session: opened, discovered, planned again, and removed, one without the others."""
+"""The tables of a session: opened, discovered, planned again, and removed, each without the others."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class TableRegistry:
         """The time of the next check of topics or tables, or poll of a table, by the monotonic clock."""
         return min([self.topics.check_at, self._discover_at, *(table.wake_at for table in self._tables.values())])
 
-    def open(self, found: Plans, *, strict: bool) -> None:
+    def open(self, discovered: Plans, *, strict: bool) -> None:
         """Create topics, fence earlier holders, and open the tables at their offsets. All plans have been checked."""
         if strict:
-            self._create_topics(found.plans)
+            self._create_topics(discovered.plans)
         else:
-            found = self._publishable(found)
-        board, plans = self._context.board, found.plans
-        board.warn(*found.warnings)
+            discovered = self._publishable(discovered)
+        board, plans = self._context.board, discovered.plans
+        board.warn(*discovered.warnings)
         refuse_replaced_server(self._connector, self._server, plans, self._stored_offsets())
         self._context.publisher.open()
         self._discover_at = time.monotonic() + self._interval
-        board.retain_tables([*(plan.qualified for plan in plans), *(table.name for table in found.unfit)])
-        self._set_unfit(found)
+        board.retain_tables([*(plan.qualified for plan in plans), *(table.name for table in discovered.unfit)])
+        self._set_unfit(discovered)
         stored = self._stored_offsets()
         offsets = [item.offset for item in stored.values() if item.connector == self._connector.name]
         sessions = {session for offset in offsets if offset and (session := offset.identity.session)}
@@ -93,17 +93,17 @@ class TableRegistry:
         self._discover_at = time.monotonic() + self._interval
         if self._connector.query is not None and self._tables:
             return  # each poll looks at its columns
-        found = find_plans(self._server, self._connector, self._planned())
-        for name in [name for name in self._tables if name not in found.chosen]:
+        discovered = find_plans(self._server, self._connector, self._planned())
+        for name in [name for name in self._tables if name not in discovered.chosen]:
             self._remove(name, "was dropped or renamed")
-        names = [table.plan.name for table in self._tables.values()] + [plan.name for plan in found.plans]
-        unique_plans = tuple(plan for plan in found.plans if names.count(plan.name) == 1)
-        found = self._publishable(replace(found, plans=unique_plans))
-        self._set_unfit(found)
-        if found.plans:
-            log.info("tables found", tables=[plan.qualified for plan in found.plans])
-            self._add(found.plans)
-        self._context.board.warn(*found.problems)
+        names = [table.plan.name for table in self._tables.values()] + [plan.name for plan in discovered.plans]
+        unique_plans = tuple(plan for plan in discovered.plans if names.count(plan.name) == 1)
+        discovered = self._publishable(replace(discovered, plans=unique_plans))
+        self._set_unfit(discovered)
+        if discovered.plans:
+            log.info("tables found", tables=[plan.qualified for plan in discovered.plans])
+            self._add(discovered.plans)
+        self._context.board.warn(*discovered.problems)
         if not self._tables:
             log.error("nothing to poll", connector=self._connector.name, detail=self._no_tables())
 
@@ -111,17 +111,17 @@ class TableRegistry:
         """Plan a table again that changed, and go on at its offset."""
         if self._tables.get(table.name) is not table:
             return  # it was planned again since
-        found = find_plans(self._server, self._connector, self._planned() - {(table.plan.oid, table.name)})
-        found = self._publishable(
-            replace(found, plans=tuple(plan for plan in found.plans if plan.qualified == table.name))
+        discovered = find_plans(self._server, self._connector, self._planned() - {(table.plan.oid, table.name)})
+        discovered = self._publishable(
+            replace(discovered, plans=tuple(plan for plan in discovered.plans if plan.qualified == table.name))
         )
-        if not found.plans:
+        if not discovered.plans:
             reason = "was dropped, renamed, or can't be polled any more"
-            self._remove(table.name, "; ".join(found.problems) if self._connector.query is not None else reason)
-            self._set_unfit(found)
+            self._remove(table.name, "; ".join(discovered.problems) if self._connector.query is not None else reason)
+            self._set_unfit(discovered)
             return
         log.info("table changed", table=table.name)
-        self._add(found.plans)
+        self._add(discovered.plans)
 
     def restart(self, name: str) -> None:
         """Forget that a table failed, and plan it again at once."""
@@ -138,27 +138,27 @@ class TableRegistry:
         reason = self._connector.selection.nothing(self._connector.connection.server)
         return f"{reason}; looked for again every {self._interval:g} s (table.poll.interval.ms)"
 
-    def _publishable(self, found: Plans) -> Plans:
+    def _publishable(self, discovered: Plans) -> Plans:
         """Return the plans without those whose topics are missing or do not fit: these become unfit."""
         try:
-            self._create_topics(found.plans)
+            self._create_topics(discovered.plans)
         except Unreachable:
             raise
         except CompactoryError as error:
-            if len(found.plans) > 1:
-                return self._publishable_each(found)
+            if len(discovered.plans) > 1:
+                return self._publishable_each(discovered)
             problems = tuple(error.problems if isinstance(error, ConfigError) else [str(error)])
-            unfit = tuple(UnfitTable(plan.qualified, problems) for plan in found.plans)
-            return replace(found, plans=(), unfit=found.unfit + unfit)
-        return found
+            unfit = tuple(UnfitTable(plan.qualified, problems) for plan in discovered.plans)
+            return replace(discovered, plans=(), unfit=discovered.unfit + unfit)
+        return discovered
 
-    def _publishable_each(self, found: Plans) -> Plans:
-        plans, unfit = list[TablePlan](), list(found.unfit)
-        for plan in found.plans:
-            checked = self._publishable(replace(found, plans=(plan,), unfit=()))
+    def _publishable_each(self, discovered: Plans) -> Plans:
+        plans, unfit = list[TablePlan](), list(discovered.unfit)
+        for plan in discovered.plans:
+            checked = self._publishable(replace(discovered, plans=(plan,), unfit=()))
             plans += checked.plans
             unfit += checked.unfit
-        return replace(found, plans=tuple(plans), unfit=tuple(unfit))
+        return replace(discovered, plans=tuple(plans), unfit=tuple(unfit))
 
     def _create_topics(self, plans: Iterable[TablePlan]) -> None:
         rules = self._connector.topics
@@ -195,7 +195,7 @@ class TableRegistry:
             self._server,
             open_reader(self._server, plan, offset, topic),
             partitions=self.topics.count_partitions(plan.rows.topics),
-            others=[] if is_query else sharing(plan.topic, f"{database}.{name}", stored.values()),
+            neighbours=[] if is_query else sharing(plan.topic, f"{database}.{name}", stored.values()),
         )
         if (former := self._tables.get(name)) is not None:
             former.close()
@@ -219,7 +219,9 @@ class TableRegistry:
         for tables in by_topic.values():
             names = {f"{self._server.database}.{table.name}": table for table in tables}
             for name, table in names.items():
-                table.others += [other for other in names if other != name and other not in table.others]
+                table.neighbours += [
+                    neighbour for neighbour in names if neighbour != name and neighbour not in table.neighbours
+                ]
 
     def _planned(self) -> set[tuple[int, str]]:
         """Return the tables that need not be planned again."""
@@ -236,16 +238,16 @@ class TableRegistry:
         else:
             self._context.board.remove_table(name)
 
-    def _set_unfit(self, found: Plans) -> None:
+    def _set_unfit(self, discovered: Plans) -> None:
         """Show tables that can't be polled; stop those of them that were polled until now."""
-        previous, self._unfit = self._unfit, {table.name: table.problems for table in found.unfit}
+        previous, self._unfit = self._unfit, {table.name: table.problems for table in discovered.unfit}
         for name, problems in self._unfit.items():
             if (table := self._tables.pop(name, None)) is not None:
                 table.close()
             if previous.get(name) != problems:
                 log.error("table can't be polled", table=name, problems=problems)
             self._context.board.reject_table(name, "; ".join(problems))
-        for unfit in found.unfit:
+        for unfit in discovered.unfit:
             if unfit.cause is Cause.LOCKED:
                 self._context.board.record_locked(unfit.name, unfit.problems[0])
                 self._discover_at = min(self._discover_at, time.monotonic() + _LOCKED_INTERVAL)

@@ -1,4 +1,4 @@
-"""One table of a session: it is polled, its removals are checked, and its records are published."""
+"""A table of a session: it is polled, its removals are checked, and its records are published."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_LOGGED = 20
 class TableTask:
     """A table that is polled. Owned by the session's thread. Raises psycopg.Error and the errors of Kafka's side.
 
-    ``partitions`` is the number of partitions of its topics; ``others`` are tables that are published there, too.
+    ``partitions`` is the number of partitions of its topics; ``neighbours`` are tables that are published there, too.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class TableTask:
         reader: Reader,
         *,
         partitions: int,
-        others: list[str],
+        neighbours: list[str],
     ) -> None:
         connector = context.connector
         self.plan = reader.plan
         self.reader = reader
-        self.others = others
+        self.neighbours = neighbours
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
         self._context = context
         self._server = server
@@ -81,7 +81,7 @@ class TableTask:
             percent=connector.max_removed_percent,
             page_rows=self._page_rows,
             interval=connector.sweep_interval_ms / 1000,
-            others=others,
+            others=neighbours,
             catch_up=self._catch_up,
             send=self._delete_copies,
         )
@@ -127,7 +127,7 @@ class TableTask:
         sent, has_ended = self._publish_pages(stop, checks_removals=not is_empty)
         if not has_ended:
             return None
-        if is_empty:  # the topic has no keys of others that a sweep would have to find
+        if is_empty:  # the topic has no keys of other tables that a sweep would have to find
             self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
         if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)

@@ -125,12 +125,12 @@ class StatusBoard:
 
     def record_poll(self, table: str, rows: int) -> None:
         """Count a finished poll and the records that it sent."""
-        now = time.time()
-        changes: dict[str, Any] = {"last_poll": now, "load": None}
+        at = time.time()
+        changes: dict[str, Any] = {"last_poll": at, "load": None}
         if self._tables[table].state is not SourceState.HELD:
             changes |= {"state": SourceState.RUNNING, "detail": None}
         if rows:
-            changes["last_publish"] = now
+            changes["last_publish"] = at
         previous = self._update(table, {"polls_total": 1, "rows_total": rows}, **changes)
         load, was_logged = previous.load, self._load_logged.pop(table, None) is not None
         if was_logged and load is not None and (load.seconds >= _LOAD_LOG_INTERVAL or not previous.polls_total):
@@ -139,10 +139,10 @@ class StatusBoard:
     def record_load(self, table: str, load: Load) -> None:
         """Record the progress of a load; log it now and then."""
         self._update(table, load=load)
-        now = time.monotonic()
-        if now - self._load_logged.get(table, 0.0) < _LOAD_LOG_INTERVAL:
+        at = time.monotonic()
+        if at - self._load_logged.get(table, 0.0) < _LOAD_LOG_INTERVAL:
             return
-        self._load_logged[table] = now
+        self._load_logged[table] = at
         if load.seconds >= _LOAD_LOG_INTERVAL:
             log.info("loading", table=table, load=str(load))
 

@@ -94,7 +94,11 @@ def _shown_state(state: SourceState, moment: Moment) -> dict[str, float]:
 
 
 def _states(state: SourceState, _: Moment) -> dict[str, float]:
-    return {each.value: float(each is state) for each in SourceState if each is not SourceState.HELD}
+    return {
+        other_state.value: float(other_state is state)
+        for other_state in SourceState
+        if other_state is not SourceState.HELD
+    }
 
 
 def _resent(counts: Mapping[str, int], _: Moment) -> dict[str, float]:
