@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -124,9 +122,10 @@ def _restart_large(stage: Stage) -> Measured:
             "disk": python("store_load", stage.kafka, topic, "apply", "--disk", disk),
             "unsaved": python("store_load", stage.kafka, topic, "apply"),
         }
-        snapshot = ["-m", "compactory_cli", "snapshot", topic, "--kafka", stage.kafka, "--to", f"{saved}/"]
-        subprocess.run([sys.executable, *snapshot], check=True, capture_output=True)
-        stage.alternate({"disk": commands["disk"]}, rounds=1, warm=False)
+        long_enough = python(
+            "store_load", stage.kafka, topic, "apply", "--saved", saved, "--threads", 1, "--seconds", 60
+        )
+        stage.alternate({"saved": long_enough, "disk": commands["disk"]}, rounds=1, warm=False)
 
         def before(_name: str) -> None:
             append(stage.kafka, topic, NEW)

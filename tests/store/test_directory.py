@@ -63,7 +63,7 @@ def test_a_bad_index_is_refused(fields: tuple[str, ...], options: dict[str, obje
         Index(*fields, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", [{"path": ""}, {"save_every": 0}, {"save_every": "often"}, {"bootstrap": ""}])
+@pytest.mark.parametrize("options", [{"path": ""}, {"save_every": 0}, {"save_every": "often"}])
 def test_a_memory_backend_refuses_bad_options(options: dict[str, object]) -> None:
     [name] = options
     with pytest.raises(ConfigError, match=name):

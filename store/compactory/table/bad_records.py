@@ -190,18 +190,9 @@ class Quarantine:
             )  # fmt: skip
 
     def _quarantined(self, data: bytes) -> QuarantinedRecord:
-        record = _decoded(data)
-        return QuarantinedRecord(
-            directory=self.directory,
-            topic=self.topic,
-            partition=record.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            timestamp_ms=record.timestamp_ms,
-            error=record.error,
-            stacktrace=record.stacktrace,
-        )
+        fields = msgspec.structs.asdict(_decoded(data))
+        del fields["lookup_key"]
+        return QuarantinedRecord(directory=self.directory, topic=self.topic, **fields)
 
 
 def _record_id(key: bytes | None, partition: int, offset: int) -> BadRecordId:
