@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compactory_connectors.connect.setting import nearest
+from compactory_sql.naming import quoted
 
 from ..config.connector import ConnectorConfig, CursorColumns
 from ..config.selection import RELATIONS, ColumnMapping
@@ -15,9 +15,8 @@ from .table_plan import Reading
 
 __all__ = ["CursorOf", "cursor_of", "reading_of"]
 
-_INTEGERS = ("int8", "int4", "int2", "numeric", "oid")
-_TIMESTAMPS = ("timestamp", "timestamptz")
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_INTEGERS: tuple[str, ...] = ("int8", "int4", "int2", "numeric", "oid")
+_TIMESTAMPS: tuple[str, ...] = ("timestamp", "timestamptz")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +93,13 @@ def _mapped(key: str, mappings: Iterable[ColumnMapping], table: Table, problems:
 
 
 def _unfit(table: Table, incrementing: str | None, timestamps: tuple[str, ...]) -> Iterator[str]:
-    required: list[tuple[str, str | None, tuple[str, ...]]] = []
+    required = [("timestamp.column.name", name, _TIMESTAMPS) for name in timestamps]
     if incrementing:
-        required.append(("incrementing.column.name", incrementing, _INTEGERS))
-    required += [("timestamp.column.name", name, _TIMESTAMPS) for name in timestamps]
+        required.insert(0, ("incrementing.column.name", incrementing, _INTEGERS))
     for key, name, types in required:
-        column = table.column(name or "")
+        column = table.column(name)
         if column is None:
-            yield f"{key}: there is no column {name}{nearest(name or '', (item.name for item in table.columns))}"
+            yield f"{key}: there is no column {name}{nearest(name, (item.name for item in table.columns))}"
         elif column.type not in types:
             yield f"{key}: column {name} is of type {column.declared}, expected {' or '.join(types)}"
 
@@ -155,21 +153,12 @@ def _fate(config: ConnectorConfig, reading: Reading) -> str:
 
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
     """Yield the cost of a missing index."""
-    if table.kind not in "rpm" or reading is Reading.WHOLE:
+    name = timestamps[0].name if timestamps else incrementing
+    if table.kind not in "rpm" or reading is Reading.WHOLE or name is None:
         return
-    leading = {index.columns[0] for index in table.indexes if index.columns and index.predicate is None}
     if len(timestamps) > 1:  # only an index on the expression helps, and it is not looked for
         return
-    names = [column.name for column in timestamps] if timestamps else [incrementing] if incrementing else []
-    for name in names:
-        if name not in leading:
-            cost = (
-                "each poll reads the whole table" if reading is not Reading.VERSIONS else "a first load sorts all rows"
-            )
-            create = f"CREATE INDEX ON {_quoted(table.schema, table.name)} ({_quoted(name)})"
-            yield f"table {table}: there is no index on {name}, so {cost}; {create}"
-
-
-def _quoted(*parts: str) -> str:
-    doubled = (part.replace('"', '""') for part in parts)
-    return ".".join(part if _PLAIN.fullmatch(part) else f'"{part}"' for part in doubled)
+    if not any(index.columns[:1] == (name,) and index.predicate is None for index in table.indexes):
+        cost = "a first load sorts all rows" if reading is Reading.VERSIONS else "each poll reads the whole table"
+        create = f"CREATE INDEX ON {quoted(table.schema)}.{quoted(table.name)} ({quoted(name)})"
+        yield f"table {table}: there is no index on {name}, so {cost}; {create}"

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-
-import psycopg
-from psycopg import sql
 
 from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.connect.record.schema import DECIMAL, Schema
@@ -17,37 +13,17 @@ from ..config.connector import ConnectorConfig, SoftDelete
 from ..config.selection import Relation
 from ..mapping.chain import RowPlan, value_schema
 from ..postgres.catalog import Index, Table
-from ..postgres.server import Server, statement
-from .row_order import row_timestamp, timestamp_text
-from .table_plan import Reading, TablePlan
+from .table_plan import TablePlan
 
-__all__ = ["adoption_warnings", "future_rows", "plan_warnings", "set_warnings"]
+__all__ = ["adoption_warnings", "plan_warnings", "set_warnings"]
 
 
 def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
     """Yield doubts about keys, numbers and the topic of a table's records."""
     yield from _key_warnings(connector, table, rows)
     yield from _base64(connector, table)
-    yield from _policy(connector, rows)
-
-
-def future_rows(server: Server, plan: TablePlan) -> Iterator[str]:
-    """Yield a warning if rows wait because their local timestamps are ahead of the clock in ``db.timezone``.
-
-    Only a relation that is read by its place leaves such rows out. One statement; it may read the whole relation.
-    """
-    timestamp = row_timestamp(plan)
-    if plan.reading is not Reading.CURSOR or timestamp is None or plan.zoned:
-        return
-    clock = timestamp_text(plan, int(server.scalar(statement("source/now_ms"))))
-    query = statement("source/any_later", relation=plan.relation(), moment=timestamp, now=sql.Literal(clock))
-    with suppress(psycopg.Error), server.connection.transaction():  # a poll raises the same and says whose it is
-        if server.scalar(query):
-            yield (
-                f"{plan.label}: rows have a {' or '.join(plan.timestamps)} that lies in the future, by the clock of"
-                f" zone {plan.connector.columns.zone}, and are sent only when that time has come; if the column holds"
-                " local time, set db.timezone to its zone"
-            )
+    if connector.topics.of(rows.topic).policy != "compact":
+        yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
 
 
 def _base64(connector: ConnectorConfig, table: Table) -> Iterator[str]:
@@ -66,8 +42,7 @@ def _base64(connector: ConnectorConfig, table: Table) -> Iterator[str]:
 def _decimals(schema: Schema) -> Iterator[str]:
     """Yield the fields that have a Decimal somewhere within."""
     for field in schema.fields:
-        inner = [part for part in (field.schema, field.schema.keys, field.schema.values) if part is not None]
-        if any(part.name == DECIMAL or any(_decimals(part)) for part in inner):
+        if field.schema.name == DECIMAL or any(_decimals(field.schema)):
             yield field.name
 
 
@@ -103,11 +78,6 @@ def _active_column(table: Table, index: Index) -> str | None:
         if any(index.predicate in active_predicates(name, not_null=column.not_null) for name in names):
             return column.name
     return None
-
-
-def _policy(connector: ConnectorConfig, rows: RowPlan) -> Iterator[str]:
-    if connector.topics.of(rows.topic).policy != "compact":
-        yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
 
 
 def adoption_warnings(inspection: Inspection | None) -> Iterator[str]:
