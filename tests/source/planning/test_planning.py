@@ -265,19 +265,3 @@ def test_numbers_that_go_out_as_base64_are_named_with_the_remedy(sql: psycopg.Co
     for fitting in ({"value__converter__decimal__format": "NUMERIC"}, {"numeric__mapping": "best_fit_eager_double"}):
         (plan,) = planner.plans("bulk", **fitting)
         assert not any("price:" in warning for warning in plan.warnings)
-
-
-def test_rows_that_wait_for_a_clock_in_another_zone_are_named(sql: psycopg.Connection, planner: Planner) -> None:
-    """A view with local times: without a word its first poll would bring no record."""
-    sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, changed timestamp NOT NULL)")
-    sql.execute("CREATE VIEW seen AS SELECT * FROM t")
-    sql.execute("INSERT INTO t VALUES (1, timezone('Asia/Tokyo', now()))")
-    view = {"table__whitelist": "seen", "table__types": "VIEW", "validate__non__null": "false"}
-    (shown,) = preview(config(settings(planner.url, "timestamp", **view)))
-    assert shown.records == ()
-    (warning,) = [warning for warning in shown.warnings if "db.timezone" in warning]
-    assert "public.seen" in warning
-    assert "UTC" in warning
-    (shown,) = preview(config(settings(planner.url, "timestamp", **view, db__timezone="Asia/Tokyo")))
-    assert len(shown.records) == 1
-    assert not any("db.timezone" in warning for warning in shown.warnings)
