@@ -101,13 +101,6 @@ class AsyncGlobalStore(BaseStore):
                 await starting
             raise
 
-    async def close(self) -> None:
-        """Stop reading, wake every waiter with StoreClosed, free the entries. Idempotent; complete on return.
-
-        If cancelled, it continues in the background.
-        """
-        await _in_thread(self.sync.close, "close")
-
     async def barrier(self, timeout: float = 5.0) -> None:
         """Wait until everything that was in the topics when this was called is visible.
 
@@ -134,6 +127,7 @@ class AsyncGlobalStore(BaseStore):
         awaited = "the token" if len(tokens) == 1 else "one of the tokens"
         await self._waiting.until(targets, max(0.0, deadline - clock()), awaited)
 
+    close = _in_a_thread(GlobalStore.close)  # if cancelled, it continues in the background
     end_offsets = _in_a_thread(GlobalStore.end_offsets)
     retry = _in_a_thread(GlobalStore.retry)
     skip = _in_a_thread(GlobalStore.skip)

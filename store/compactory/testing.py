@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition, Event
-from typing import Any, Self, overload
+from typing import Any, Self
 
 from compactory.codec.encoding import encode_value
 from compactory.directory import Directory
@@ -29,21 +29,14 @@ Entries = Mapping[str, Any]  # of one directory, by key
 _VISIBLE_TIMEOUT = 5.0  # seconds that a change may take to become visible
 
 
-@overload
-def store(entries: Mapping[Directory[Any], Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
-@overload
-def store(entries: Mapping[str, Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
-@overload
-def store(entries: Mapping[str | Directory[Any], Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
 def store(entries: Mapping[Any, Entries], *, start: bool = True, **options: Any) -> InProcessStore:
     """Return a store with these entries, by directory and record key; it is started unless ``start`` is False.
 
     A directory is a `Directory`, or a name for one without options. ``put`` says what a value may be. ``options``
     are those of `GlobalStore`. Close the store, or use it in a ``with`` block. Raises what `GlobalStore.start` raises.
     """
-    directories = {key if isinstance(key, Directory) else Directory(key): rows for key, rows in entries.items()}
-    in_process = InProcessStore(directories, **options)
-    for directory, rows in directories.items():
+    in_process = InProcessStore(entries, **options)
+    for directory, rows in entries.items():
         for key, value in rows.items():
             in_process.put(directory, key, value)
     if start:

@@ -123,29 +123,25 @@ class Discovery:
         return self._policies.retention(topic)
 
     def _run(self) -> None:
-        is_reachable, last_refusal = True, ""
+        logged_problem = ""  # the type of an outage, whose texts differ; the text of another problem
         while self._wait():
             try:
                 self._refresh_alone(_INTERVAL)
+                logged_problem = ""
             except StoreClosed:
                 return
-            except ConfigError as error:
-                if self._progress.state is StoreState.LOADING:
+            except CompactoryError as error:
+                is_refusal = isinstance(error, ConfigError)
+                if is_refusal and self._progress.state is StoreState.LOADING:
                     self._progress.move(StoreState.FAILED, error)
                     return
-                if str(error) != last_refusal:
-                    log.error("%s; lookups go on, trying again every %g s", error, _INTERVAL)
-                last_refusal = str(error)
-            except CompactoryError as error:
-                if is_reachable:
-                    log.warning("%s; lookups go on, trying again every %g s", error, _INTERVAL)
-                is_reachable = False
+                problem = str(error) if is_refusal else type(error).__name__
+                if problem != logged_problem:
+                    level = logging.ERROR if is_refusal else logging.WARNING
+                    log.log(level, "%s; lookups go on, trying again every %g s", error, _INTERVAL)
+                logged_problem = problem
             except Exception:  # of any kind: a store whose discovery has died would never hear of a change
-                log.exception(
-                    "asking the cluster for changes failed; lookups go on, trying again every %g s", _INTERVAL
-                )
-            else:
-                is_reachable, last_refusal = True, ""
+                log.exception("asking the cluster failed; lookups go on, trying again every %g s", _INTERVAL)
 
     def _wait(self) -> bool:
         """Wait until the next refresh is due. Return False if the thread has to end."""

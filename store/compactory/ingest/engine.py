@@ -1,4 +1,4 @@
-"""The inside of a store: its threads, its tables, and what needs both."""
+"""The parts of a store: cluster, backend, tables, threads, and the operations that need several of them."""
 
 from __future__ import annotations
 
@@ -131,13 +131,11 @@ class Engine:
         """Resolve bad records in the reader's thread; return those that are still bad."""
 
         def resolve_all() -> list[QuarantinedRecord]:
-            generations = self.generations
-            tables = {
-                table.directory.name: table for table in generations.tables()
-            }  # not earlier: a rebuild swaps them
+            # in the reader's thread, as a rebuild swaps the tables
+            tables = {table.directory.name: table for table in self.generations.tables()}
             unresolved = [bad for bad in records if not resolve(tables[bad.directory], bad)]
-            for topic, topic_tables in generations.serving.items():
-                if topic_tables is not generations.reading[topic]:  # else the reader commits
+            for topic, topic_tables in self.generations.serving.items():
+                if topic_tables is not self.generations.reading[topic]:  # else the reader commits
                     topic_tables.commit_again()
             return unresolved
 

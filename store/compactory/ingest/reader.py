@@ -44,18 +44,18 @@ _BATCH = 2000  # messages per call: measured fastest while loading, as the batch
 class Reader:
     """Reads every partition that `Progress` has into the topic tables of `Generations.reading`.
 
-    It owns the write side of these tables, and the consumers. Topics are loaded at the start and for a rebuild.
-    Meanwhile lookups use the former tables. It loads with a consumer of large buffers, then continues at the exact next
-    offsets with one of small buffers. Its death is recorded in `Progress`.
+    Its thread alone writes these tables and uses the consumers. Topics are loaded at the start and for a rebuild;
+    meanwhile lookups use the former tables. A consumer of large buffers loads, then one of small buffers continues at
+    the next offsets. An error that ends the thread is recorded in `Progress`.
     """
 
     def __init__(
         self, kafka: Kafka, options: StoreOptions, generations: Generations, progress: Progress, discovery: Discovery
     ) -> None:
-        self.last_error: str | None = None  # of the client as a whole: why nothing may be coming
+        self.last_error: str | None = None  # of the client as a whole: why it may receive nothing
         self.polled_at = clock()  # when the thread last asked the client for records
         self.applying_since: float | None = None  # since when it has been applying a batch
-        self.between_batches = RLock()  # guards that tables, positions and what is served belong together
+        self.between_batches = RLock()  # held while tables, positions and what is served change together
         self._kafka = kafka
         self._generations = generations
         self._progress = progress
@@ -166,7 +166,7 @@ class Reader:
             tables.has_logged_unusable = True
             consequence = "it is served all the same" if self._serves_unusable else "not served until one is"
             for table in unusable:
-                reason = unusable_reason(table) or "it was not, just now"
+                reason = unusable_reason(table) or "it was unusable a moment ago"
                 log.error("directory %s: %s; %s", table.directory.name, reason, consequence)
                 if not self._serves_unusable:
                     self._progress.hold(tables.topic, reason)

@@ -56,17 +56,11 @@ class TopicPolicies:
         retention = float(config.get("delete.retention.ms", _DEFAULT_RETENTION * 1000)) / 1000
         self._retentions[topic] = retention
         policy = config.get("cleanup.policy", "compact")
-        if "compact" not in policy:
+        if policy != "compact":
             self._warn(
                 topic,
-                f"cleanup.policy={policy}: entries that are not written again vanish from the log after retention.ms, "
-                "and from each store that starts after that; set cleanup.policy=compact",
-            )
-        elif "delete" in policy:
-            self._warn(
-                topic,
-                f"cleanup.policy={policy}: a store that starts later does not find what this one still serves; set "
-                "cleanup.policy=compact",
+                f"cleanup.policy={policy}: Kafka also drops entries by age or size, so that a store that starts later "
+                "does not find them; set cleanup.policy=compact",
             )
         if retention < _LEAST_RETENTION:
             self._warn(

@@ -47,30 +47,21 @@ _JAVA_NAMES = {  # property of Kafka's Java client → those of librdkafka in it
     "sasl.client.callback.handler.class": "sasl.oauthbearer.method=oidc, or a callable as oauth_cb",
 }
 
-_KNOWN = tuple(  # for suggestions only: the library itself decides what is valid
+_OFTEN_SET = tuple(  # for suggestions only: the library itself decides what is valid
     """
-allow.auto.create.topics api.version.request.timeout.ms auto.offset.reset batch.num.messages batch.size
-bootstrap.servers broker.address.family broker.address.ttl check.crcs client.dns.lookup client.id client.rack
-compression.level compression.type connections.max.idle.ms debug enable.auto.commit enable.auto.offset.store
-enable.idempotence enable.metrics.push enable.partition.eof enable.sasl.oauthbearer.unsecure.jwt
-enable.ssl.certificate.verification fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes
-fetch.min.bytes fetch.queue.backoff.ms fetch.wait.max.ms group.id group.instance.id group.protocol
-heartbeat.interval.ms https.ca.location https.ca.pem isolation.level linger.ms log.connection.close log_level
-max.in.flight max.partition.fetch.bytes max.poll.interval.ms message.max.bytes message.timeout.ms
-metadata.broker.list metadata.max.age.ms partition.assignment.strategy partitioner queue.buffering.max.kbytes
-queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages receive.message.max.bytes
-reconnect.backoff.max.ms reconnect.backoff.ms request.required.acks request.timeout.ms retries
-retry.backoff.max.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.kinit.cmd sasl.kerberos.principal
-sasl.kerberos.service.name sasl.mechanism sasl.mechanisms sasl.oauthbearer.assertion.algorithm
-sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
-sasl.oauthbearer.config sasl.oauthbearer.extensions sasl.oauthbearer.grant.type sasl.oauthbearer.method
-sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url sasl.password sasl.username security.protocol
-session.timeout.ms socket.connection.setup.timeout.ms socket.keepalive.enable socket.nagle.disable
-socket.receive.buffer.bytes socket.send.buffer.bytes socket.timeout.ms ssl.ca.certificate.stores ssl.ca.location
-ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location ssl.curves.list
-ssl.endpoint.identification.algorithm ssl.engine.id ssl.engine.location ssl.key.location ssl.key.password
-ssl.key.pem ssl.keystore.location ssl.keystore.password ssl.providers ssl.sigalgs.list statistics.interval.ms
-topic.metadata.refresh.interval.ms transaction.timeout.ms transactional.id
+bootstrap.servers broker.address.family client.dns.lookup client.id client.rack compression.level compression.type
+connections.max.idle.ms debug enable.ssl.certificate.verification fetch.max.bytes fetch.message.max.bytes
+fetch.min.bytes fetch.wait.max.ms group.id group.instance.id https.ca.location https.ca.pem isolation.level linger.ms
+log.connection.close log_level message.max.bytes message.timeout.ms queue.buffering.max.kbytes
+queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages reconnect.backoff.max.ms
+reconnect.backoff.ms request.timeout.ms retry.backoff.ms sasl.kerberos.keytab sasl.kerberos.principal
+sasl.kerberos.service.name sasl.mechanism sasl.oauthbearer.client.id sasl.oauthbearer.client.secret
+sasl.oauthbearer.config sasl.oauthbearer.method sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url
+sasl.password sasl.username security.protocol session.timeout.ms socket.keepalive.enable socket.timeout.ms
+ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem ssl.cipher.suites ssl.crl.location
+ssl.endpoint.identification.algorithm ssl.key.location ssl.key.password ssl.key.pem ssl.keystore.location
+ssl.keystore.password statistics.interval.ms topic.metadata.refresh.interval.ms transaction.timeout.ms
+transactional.id
 """.split()  # noqa: SIM905 (a name a line is no easier to read)
 )
 
@@ -113,7 +104,7 @@ def java_property_problems(properties: Mapping[str, Any]) -> Iterator[str]:
 
 def nearest_property(name: str) -> str | None:
     """Return the librdkafka property that is spelt most like ``name``, if one is near."""
-    matches = get_close_matches(name.replace("_", "."), _KNOWN, n=1, cutoff=0.75)
+    matches = get_close_matches(name.replace("_", "."), _OFTEN_SET, n=1, cutoff=0.75)
     return matches[0] if matches else None
 
 
