@@ -6,7 +6,8 @@ import logging
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from threading import RLock
@@ -25,7 +26,7 @@ from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicP
 from compactory.options import StoreOptions
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
 from compactory.stoppable_thread import StoppableThread
-from compactory.table.batch import RecordRun, split_batch
+from compactory.table.batch import split_batch
 from compactory.table.unusable import missing_field_warnings, unusable_reason
 
 __all__ = ["Reader"]
@@ -240,26 +241,25 @@ class Reader:
         runs, events = split_batch(messages, self._assigned)
         if runs:
             self._logged_errors.clear()
-        for run in runs:
-            self._apply(run)
         positions = {run.partition: run.next_offset for run in runs}
-        for topic in _topics_of(positions):
-            self._commit(self._generations.reading[topic], positions)
+        for topic in {partition.topic for partition in positions}:
+            tables = self._generations.reading[topic]
+            is_loading = self._progress.topics[topic].phase is not Phase.FOLLOWING
+            with self._noting_damage(topic):
+                for run in runs:
+                    if run.partition.topic == topic:
+                        tables.apply(run, loading=is_loading)
+                self._commit(tables, positions)
         for event in events:
             end = self._handle(event)
             if end is not None:
                 positions[end[0]] = max(end[1], positions.get(end[0], 0))
         self._progress.advance(positions.items())
-        for topic in _topics_of(positions):  # together, as all of it was applied
-            by_number = {part.partition: offset for part, offset in positions.items() if part.topic == topic}
-            self._generations.reading[topic].publish_changes(by_number)
-
-    def _apply(self, run: RecordRun) -> None:
-        """Apply a run to the tables of its topic."""
-        topic = run.partition.topic
-        is_loading = self._progress.topics[topic].phase is not Phase.FOLLOWING
-        with self._noting_damage(topic):
-            self._generations.reading[topic].apply(run, loading=is_loading)
+        by_topic: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        for (topic, number), position in positions.items():
+            by_topic[topic][number] = position
+        for topic, topic_positions in by_topic.items():  # together, as all of it was applied
+            self._generations.reading[topic].publish_changes(topic_positions)
 
     def commit(self, topic: str) -> None:
         """Commit with a new checkpoint, also if the backend keeps nothing. For commands, in the reader's thread."""
@@ -352,7 +352,3 @@ class Reader:
         if error.code() not in self._logged_errors:  # texts differ by brokers and milliseconds
             self._logged_errors.add(error.code())
             log.info("Kafka client: %s", self.last_error)
-
-
-def _topics_of(partitions: Iterable[Partition]) -> set[str]:
-    return {partition.topic for partition in partitions}
