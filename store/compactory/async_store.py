@@ -160,8 +160,8 @@ class AsyncGlobalStore(BaseStore):
         try:
             while True:
                 changed.clear()
-                while found := watch.take():
-                    for change in found:
+                while changes := watch.take():
+                    for change in changes:
                         yield change
                 await changed.wait()
         finally:

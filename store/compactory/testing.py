@@ -127,7 +127,7 @@ class _Cluster(Kafka):
         self._records: dict[str, list[Message]] = {}
         self._paused_topics: set[str] = set()  # whose records don't arrive
         self._failure: BaseException | None = None
-        self._interrupted = False
+        self._is_interrupted = False
         self._changed = Condition()  # guards all of the above
 
     def create(self, topics: Iterable[str]) -> None:
@@ -172,7 +172,9 @@ class _Cluster(Kafka):
             return [t for t, at in positions.items() if t not in self._paused_topics and at < len(self._records[t])]
 
         with self._changed:
-            self._changed.wait_for(lambda: self._failure is not None or self._interrupted or bool(waiting()), timeout)
+            self._changed.wait_for(
+                lambda: self._failure is not None or self._is_interrupted or bool(waiting()), timeout
+            )
             if self._failure is not None:
                 raise self._failure
             messages: list[Message] = []
@@ -209,7 +211,7 @@ class _Cluster(Kafka):
 
     def interrupt(self) -> None:
         with self._changed:
-            self._interrupted = True
+            self._is_interrupted = True
             self._changed.notify_all()
 
 

@@ -90,7 +90,7 @@ def test_parts_that_were_done_are_not_done_again(bench: Bench, successor: int) -
 
 def rejoined(bench: Bench) -> bool:
     """Whether the group has two members again."""
-    admin = bench.kafka._admin._current_client()
+    admin = bench.kafka._current_client()
     group = f"compactory-sink-{bench.name}"
     return len(admin.describe_consumer_groups([group])[group].result().members) == 2
 

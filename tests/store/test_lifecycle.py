@@ -398,7 +398,7 @@ def test_close_ends_a_start_in_another_thread(silent: str) -> None:
 
     starting = threading.Thread(target=start)
     starting.start()
-    eventually(lambda: store._engine.kafka._admin._client is not None)
+    eventually(lambda: store._engine.kafka._client is not None)
     began = time.monotonic()
     store.close()
     starting.join(30)

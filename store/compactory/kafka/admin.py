@@ -1,6 +1,6 @@
 # ruff: noqa: SLF001  (the names of the client's own error codes start with an underscore)
 # pyright: reportPrivateImportUsage=false
-"""Requests to a cluster by the client's admin side: repeated until a deadline, with errors of ours.
+"""Requests to a cluster by the library's admin client: repeated until a deadline, with errors of ours.
 
 Only this module, `compactory.kafka.client` and `compactory.kafka.errors` import the client library. Facts were checked
 on confluent-kafka 2.16 (librdkafka 2.16) against Apache Kafka 4.1.
@@ -47,7 +47,7 @@ _RETRY_INTERVAL = 0.05  # seconds
 
 
 class Admin:
-    """The admin client of a cluster, made on first use. Thread-safe. Belongs to the process that uses it."""
+    """Requests to a cluster by an admin client, which is made on first use and belongs to its process. Thread-safe."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
         self.log = ClientLog(self.without_secrets)
@@ -109,7 +109,10 @@ class Admin:
 
     @contextmanager
     def mapped_errors(self, action: str, client_error: Callable[[], KafkaError | None]) -> Iterator[None]:
-        """Map errors of any client of this cluster to ours; ``client_error`` returns its last error as a whole."""
+        """Map errors of any client of this cluster to ours.
+
+        ``action`` completes "could not …" in the error; ``client_error`` returns the client's last error as a whole.
+        """
         with kafka_errors(action, self.bootstrap, client_error, lambda: self._has_answered):
             yield
 

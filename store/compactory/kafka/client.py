@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, Literal
 
@@ -84,7 +84,7 @@ _PROFILES: dict[str, dict[str, Any]] = {
 }
 
 
-class Kafka:
+class Kafka(Admin):
     """A cluster and how to talk to it: checked properties, an admin client on demand, consumers.
 
     Thread-safe. Constructing it opens no connection and leaves no thread behind (it may happen before a fork); the
@@ -94,17 +94,12 @@ class Kafka:
     """
 
     def __init__(self, kafka: str | Mapping[str, Any]) -> None:
-        self._properties, problems = normalise(kafka)
-        check(self._properties, [*thread_problems(), *problems])
-        self._admin = Admin(self._properties)
+        properties, problems = normalise(kafka)
+        check(properties, [*thread_problems(), *problems])
+        super().__init__(properties)
 
     def __repr__(self) -> str:
         return f"Kafka({printable(self._properties)})"
-
-    @property
-    def bootstrap(self) -> str:
-        """The bootstrap servers as given."""
-        return self._admin.bootstrap
 
     def list_producers_command(self, partition: Partition) -> str:
         """Return the command of Kafka that lists the producers of a partition, those with open transactions too.
@@ -143,14 +138,12 @@ class Kafka:
         for name, answer in self._describe_topics(names, timeout, with_rights=True).items():
             granted = {item.name.replace("_", "").lower() for item in answer.authorized_operations or ()}
             missing = [operation for operation in operations if granted and operation.lower() not in granted]
-            problems += [
-                self._admin.missing_right(f"{operation.lower()} a topic", operation, name) for operation in missing
-            ]
+            problems += [self.missing_right(f"{operation.lower()} a topic", operation, name) for operation in missing]
         return problems
 
     def topic_names(self, timeout: float = 10.0) -> list[str]:
         """Return the names of all topics that are visible to us, internal ones left out."""
-        metadata = self._admin.request("list topics", timeout, lambda client, limit: client.list_topics(timeout=limit))
+        metadata = self.request("list topics", timeout, lambda client, limit: client.list_topics(timeout=limit))
         return sorted(name for name in metadata.topics if not name.startswith("__"))
 
     def absence(self, name: str, remedy: str, timeout: float = 10.0) -> str:
@@ -191,7 +184,7 @@ class Kafka:
     def topic_configs(self, names: Iterable[str], timeout: float = 10.0) -> dict[str, dict[str, str]]:
         """Return the effective configuration of each topic that exists."""
         resources = {ConfigResource(ResourceType.TOPIC, name): name for name in names}
-        answers = self._admin.request_parts(
+        answers = self.request_parts(
             "describe topic configurations",
             "DescribeConfigs",
             timeout,
@@ -224,7 +217,7 @@ class Kafka:
                 if code_of(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                     return False
                 if code_of(error) in FORBIDDEN:
-                    raise ConfigError(self._admin.missing_right("create topics", "Create", name)) from error
+                    raise ConfigError(self.missing_right("create topics", "Create", name)) from error
                 if code_of(error) == KafkaError.INVALID_REPLICATION_FACTOR and replication < 0:  # brokers are away
                     raise Unreachable("Kafka", f"could not create topic {name!r}: {error.args[0].str()}") from error
                 raise
@@ -232,7 +225,7 @@ class Kafka:
                 del client  # the traceback of a cause that is kept must not keep it
             return True
 
-        return self._admin.request(f"create topic {name!r}", 0.0, create)
+        return self.request(f"create topic {name!r}", 0.0, create)
 
     def consumer(
         self,
@@ -249,12 +242,12 @@ class Kafka:
         the thread that uses it. ``on_error`` is called with errors of the client as a whole during ``consume``, before
         the user's ``error_cb``. ``group`` is the consumer group whose committed offsets are read.
         """
-        settings = {"group.id": "compactory", **_PROFILES[profile], **self._admin.client_properties(on_error), **_OWN}
+        settings = {"group.id": "compactory", **_PROFILES[profile], **self.client_properties(on_error), **_OWN}
         if not committed:
             settings["isolation.level"] = "read_uncommitted"
         if group is not None:
             settings["group.id"] = group
-        return Consumer(settings, logger=self._admin.log)
+        return Consumer(settings, logger=self.log)
 
     def member(self, settings: Mapping[str, Any]) -> Consumer:
         """Return a consumer for ``subscribe``: the group assigns its partitions, the caller sets their offsets.
@@ -262,9 +255,9 @@ class Kafka:
         The user's properties win over ``settings`` but for the group's id. Raises ConfigError for what the client
         library refuses.
         """
-        chosen = {**settings, **self._admin.client_properties(None), "group.id": settings["group.id"], **_OWN}
+        chosen = {**settings, **self.client_properties(None), "group.id": settings["group.id"], **_OWN}
         with _refused_properties("consumer", chosen):
-            return Consumer(chosen, logger=self._admin.log)
+            return Consumer(chosen, logger=self.log)
 
     def producer(
         self,
@@ -280,27 +273,12 @@ class Kafka:
         ``on_error`` is called with errors of the client as a whole during ``poll``, before the user's ``error_cb``.
         Raises ConfigError for a property that the client library refuses.
         """
-        settings = {**defaults, **self._admin.client_properties(on_error), **overrides}
+        settings = {**defaults, **self.client_properties(on_error), **overrides}
         with _refused_properties("producer", settings):
-            return Producer(settings, logger=self._admin.log.with_listener(on_log))
-
-    def mapped_errors(self, action: str, client_error: Callable[[], KafkaError | None]) -> AbstractContextManager[None]:
-        """Map errors of a consumer or producer made here to ours.
-
-        ``action`` completes "could not …" in the error; ``client_error`` returns the client's last error as a whole.
-        """
-        return self._admin.mapped_errors(action, client_error)
-
-    def interrupt(self) -> None:
-        """End the running requests, and all later ones, with StoreClosed. For any thread."""
-        self._admin.interrupt()
-
-    def close(self) -> None:
-        """Drop the admin client. Safe to call twice; the next use makes a new one."""
-        self._admin.close()
+            return Producer(settings, logger=self.log.with_listener(on_log))
 
     def _describe_cluster(self, timeout: float) -> Any:
-        return self._admin.request_parts(
+        return self.request_parts(
             "describe the cluster",
             "Describe",
             timeout,
@@ -312,7 +290,7 @@ class Kafka:
         topics = TopicCollection(list(names))
         if not topics.topic_names:
             return {}
-        return self._admin.request_parts(
+        return self.request_parts(
             "describe topics",
             "Describe",
             timeout,
@@ -327,7 +305,7 @@ class Kafka:
         specs = {TopicPartition(part.topic, part.partition): spec for part in partitions}
         if not specs:
             return {}
-        answers = self._admin.request_parts(
+        answers = self.request_parts(
             "list offsets",
             "Describe",
             timeout,
