@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -193,12 +193,10 @@ class GlobalStore(BaseStore):
         A token is satisfied by its own partition only. Raises ConfigError for a topic that the store does not read,
         WaitTimeout with the gap, StoreFailed, StoreClosed.
         """
-        self._refuse_idle()
-        if tokens:
-            self._wait_for(tokens, timeout)
-
-    def _wait_for(self, tokens: Sequence[Token], timeout: float) -> None:
         began = clock()
+        self._refuse_idle()
+        if not tokens:
+            return
         try:
             targets = targets_of(tokens, self._discovery.topics)
         except WaitTimeout:  # of another topic of that name: perhaps of one that was created just now
