@@ -233,20 +233,17 @@ class Kafka(Admin):
         on_error: Callable[[KafkaError], None] | None = None,
         *,
         committed: bool = True,
-        group: str | None = None,
     ) -> Consumer:
         """Return a consumer that assigns partitions itself, reads committed and never resets an offset by itself.
 
         Without ``committed`` it also reads records of transactions that are open or were aborted.
         ``load`` fetches far ahead, ``follow`` keeps small buffers; properties of the user win over both. It belongs to
         the thread that uses it. ``on_error`` is called with errors of the client as a whole during ``consume``, before
-        the user's ``error_cb``. ``group`` is the consumer group whose committed offsets are read.
+        the user's ``error_cb``.
         """
         settings = {"group.id": "compactory", **_PROFILES[profile], **self.client_properties(on_error), **_OWN}
         if not committed:
             settings["isolation.level"] = "read_uncommitted"
-        if group is not None:
-            settings["group.id"] = group
         return Consumer(settings, logger=self.log)
 
     def member(self, settings: Mapping[str, Any]) -> Consumer:
