@@ -33,7 +33,8 @@ from .mastered.credential import FORWARDED
 from .mastered.credential import Answer as WriteAnswer
 from .mastered.forwarded_writes import ForwardedWrites
 from .mastered.outcomes import outcome_routes
-from .mastered.writes import Writes, write_routes
+from .mastered.write_routes import write_routes
+from .mastered.writes import Writes
 from .ops.health import Health
 from .ops.metrics import Exposition, RequestMetrics
 from .routes.bad_records import error_routes

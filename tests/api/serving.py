@@ -93,7 +93,7 @@ class Serving:
             self.failure = error
 
     def wait_ready(self) -> None:
-        eventually(lambda: (self.store.ready and self.server.app.writes.started) or self.failure)
+        eventually(lambda: (self.store.ready and self.server.app.writes.is_started) or self.failure)
         assert self.failure is None, self.failure
 
     @property

@@ -20,7 +20,7 @@ from compactory_api.mastered import forwarding
 from compactory_api.mastered.credential import FORWARDED, Answer, Credential, Signer
 from compactory_api.mastered.forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached
 from compactory_api.mastered.servers import Servers
-from compactory_api.mastered.turn import Result
+from compactory_api.mastered.write_batcher import Result
 from compactory_mastered import Operation, WriteRules
 from tests.api.owners import Program, Request, listening, signed
 from tests.api.serving import SERVERS, Serving, ask
@@ -33,7 +33,8 @@ TOKEN = {"Authorization": "Bearer writer"}
 WRITER = Access(Tokens(write="writer"))
 LOCAL = Access(anonymous=Scope.WRITE)
 REQUEST = ForwardedRequest(
-    caller="client billing at 10.0.0.1", method="PUT", place="/v1/directories/tenants", rest="entries/a%2Fb",
+    caller="client billing at 10.0.0.1", method="PUT", directory_path="/v1/directories/tenants",
+    subpath="entries/a%2Fb",
     headers={"content-type": "application/json", "authorization": "Bearer writer", "cookie": "c"}, body=b"{}",
 )  # fmt: skip
 
@@ -50,7 +51,7 @@ def put(serving: Serving, key: str, body: bytes = b"{}", **headers: str) -> Got:
 
 def announce(serving: Serving, topics: Topics, tenants: Directory[Any], url: str) -> None:
     """Take a server's ownership away, and have it read that the owner is elsewhere."""
-    writer = serving.server.app.writes._turns["tenants"].writer
+    writer = serving.server.app.writes._batchers["tenants"].writer
     writer._give_up_ownership()
     topics.produce(f"{tenants.topic}-writes", ("owner", f'{{"url": "{url}"}}'))
     eventually(lambda: writer.owner is not None and writer.owner.url == url)
@@ -94,7 +95,7 @@ def test_another_program_at_the_owners_address_gets_nothing_of_a_write(
     assert (request.method, request.path, request.body) == ("GET", "/v1/directories/tenants/owner", b"")
     assert "authorization" not in request.headers
     assert "secret" not in str(request)
-    assert serving.server.app.writes._turns["tenants"].writer.owns
+    assert serving.server.app.writes._batchers["tenants"].writer.owns
 
 
 def test_a_program_that_passes_the_question_on_to_a_server_is_not_the_owner(
@@ -239,7 +240,7 @@ def test_the_owner_need_not_know_the_token_and_audits_the_client(
     clients = (Client(name="billing", token="billing", scopes={"tenants": Scope.WRITE}),)
     owning_server, other_server = serve(tenants, access=WRITER), serve(tenants, access=Access(Tokens(clients=clients)))
     assert put(owning_server, "t0").status == 201
-    eventually(lambda: other_server.server.app.writes._turns["tenants"].writer.owner)
+    eventually(lambda: other_server.server.app.writes._batchers["tenants"].writer.owner)
     with caplog.at_level(logging.INFO, "compactory.audit"):
         answer = put(other_server, "a%2Fb%22.", b'{"email": "a"}', Authorization="Bearer billing")
     assert (answer.status, answer.json) == (201, {"email": "a"})
@@ -253,7 +254,7 @@ def test_the_owner_need_not_know_the_token_and_audits_the_client(
     assert (
         other_server.entry("tenants", "t3", method="DELETE", headers={"Authorization": "Bearer billing"}).status == 204
     )
-    assert not other_server.server.app.writes._turns["tenants"].writer.owns
+    assert not other_server.server.app.writes._batchers["tenants"].writer.owns
 
 
 def test_nobody_forwards_to_a_server_without_its_secret(serve: Serve, tenants: Directory[Any]) -> None:
@@ -279,20 +280,20 @@ def test_servers_without_a_secret_write_in_turns_and_say_so(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forwarding, "_PROVE_SECONDS", 0.3)
-    monkeypatch.setattr(forwarding, "_ASK_AGAIN_SECONDS", 0.3)
+    monkeypatch.setattr(forwarding, "_PROOF_TIMEOUT", 0.3)
+    monkeypatch.setattr(forwarding, "_PROOF_INTERVAL", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_an_owner_whose_kafka_is_slow_stays_the_owner(serve: Serve, tenants: Directory[Any]) -> None:
     owning_server, other_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
     assert put(owning_server, "t1").status == 201
-    turn, writer = (
-        owning_server.server.app.writes._turns["tenants"],
-        other_server.server.app.writes._turns["tenants"].writer,
+    batcher, writer = (
+        owning_server.server.app.writes._batchers["tenants"],
+        other_server.server.app.writes._batchers["tenants"].writer,
     )
     eventually(lambda: writer.owner)
-    submit, proofs = turn.submit, list[int]()
+    submit, proofs = batcher.submit, list[int]()
     answer_forwarded: Callable[..., Awaitable[Answer]] = owning_server.server.app._forwarded_writes.answer
     proven = threading.Event()
 
@@ -310,7 +311,7 @@ def test_an_owner_whose_kafka_is_slow_stays_the_owner(serve: Serve, tenants: Dir
 
         return asyncio.ensure_future(later())
 
-    turn.submit = slowly  # type: ignore[method-assign]
+    batcher.submit = slowly  # type: ignore[method-assign]
     owning_server.server.app._forwarded_writes.answer = answering  # type: ignore[method-assign, assignment]
     assert put(other_server, "t2").status == 201
     assert proven.is_set(), "nobody asked whether the owner is alive"

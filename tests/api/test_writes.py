@@ -19,7 +19,7 @@ import pytest
 from compactory import ConfigError, Directory, Index, Unreachable
 from compactory_api.http.access import Access, Client, Scope, Tokens
 from compactory_api.mastered.forwarding import OwnerUnreached
-from compactory_api.mastered.turn import Result
+from compactory_api.mastered.write_batcher import Result
 from compactory_mastered import MasteredWriter, Operation, WriteRules
 from compactory_mastered.writer import start_writers
 from tests.api.serving import Answer, Serving, ask_raw
@@ -164,8 +164,8 @@ def test_a_bulk_write_has_at_most_10000_lines(serve: Serve, tenants: Directory[A
 
 def test_a_bulk_write_ends_where_its_client_has_gone(serve: Serve, tenants: Directory[Any]) -> None:
     serving = serve(tenants, access=LOCAL)
-    turn, lines = serving.server.app.writes._turns["tenants"], list[int]()
-    submit = turn.submit
+    batcher, lines = serving.server.app.writes._batchers["tenants"], list[int]()
+    submit = batcher.submit
     has_ended = threading.Event()
 
     def submitting(operations: Sequence[Operation], caller: str) -> asyncio.Future[list[Result]]:
@@ -175,7 +175,7 @@ def test_a_bulk_write_ends_where_its_client_has_gone(serve: Serve, tenants: Dire
         has_ended.set()
         return asyncio.get_running_loop().create_future()  # never done: only the end of the client ends it
 
-    turn.submit = submitting  # type: ignore[method-assign]
+    batcher.submit = submitting  # type: ignore[method-assign]
     body = b"\n".join(b'{"op": "put", "key": "t%d", "value": {"email": "%d"}}' % (n, n) for n in range(6000))
     head = "POST /v1/directories/tenants/entries:bulkWrite HTTP/1.1\r\nHost: localhost\r\n"
     head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -369,8 +369,8 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     first_server, second_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
     first = write(first_server, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
     owner, next_owner = (
-        first_server.server.app.writes._turns["tenants"].writer,
-        second_server.server.app.writes._turns["tenants"].writer,
+        first_server.server.app.writes._batchers["tenants"].writer,
+        second_server.server.app.writes._batchers["tenants"].writer,
     )
     eventually(lambda: next_owner.owner)  # until it has read who the owner is, it would take over
     assert write(second_server, "PUT", "t2", {"email": "a@x"}).status == 409
@@ -396,7 +396,7 @@ def test_servers_that_missed_each_other_once_forward_again(
         return announced is not None and announced.url == owner.server.app.writes.url
 
     first_server, second_server = serve(tenants, access=LOCAL), serve(tenants, access=LOCAL)
-    writers = {server: server.server.app.writes._turns["tenants"].writer for server in (first_server, second_server)}
+    writers = {server: server.server.app.writes._batchers["tenants"].writer for server in (first_server, second_server)}
     assert write(first_server, "PUT", "t1", {"email": "a@x"}).status == 201
     for owner, server in ((first_server, second_server), (second_server, first_server)):
         eventually(partial(learned, server, owner))

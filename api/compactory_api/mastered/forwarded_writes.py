@@ -1,4 +1,4 @@
-"""Writes that other servers forward to this one, which they take for the owner of the directory."""
+"""Answers writes that other servers forward to this server as the owner of a directory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["ForwardedWrites"]
 
 
 class ForwardedWrites:
-    """Answers the requests of other servers. Each answer has a proof that this server gave it."""
+    """Answers forwarded requests. Each answer has this server's proof."""
 
     def __init__(self, writes: Writes) -> None:
         self._writes = writes
 
     async def answer(self, scope: Any, receive: Any) -> Answer:
-        """Return the answer to a forwarded request. Raises Unauthorized for one that no server with our secret sent."""
+        """Return the answer to a forwarded request. Raises Unauthorized unless a server with our secret sent it."""
         if self._writes.servers is None:
-            raise Unauthorized("this server takes no forwarded writes: it has no servers_secret")
+            raise Unauthorized("this server accepts no forwarded writes: it has no servers_secret")
         signer = Signer(self._writes.servers.secret)
         headers = text_headers(scope)
         path = raw_path(scope).decode("latin-1")
@@ -33,7 +33,7 @@ class ForwardedWrites:
         scope[CREDENTIAL] = credential
         scope[GRANT] = Grant(name=f"{credential.caller} through another server", default=Scope.WRITE)
         try:
-            answer = await self._unproven(scope, receive)
+            answer = await self._answer(scope, receive)
         except CompactoryError as error:
             refusal = problem(error)
             refusal_headers = {
@@ -43,18 +43,18 @@ class ForwardedWrites:
         status, answer_headers, body = answer
         return status, answer_headers | {PROOF: signer.proof(credential, self._writes.url, answer)}, body
 
-    async def _unproven(self, scope: Any, receive: Any) -> Answer:
-        segment, _, rest = raw_path(scope).removeprefix(DIRECTORIES).partition(b"/")
-        name, method = decode_segment(segment), scope["method"]
-        if rest == b"owner" and method == "GET":
-            check_owner(self._writes.turn(name, scope).writer)
+    async def _answer(self, scope: Any, receive: Any) -> Answer:
+        segment, _, subpath = raw_path(scope).removeprefix(DIRECTORIES).partition(b"/")
+        directory, method = decode_segment(segment), scope["method"]
+        if subpath == b"owner" and method == "GET":
+            check_owner(self._writes.batcher(directory, scope).writer)
             return 204, {}, b""
-        if rest == b"entries:bulkWrite" and method == "POST":
-            status, headers, parts = await self._writes.bulk(name, scope, receive)
-            whole = parts if isinstance(parts, bytes) else b"".join([part async for part in parts])
-            return status, headers, whole
-        place, _, key = rest.partition(b"/")
-        if place != b"entries" or method not in ({"PUT", "PATCH", "DELETE"} if key else {"POST"}):
+        if subpath == b"entries:bulkWrite" and method == "POST":
+            status, headers, parts = await self._writes.bulk(directory, scope, receive)
+            body = parts if isinstance(parts, bytes) else b"".join([part async for part in parts])
+            return status, headers, body
+        collection, _, key = subpath.partition(b"/")
+        if collection != b"entries" or method not in ({"PUT", "PATCH", "DELETE"} if key else {"POST"}):
             raise NoResource("servers forward nothing but writes")
         kind = cast("Kind", method.lower())
-        return await self._writes.single(kind, name, decode_segment(key) if key else None, scope, receive)
+        return await self._writes.single(kind, directory, decode_segment(key) if key else None, scope, receive)

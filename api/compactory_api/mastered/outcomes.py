@@ -1,4 +1,4 @@
-"""Outcomes of writes: processors write them to other directories, under the entry's key and the write's ETag."""
+"""Outcomes of writes. Processors write them to other directories, with the entry's key and the write's ETag."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ from .credential import Answer
 
 __all__ = ["completed", "outcome_routes"]
 
-_LOOKS = (0.002, 0.05)  # seconds between two looks: the first, and the longest
-_PLACE = b"/outcomes/"
+_FIRST_PAUSE = 0.002  # seconds between two lookups; doubled after each
+_MAX_PAUSE = 0.05
+_OUTCOMES = b"/outcomes/"
 _PENDING = ("pending", None)
 
 
 async def completed(
-    store: GlobalStore, directory: Directory[Any], key: str | None, prefer: str | None, stored: Answer
+    store: GlobalStore, directory: Directory[Any], key: str | None, prefer: str | None, write_answer: Answer
 ) -> Answer:
-    """Return the answer to a write that processors finish: the outcome, or 202 if no outcome comes in time.
+    """Return the final answer to a write: the outcome if processors finish it, or 202 if none comes in time.
 
     An outcome with a field ``error`` says that the processors failed: 424, with the headers of the write.
     """
     if directory.rules is None or not directory.rules.outcomes:
-        return stored
-    status, headers, body = stored
+        return write_answer
+    status, headers, body = write_answer
     if key is None:
         key = unquote(headers["location"].rpartition("/")[2])
-    tag = headers["etag"].strip('"')
-    outcome = await _outcome(store, directory, key, tag, prefer)
-    place = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(tag)}"
-    headers = headers | {"compactory-status": place}
+    etag = headers["etag"].strip('"')
+    outcome = await _outcome(store, directory, key, etag, prefer)
+    path = f"/v1/directories/{quote(directory.name, safe='')}/outcomes/{quote(key, safe='')}?event={quote(etag)}"
+    headers = headers | {"compactory-status": path}
     if outcome is None:
         return 202, headers, body
     name, value = outcome
@@ -60,33 +61,33 @@ async def completed(
 
 
 def _error_of(outcome: bytes) -> Any:
-    """Return the field ``error`` of an outcome, None where there is none."""
+    """Return the field ``error`` of an outcome; None without one."""
     document = orjson.loads(outcome)
     return document.get("error") if isinstance(document, dict) else None
 
 
 async def _outcome(
-    store: GlobalStore, directory: Directory[Any], key: str, tag: str, prefer: str | None
+    store: GlobalStore, directory: Directory[Any], key: str, etag: str, prefer: str | None
 ) -> tuple[str, Any] | None:
-    """Return the directory and the value of the outcome of a write, or of a later one of its key."""
+    """Return directory and value of the outcome of a write, or of a later write of its key; None without one."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + (wait_of(prefer.encode()) if prefer and "wait" in prefer else 0.0)
-    pause = _LOOKS[0]
+    pause = _FIRST_PAUSE
     while True:
         for name in directory.rules.outcomes if directory.rules is not None else ():
-            with suppress(KeyError, ValueError, ConfigError):  # none, no JSON, or no versions
+            with suppress(KeyError, ValueError, ConfigError):  # no entry, no JSON or no version
                 entry = store[name].entry(key)
-                ours, asked = Version.parse(str(orjson.loads(entry.value).get("event"))), Version.parse(tag)
-                if ours[:2] == asked[:2] and ours.offset >= asked.offset:
+                finished, write = Version.parse(str(orjson.loads(entry.value).get("event"))), Version.parse(etag)
+                if finished[:2] == write[:2] and finished.offset >= write.offset:
                     return name, embedder(store[name].directory)(entry.value)
         if loop.time() >= deadline:
             return None
         await asyncio.sleep(pause)
-        pause = min(2 * pause, _LOOKS[1])
+        pause = min(2 * pause, _MAX_PAUSE)
 
 
 def outcome_routes(store: GlobalStore) -> APIRouter:
-    """Return the route. It raises the errors of `problem`'s table."""
+    """Return the route. It raises the errors in the table of `problem`."""
     routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
 
     @routes.get(
@@ -97,7 +98,7 @@ def outcome_routes(store: GlobalStore) -> APIRouter:
         openapi_extra={"parameters": [KEY, parameter("Prefer", "wait=SECONDS")]},
     )
     async def outcome(directory: str, request: Request, event: str | None = None) -> Response:
-        view, key = store[directory], decode_segment(raw_path(request.scope).partition(_PLACE)[2])
+        view, key = store[directory], decode_segment(raw_path(request.scope).partition(_OUTCOMES)[2])
         if view.directory.rules is None or not view.directory.rules.outcomes:
             raise NoResource(f"directory {directory!r} has no outcomes")
         for name in view.directory.rules.outcomes:

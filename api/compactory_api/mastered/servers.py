@@ -1,4 +1,4 @@
-"""The servers that forward writes to each other: their common secret, and where they may be. Pure."""
+"""The servers that forward writes to each other: their common secret and their hosts. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAME = re.compile(r"\.?[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Servers:
-    """The servers to which this one forwards writes, and whose forwarded writes it takes. Immutable.
+    """The servers with which this server exchanges forwarded writes. Immutable.
 
     ``secret``  text of 32 characters or more that all these servers have, and nobody else
-    ``hosts``   where they may be: names of hosts, ``.DOMAIN`` for all names in it, IP addresses, networks
+    ``hosts``   their hosts: names of hosts, ``.DOMAIN`` for all names in it, IP addresses, networks
 
     Raises ConfigError with every problem at once.
     """
@@ -29,21 +29,21 @@ class Servers:
     hosts: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        problems = [problem for host in self.hosts if (problem := _problem(host)) is not None]
+        problems = [problem for host in self.hosts if (problem := _host_problem(host)) is not None]
         if len(self.secret) < _SHORTEST_SECRET:
-            problems.append(f"servers_secret: has less than {_SHORTEST_SECRET} characters; take a long random text")
+            problems.append(f"servers_secret: has less than {_SHORTEST_SECRET} characters; choose a long random text")
         if not self.hosts:
-            problems.append("servers: is missing; write the hosts or networks of the servers, such as 10.0.0.0/8")
+            problems.append("servers: is missing; name the hosts or networks of the servers, such as 10.0.0.0/8")
         if problems:
             raise ConfigError(problems)
 
     @classmethod
     def parse(cls, secret: str | None, hosts: str | None) -> Servers | None:
-        """Return the servers of a secret and of hosts that commas separate; None without both. Raises ConfigError."""
+        """Return the servers of a secret and a comma-separated list of hosts; None without both. Raises ConfigError."""
         if secret is None and hosts is None:
             return None
         if secret is None:
-            raise ConfigError("servers_secret: is missing; servers prove by a common secret that they are servers")
+            raise ConfigError("servers_secret: is missing; with it servers prove to each other who they are")
         names = [host.strip().lower() for host in (hosts or "").split(",")]
         return cls(secret=secret, hosts=tuple(filter(None, names)))
 
@@ -53,22 +53,22 @@ class Servers:
         host = (parts.hostname or "").lower()
         if urlsplit(own_url).scheme == "https" and parts.scheme != "https":
             return f"{url} has no https, as this server's own address {own_url} has"
-        if not any(_fits(host, allowed) for allowed in self.hosts):
+        if not any(_matches(host, allowed) for allowed in self.hosts):
             return f"{url} is not in [http] servers ({', '.join(self.hosts)})"
         return None
 
 
-def _problem(host: str) -> str | None:
+def _host_problem(host: str) -> str | None:
     try:
         ipaddress.ip_network(host)
     except ValueError:
         is_name = _NAME.fullmatch(host) is not None and not host.replace(".", "").isdigit()
         if not is_name:
-            return f"servers: {host!r} is no name, .domain, IP address or network; write such as 10.0.0.0/8"
+            return f"servers: {host!r} is no name, .domain, IP address or network such as 10.0.0.0/8"
     return None
 
 
-def _fits(host: str, allowed: str) -> bool:
+def _matches(host: str, allowed: str) -> bool:
     if allowed.startswith("."):
         return host.endswith(allowed)
     try:

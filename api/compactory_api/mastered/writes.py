@@ -1,4 +1,4 @@
-"""Routes that write entries of directories mastered in Kafka, here or at the server that owns the directory."""
+"""Writes of directories mastered in Kafka, made here or by the server that owns the directory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from typing import Any
 from urllib.parse import quote
 
 import orjson
-from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady, Unreachable
 from compactory.store import GlobalStore
@@ -22,94 +20,61 @@ from compactory_mastered.written import Written, failure
 
 from ..http import limits
 from ..http.access import GRANT, Scope
-from ..http.models import WriteAnswer, WriteLine
-from ..http.openapi import KEY, parameter, problems, reference_to, text
 from ..http.problem import Forbidden, MethodRefused, TooLarge, problem
-from ..http.request import ENTRIES, check_media, decode_segment, raw_path, read_body, text_headers
+from ..http.request import check_media, read_body, text_headers
 from .credential import CREDENTIAL, Answer
 from .forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
 from .outcomes import completed
 from .servers import Servers
-from .turn import Result, Turn
-from .write_request import (
-    MERGE_PATCH,
-    NDJSON,
-    check_bulk,
-    line_operation,
-    operation_of,
-    value_of,
-)
+from .write_batcher import Result, WriteBatcher
+from .write_request import JSON, MEDIA_TYPES, NDJSON, check_bulk, line_operation, operation_of, value_of
 
-__all__ = ["Writes", "check_owner", "write_routes"]
+__all__ = ["Writes", "check_owner"]
 
 log = logging.getLogger("compactory.api")
 
-Local = Callable[[], Awaitable[StreamedAnswer]]
-
-_JSON = "application/json"
-_MEDIA: dict[Kind, tuple[str, ...]] = {"put": (_JSON,), "patch": (MERGE_PATCH, _JSON), "delete": (), "post": (_JSON,)}
-_MOST_BYTES = 1 << 20  # of one value
-_MOST_LINES = 2000  # of a bulk write that are in one transaction
-_PATIENCE = 10.0  # seconds in which the owner must be found
-_LOOK = 0.02  # seconds between two looks
-_BULK_REFUSALS = problems(400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 503)
-_REFUSALS = _BULK_REFUSALS | problems(424)
-_HEADERS = {
-    "ETag": text("Of the new record"),
-    "Compactory-Offset": text("topic:partition:offset of the record: a read sends it as Compactory-Min-Offset"),
-}
-_STORED_HEADERS = _HEADERS | {
-    "Location": text("The path of a new entry"),
-    "Compactory-Status": text("Where processors finish the write: the path that shows its outcome"),
-    "Compactory-Outcome": text("The directory that has the outcome, where one came in time"),
-}
-_STORED = {"description": "Written", "headers": _STORED_HEADERS, "content": {_JSON: {"schema": {}}}}
-_ANSWERS: dict[int, dict[str, Any]] = {
-    200: _STORED,
-    201: _STORED,
-    202: _STORED | {"description": "Written; processors have not finished it yet"},
-    204: {"description": "Written", "headers": _HEADERS},
-}
-_PARAMETERS = [
-    parameter("If-Match", "ETags; the entry must have one of them, * for any"),
-    parameter("If-None-Match", "*: the entry must not exist"),
-    parameter("Idempotency-Key", "A repeat with the same key gets the first answer"),
-    parameter("Prefer", "wait=SECONDS: for the outcome, where processors finish the write"),
-]
+_MAX_BYTES = 1 << 20  # of one value
+_MAX_LINES = 2000  # of a bulk write that are in one transaction
+_OWNER_TIMEOUT = 10.0  # seconds in which an owner must be found
+_RETRY_INTERVAL = 0.02  # seconds between two tries to find the owner
 
 
 class Writes:
     """The writers of a server's directories.
 
-    ``url``      the server's own address, set before `start`
-    ``servers``  those with which it forwards writes, set before `start`; None: it forwards none and takes none
+    ``url``         the server's own address, set before `start`
+    ``servers``     the servers with which it exchanges forwarded writes, set before `start`; None: it forwards none
+    ``is_started``  True once writes are accepted
     """
 
     def __init__(self, store: GlobalStore) -> None:
         self.url = ""
         self.servers: Servers | None = None
-        self.started = False
+        self.is_started = False
         self._store = store
-        self._turns: dict[str, Turn] = {}
-        self._gone: dict[str, Announcement] = {}  # directory → announcement of an owner that does not answer
+        self._batchers: dict[str, WriteBatcher] = {}  # by directory
+        self._silent_owners: dict[str, Announcement] = {}  # by directory: an owner that did not answer
         self._forwarding: Forwarding | None = None
-        self._warned = False
+        self._has_warned = False
 
     def check(self) -> None:
-        """Look at the topics before a load that may take long. Raises ConfigError with every problem."""
+        """Check topics before a load that may take long. Raises ConfigError with every problem."""
         writers = self._new_writers()
-        if writers and self.servers is not None and (wrong := self.servers.problem_of(self.url, self.url)) is not None:
-            raise ConfigError(f"this server's own address {wrong}: add it there, or set [http] advertised")
+        if writers and self.servers is not None:
+            reason = self.servers.problem_of(self.url, self.url)
+            if reason is not None:
+                raise ConfigError(f"this server's own address {reason}: add it there, or set [http] advertised")
         with suppress(Unreachable):  # the store waits for Kafka, or starts without it
             check_topics(writers, loading=True)
 
     def start(self) -> None:
-        """Check rules and topics, then take writes; once the store is ready. Raises ConfigError, Unreachable."""
+        """Check rules and topics, then accept writes; the store must be ready. Raises ConfigError, Unreachable."""
         writers = self._new_writers()
         start_writers(writers)
         if self.servers is not None:
             self._forwarding = Forwarding(self.servers, self.url)
-        self._turns, self.started = {writer.directory.name: Turn(writer) for writer in writers}, True
+        self._batchers = {writer.directory.name: WriteBatcher(writer) for writer in writers}
+        self.is_started = True
 
     def _new_writers(self) -> list[MasteredWriter]:
         url = self.url if self.servers is not None else None
@@ -122,194 +87,151 @@ class Writes:
             await self._forwarding.aclose()
 
     def close(self) -> None:
-        """Answer what is under way and end."""
-        for turn in self._turns.values():
-            turn.writer.close()
+        """Finish pending writes and close the writers."""
+        for batcher in self._batchers.values():
+            batcher.writer.close()
 
-    async def single(self, kind: Kind, name: str, key: str | None, scope: Any, receive: Any) -> Answer:
-        """Answer the request for one write. Raises the errors of `problem`'s table."""
-        turn, headers = self.turn(name, scope), text_headers(scope)
+    async def single(self, kind: Kind, directory: str, key: str | None, scope: Any, receive: Any) -> Answer:
+        """Return the answer to the request for one write. Raises the errors in the table of `problem`."""
+        batcher, headers = self.batcher(directory, scope), text_headers(scope)
         body, value = b"", None
-        if _MEDIA[kind]:
-            body = await _body(scope, receive, _MOST_BYTES)
-            check_media(headers, *_MEDIA[kind])
+        if MEDIA_TYPES[kind]:
+            body = await _body(scope, receive, _MAX_BYTES)
+            check_media(headers, *MEDIA_TYPES[kind])
             value = value_of(body)
         operation = operation_of(kind, key, value, headers)
 
-        async def local() -> Answer:
-            [written] = await turn.submit([operation], _caller(scope))
-            if isinstance(written, CompactoryError):
-                raise written
-            return _answer(name, written)
+        async def write_here() -> Answer:
+            [result] = await batcher.submit([operation], _caller(scope))
+            if isinstance(result, CompactoryError):
+                raise result
+            return _answer(directory, result)
 
-        repeatable = operation.idempotency_key is not None
-        rest = "entries" if key is None else f"entries/{_quoted(key)}"
-        request = partial(_request, name, rest, scope, headers, body)
-        status, answered, content = await self._answer(turn.writer, scope, request, local, repeatable)
+        subpath = "entries" if key is None else f"entries/{_quoted(key)}"
+        new_request = partial(_forwarded_request, directory, subpath, scope, headers, body)
+        is_repeatable = operation.idempotency_key is not None
+        status, answer_headers, content = await self._answer(
+            batcher.writer, scope, new_request, write_here, is_repeatable
+        )
         assert isinstance(content, bytes)  # only a bulk write is answered in parts
+        answer = status, answer_headers, content
         if status in (200, 201) and CREDENTIAL not in scope:
-            stored = status, answered, content
-            return await completed(self._store, turn.writer.directory, key, headers.get("prefer"), stored)
-        return status, answered, content
+            return await completed(self._store, batcher.writer.directory, key, headers.get("prefer"), answer)
+        return answer
 
-    async def bulk(self, name: str, scope: Any, receive: Any) -> StreamedAnswer:
-        """Answer a bulk write. Raises the errors of `problem`'s table."""
-        turn, headers = self.turn(name, scope), text_headers(scope)
+    async def bulk(self, directory: str, scope: Any, receive: Any) -> StreamedAnswer:
+        """Return the answer to a bulk write. Raises the errors in the table of `problem`."""
+        batcher, headers = self.batcher(directory, scope), text_headers(scope)
         check_bulk(headers)
         body = await _body(scope, receive, limits.REQUEST_BYTES)
         lines = _lines(body)
 
-        async def local() -> StreamedAnswer:
-            answers = _bulk(turn, _caller(scope), lines)
-            first = await anext(answers, b"")
-            return 200, {"content-type": NDJSON}, _joined_again(first, answers)
+        async def write_here() -> StreamedAnswer:
+            parts = _bulk_answer(batcher, _caller(scope), lines)
+            first = await anext(parts, b"")
+            return 200, {"content-type": NDJSON}, _with_first(first, parts)
 
-        request = partial(_request, name, "entries:bulkWrite", scope, headers, body)
-        return await self._answer(turn.writer, scope, request, local, repeatable=False)
+        new_request = partial(_forwarded_request, directory, "entries:bulkWrite", scope, headers, body)
+        return await self._answer(batcher.writer, scope, new_request, write_here, is_repeatable=False)
 
-    def turn(self, name: str, scope: Any) -> Turn:
-        """Return the turn of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
-        directory = self._store[name].directory
-        if directory.rules is None:
-            hint = f"Directory {name!r} is not mastered in Kafka: change the row of its table in Postgres instead"
-            raise MethodRefused(scope["method"], "GET, HEAD", hint)
-        if scope[GRANT].on(name) < Scope.WRITE:
-            raise Forbidden(f"{scope[GRANT].name} may not write directory {name!r}: that needs the write token")
-        if name not in self._turns:
-            raise NotReady("the store is loading: writes are taken once it has read to the high watermark")
-        return self._turns[name]
+    def batcher(self, directory: str, scope: Any) -> WriteBatcher:
+        """Return the batcher of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
+        if self._store[directory].directory.rules is None:
+            remedy = (
+                f"Directory {directory!r} is not mastered in Kafka: change the row of its table in Postgres instead"
+            )
+            raise MethodRefused(scope["method"], "GET, HEAD", remedy)
+        if scope[GRANT].on(directory) < Scope.WRITE:
+            raise Forbidden(f"{scope[GRANT].name} may not write directory {directory!r}: that needs the write token")
+        if directory not in self._batchers:
+            raise NotReady("the store is loading: writes are accepted once it has read to the high watermark")
+        return self._batchers[directory]
 
     async def _answer(
         self,
         writer: MasteredWriter,
         scope: Any,
-        request: Callable[[], ForwardedRequest],
-        local: Local,
-        repeatable: bool,
+        new_request: Callable[[], ForwardedRequest],
+        write_here: Callable[[], Awaitable[StreamedAnswer]],
+        is_repeatable: bool,
     ) -> StreamedAnswer:
-        """Return the answer of the directory's owner: this server's own, or the one of another server.
+        """Return the answer of the directory's owner: of this server or of another one.
 
-        A server whose owner does not answer becomes the owner: its fence lets the other one write nothing more. It
-        sends a ``repeatable`` request again; of another one that was sent the outcome is unknown (WriteFailed). For
-        another server it does not become the owner: LeaseLost.
+        If the owner does not answer, this server becomes the owner: its fence stops all writes of the previous one. It
+        repeats a request that ``is_repeatable``. The outcome of another one that was sent is unknown (WriteFailed). A
+        server does not become the owner for a forwarded request (LeaseLost).
         """
         if CREDENTIAL in scope:
             check_owner(writer)
-            return await local()
-        loop, name = asyncio.get_running_loop(), writer.directory.name
-        deadline = loop.time() + _PATIENCE
+            return await write_here()
+        loop, directory = asyncio.get_running_loop(), writer.directory.name
+        deadline = loop.time() + _OWNER_TIMEOUT
         while True:
             announced = None if writer.owns else writer.owner
-            forwarding = self._way_to(name, announced)
+            forwarding = self._forwarding_to(announced, directory)
             if announced is None or forwarding is None:
                 try:
-                    return await local()
+                    return await write_here()
                 except LeaseLost:
-                    self._warn_alone(name)
+                    self._warn_without_servers(directory)
                     if loop.time() > deadline:
                         raise
             else:
                 try:
-                    return await forwarding.send(announced.url, request())
+                    return await forwarding.send(announced.url, new_request())
                 except OwnerSilent as error:
-                    self._gone[name] = announced
-                    if not (repeatable or isinstance(error, OwnerUnreached)):
+                    self._silent_owners[directory] = announced
+                    if not (is_repeatable or isinstance(error, OwnerUnreached)):
                         raise failure(writer.directory.topic, "", error, unknown=True) from error
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_RETRY_INTERVAL)
 
-    def _way_to(self, name: str, announced: Announcement | None) -> Forwarding | None:
-        """Return what reaches the owner that has announced itself; None where this server is to write itself."""
-        forwarding = self._forwarding
-        if forwarding is None or announced is None or announced.url == self.url or self._gone.get(name) == announced:
+    def _forwarding_to(self, announced: Announcement | None, directory: str) -> Forwarding | None:
+        """Return the forwarding that reaches the announced owner; None if this server must write itself."""
+        if self._forwarding is None or announced is None or announced.url == self.url:
             return None
-        return forwarding if forwarding.may_reach(announced.url) else None
+        if self._silent_owners.get(directory) == announced or not self._forwarding.may_reach(announced.url):
+            return None
+        return self._forwarding
 
-    def _warn_alone(self, name: str) -> None:
-        if self._forwarding is None and not self._warned:
-            self._warned = True
+    def _warn_without_servers(self, directory: str) -> None:
+        if self._forwarding is None and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "another process writes directory %r too, and each takes it over from the other: set"
                 " COMPACTORY_HTTP_SERVERS and COMPACTORY_HTTP_SERVERS_SECRET on all servers, so that they forward",
-                name,
+                directory,
             )
 
 
 def check_owner(writer: MasteredWriter) -> None:
-    """Raise LeaseLost unless this server was the owner when it last looked."""
+    """Raise LeaseLost unless this server was the owner at its last write or check."""
     if not writer.owns:
         raise LeaseLost(f"another process writes directory {writer.directory.name!r}")
 
 
-def _request(name: str, rest: str, scope: Any, headers: dict[str, str], body: bytes) -> ForwardedRequest:
-    place = f"/v1/directories/{_quoted(name)}"
+def _forwarded_request(
+    directory: str, subpath: str, scope: Any, headers: dict[str, str], body: bytes
+) -> ForwardedRequest:
     return ForwardedRequest(
-        caller=_caller(scope), method=scope["method"], place=place, rest=rest, headers=headers, body=body
+        caller=_caller(scope),
+        method=scope["method"],
+        directory_path=f"/v1/directories/{_quoted(directory)}",
+        subpath=subpath,
+        headers=headers,
+        body=body,
     )
 
 
 def _quoted(segment: str) -> str:
-    return "%2E" * len(segment) if segment in (".", "..") else quote(segment, safe="")  # else it goes up a folder
+    # Without the special case an HTTP client would resolve `.` and `..` as relative paths.
+    return "%2E" * len(segment) if segment in (".", "..") else quote(segment, safe="")
 
 
-async def _body(scope: Any, receive: Any, most_bytes: int) -> bytes:
-    body = await read_body(scope, receive, most_bytes)
+async def _body(scope: Any, receive: Any, max_bytes: int) -> bytes:
+    body = await read_body(scope, receive, max_bytes)
     if CREDENTIAL in scope:
         scope[CREDENTIAL].check_body(body)
     return body
-
-
-def write_routes(writes: Writes) -> APIRouter:
-    """Return the routes. They raise the errors of `problem`'s table. `Application` answers most keyed writes itself."""
-    routes = APIRouter(prefix="/v1/directories/{directory}", tags=["writes"])
-
-    def route(kind: Kind, summary: str, *statuses: int) -> None:
-        keyed = kind != "post"
-        values = {media: {"schema": {"type": "object"}} for media in _MEDIA[kind]}
-
-        async def endpoint(directory: str, request: Request) -> Response:
-            key = decode_segment(raw_path(request.scope).partition(ENTRIES)[2]) if keyed else None
-            return _sent(await writes.single(kind, directory, key, request.scope, request.receive))
-
-        routes.add_api_route(
-            "/entries/{key:path}" if keyed else "/entries",
-            endpoint,
-            methods=[kind.upper()],
-            operation_id=f"{kind}_entry",
-            summary=summary,
-            status_code=statuses[0],
-            responses={**{status: _ANSWERS[status] for status in statuses}, **_REFUSALS},
-            openapi_extra={"parameters": [*_PARAMETERS, *([KEY] if keyed else [])]}
-            | ({"requestBody": {"required": True, "content": values}} if values else {}),
-            response_class=Response,
-        )
-
-    route("put", "Create or replace an entry", 200, 201, 202)
-    route("patch", "Merge a patch into an entry (RFC 7396)", 200, 201, 202)
-    route("delete", "Remove an entry", 204)
-    route("post", "Create an entry whose key is derived from its fields", 201, 202)
-
-    @routes.post(
-        "/entries:bulkWrite",
-        operation_id="bulk_write_entries",
-        summary="Write many entries, one a line; each line is answered by itself, in order",
-        responses={
-            200: {"content": {NDJSON: {"schema": reference_to(WriteAnswer)}}, "description": "A line for each line"},
-            **_BULK_REFUSALS,
-        },
-        openapi_extra={"requestBody": {"required": True, "content": {NDJSON: {"schema": reference_to(WriteLine)}}}},
-        response_class=Response,
-    )
-    async def bulk(directory: str, request: Request) -> Response:
-        return _sent(await writes.bulk(directory, request.scope, request.receive))
-
-    return routes
-
-
-def _sent(answer: StreamedAnswer) -> Response:
-    status, headers, body = answer
-    if not isinstance(body, bytes):
-        return StreamingResponse(body, status, headers)  # ends the work where the client has gone
-    return Response(None if status == 204 else body, status, headers)
 
 
 def _lines(body: bytes) -> list[bytes]:
@@ -320,36 +242,36 @@ def _lines(body: bytes) -> list[bytes]:
     return [line for line in body.split(b"\n") if line.strip()]
 
 
-async def _joined_again(first: bytes, following: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _with_first(first: bytes, following: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for part in following:
         yield part
 
 
-async def _bulk(turn: Turn, caller: str, lines: list[bytes]) -> AsyncIterator[bytes]:
-    """Yield the answers to the lines of each transaction once it is committed.
+async def _bulk_answer(batcher: WriteBatcher, caller: str, lines: list[bytes]) -> AsyncIterator[bytes]:
+    """Yield the results of the lines of each transaction once it is committed.
 
-    Raises LeaseLost at first if nothing was written because another server is the owner.
+    Raises LeaseLost before the first result if nothing was written because another server is the owner.
     """
-    parsed_lines = [*map(_operation, lines[:_MOST_LINES])]
-    for start in range(0, len(lines), _MOST_LINES):
+    parsed_lines = [*map(_operation, lines[:_MAX_LINES])]
+    for start in range(0, len(lines), _MAX_LINES):
         operations = [operation for operation in parsed_lines if isinstance(operation, Operation)]
-        under_way = turn.submit(operations, caller)
-        await asyncio.sleep(0)  # the writer has them now
-        following = [*map(_operation, lines[start + _MOST_LINES : start + 2 * _MOST_LINES])]  # meanwhile
+        writing = batcher.submit(operations, caller)
+        await asyncio.sleep(0)  # the batcher passes them on, and the writer's thread works while the next are parsed
+        next_lines = [*map(_operation, lines[start + _MAX_LINES : start + 2 * _MAX_LINES])]
         try:
-            written = await under_way
+            written = await writing
         except LeaseLost as error:
             if start == 0:
                 raise
             written = list[Result]([error] * len(operations))
         results = iter(written)
-        answers = [
-            _line(number, next(results) if isinstance(operation, Operation) else operation)
+        answer_lines = [
+            _answer_line(number, next(results) if isinstance(operation, Operation) else operation)
             for number, operation in enumerate(parsed_lines, start + 1)
         ]
-        yield b"\n".join([*answers, b""])
-        parsed_lines = following
+        yield b"\n".join([*answer_lines, b""])
+        parsed_lines = next_lines
 
 
 def _operation(line: bytes) -> Operation | CompactoryError:
@@ -359,7 +281,7 @@ def _operation(line: bytes) -> Operation | CompactoryError:
         return error
 
 
-def _line(number: int, result: Written | CompactoryError) -> bytes:
+def _answer_line(number: int, result: Written | CompactoryError) -> bytes:
     if isinstance(result, Written):
         status, token = 201 if result.status == "created" else 200, result.token
         return b'{"line":%d,"status":%d,"key":%b,"etag":"%b","offset":"%b"}' % (
@@ -373,7 +295,7 @@ def _answer(directory: str, written: Written) -> Answer:
     headers = {"etag": f'"{written.etag}"', "compactory-offset": str(written.token), "cache-control": "no-store"}
     if written.content is None:
         return 204, headers, b""
-    headers["content-type"] = _JSON
+    headers["content-type"] = JSON
     if written.status != "created":
         return 200, headers, written.content
     headers["location"] = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(written.key, safe='')}"
