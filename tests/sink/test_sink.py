@@ -216,7 +216,7 @@ def test_records_from_elsewhere_than_the_seek_are_not_applied(bench: Bench, monk
     bench.wait_for_end(topic)
     assert sink.stop()
     bench.produce(topic, [("k", "5")])
-    settle, lost = Group._settle, []
+    settle, lost = Group._seek_to_start_offsets, []
 
     class Deaf:
         def __init__(self, consumer: object) -> None:
@@ -235,7 +235,7 @@ def test_records_from_elsewhere_than_the_seek_are_not_applied(bench: Bench, monk
         settle(self)
         self._consumer = consumer
 
-    monkeypatch.setattr(Group, "_settle", settled)
+    monkeypatch.setattr(Group, "_seek_to_start_offsets", settled)
     bench.sink(topic)
     bench.wait_for_end(topic)
     assert lost
