@@ -68,7 +68,7 @@ def test_the_next_batch_is_prepared_while_a_handler_waits(bench: Bench) -> None:
 
 def test_records_that_are_prepared_are_not_passed_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 16: the end of the log is no end of what was applied."""
-    monkeypatch.setattr(session, "_BEAT", 0.0)
+    monkeypatch.setattr(session, "_BEAT_EVERY", 0.0)
     topic = bench.topic()
     bench.produce(topic, [("k", str(n)) for n in range(13)])
 
@@ -86,7 +86,7 @@ def test_an_end_reached_before_the_offset_was_set_back_passes_over_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 16: the records before that end are read again, also if the look around comes before the first."""
-    monkeypatch.setattr(session, "_BEAT", 0.0)
+    monkeypatch.setattr(session, "_BEAT_EVERY", 0.0)
     monkeypatch.setattr(session, "_POLL", 0.0)
     topic = bench.topic()
     producer = bench.kafka.producer({}, {"transactional.id": bench.unique("t")}, lambda _: None)
@@ -113,7 +113,7 @@ def test_an_end_reached_before_the_offset_was_set_back_passes_over_nothing(
 
 def test_no_record_of_a_topic_made_again_is_applied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 16: not even where the new log is longer than the offset, and nobody looked since."""
-    monkeypatch.setattr(session, "_CHECK", 1000.0)
+    monkeypatch.setattr(session, "_CHECK_EVERY", 1000.0)
     topic = bench.topic()
     bench.produce(topic, [("k", str(n)) for n in range(3)])
     sink = bench.sink(topic)

@@ -47,7 +47,7 @@ def process(bench: Bench, parallel: int, handler: Handler = count) -> Iterator[A
 
 def begun(bench: Bench) -> None:
     offsets = Offsets(bench.sql, bench.name)
-    offsets.known([PART])
+    offsets.rows([PART])
     offsets.begin(PART, 0, None)
 
 

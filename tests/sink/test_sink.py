@@ -77,11 +77,11 @@ def test_the_leader_epoch_of_the_last_record_counts_for_its_own_offset(bench: Be
     bench.wait_for_end(topic)
     sink.stop()
     offsets, partition = Offsets(bench.sql, bench.name), Partition(topic, 0)
-    assert offsets.known([partition])[partition].located(0) == (3, 2, 0)
+    assert offsets.rows([partition])[partition].located(0) == (3, 2, 0)
     bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 9')
-    assert offsets.known([partition])[partition].located(0) == (9, 9, None)
-    offsets.move(Batch(partition, 9, [], 12), parted=True)  # marks that come next make an epoch no more valid
-    assert offsets.known([partition])[partition].located(0) == (12, 12, None)
+    assert offsets.rows([partition])[partition].located(0) == (9, 9, None)
+    offsets.move(Batch(partition, 9, [], 12), has_parts=True)  # marks that come next make an epoch no more valid
+    assert offsets.rows([partition])[partition].located(0) == (12, 12, None)
 
 
 def test_records_that_were_applied_may_be_deleted_up_to_the_marks_behind_them(bench: Bench) -> None:
@@ -137,7 +137,7 @@ def test_what_is_set_wrongly_is_refused(bench: Bench) -> None:
 
     async def write(conn: object, records: object) -> None: ...
 
-    with pytest.raises(ConfigError, match=r"(?s)handler is async or yields.*prepare is async or yields"):
+    with pytest.raises(ConfigError, match=r"(?s)handler is async or a generator.*prepare is async or a generator"):
         TransactionalSink(bench.kafka, bench.url, ["t"], write, name="s", prepare=lambda _: (yield))
 
 

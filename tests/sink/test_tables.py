@@ -279,7 +279,7 @@ def test_tables_that_can_not_be_made_from_the_records(bench: Bench, tables: Tabl
     topic = bench.topic()
     tables.sunk(topic, ("a", {"name": "A"}))
     bare = tables.run(topic, **UPSERT, **{"auto.create": "true"})
-    with pytest.raises(SinkStopped, match="has no schema, so that nothing tells the type of column name: create it by"):
+    with pytest.raises(SinkStopped, match="has no schema, so the type of column name is unknown: create the column"):
         bare.wait(30)
     bench.sql.execute("CREATE TABLE few (id text PRIMARY KEY)")
     other = bench.topic()

@@ -1,6 +1,6 @@
-"""The sink: a topic's effect on Postgres, exactly once. The offset is stored in the transaction of the records.
+"""The sink: applies the records of topics to Postgres, each once. The offset is stored in the records' transaction.
 
-`TransactionalSink` calls a handler of yours; ``compactory sink run`` writes tables. docs/sink.md says how.
+`TransactionalSink` calls your handler; ``compactory sink run`` writes tables. See docs/sink.md.
 """
 
 from .record import RecordRefused, Records, SinkRecord, SinkStopped

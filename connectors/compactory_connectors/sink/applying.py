@@ -1,7 +1,11 @@
-"""A batch of one partition in one Postgres transaction: lock its offset, apply the records, move the offset.
+"""Applies a batch of one partition in one Postgres transaction: lock the offset, apply the records, move the offset.
 
-The batch is applied whole first. Where a record is at fault, it is applied once more in halves, each within a
-savepoint, until the record stands alone; it is set aside in the same transaction, and the others are applied.
+States of a batch:
+
+    APPLY → COMMITTED            no record is at fault
+    APPLY → ISOLATE → COMMITTED  a record is at fault: the batch is applied again in halves, each in a savepoint, until
+                                 the record is alone; it is set aside in the same transaction, the others are applied
+    ISOLATE → STOPPED            with ``stops``: the records before the one at fault are committed
 """
 
 from __future__ import annotations
@@ -31,15 +35,15 @@ from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopp
 __all__ = ["Applying", "Handler", "Outcome", "Prepare"]
 
 Handler = Callable[[psycopg.Connection[Any], Records], object]
-"""Writes the effect of records within the open transaction of the connection, which it must not commit."""
+"""Writes the effect of records in the open transaction of the connection. Must not commit it."""
 
 Prepare = Callable[[Records], object]
-"""Does what it can for records before their turn, in another thread and without a connection."""
+"""Prepares records in another thread, without a connection."""
 
 Outcome = Sequence[Failed]
-"""Records that were set aside."""
+"""The records that were set aside."""
 
-_RAISED = (Exception, SystemExit, KeyboardInterrupt)  # by a handler: sys.exit would end this thread alone, in silence
+_RAISED = (Exception, SystemExit, KeyboardInterrupt)  # by a handler: sys.exit would end only this thread, silently
 
 # Cardinality, data, integrity, WITH CHECK OPTION, limits (of an index row, a tsvector), PL/pgSQL's RAISE, and a failed
 # statement that the handler hid.
@@ -50,8 +54,8 @@ _OF_RECORD = ("21", "22", "23", "44", "54", "P0", "25P02")
 class Applying:
     """Applies batches on one connection. Owned by one thread.
 
-    ``stops``: the first record at fault ends the sink, once those before it are committed. ``dead_letters``: where
-    failed records go in place of the table. ``dedupes``: a message of an outbox is applied once, by its id.
+    ``stops``: the first record at fault ends the sink, after the records before it are committed. ``dead_letters``: the
+    topic of failed records in place of the table. ``dedupes``: a message of an outbox is applied once, by its id.
     """
 
     connection: psycopg.Connection[Any]
@@ -61,8 +65,8 @@ class Applying:
     stops: bool = False
     dead_letters: DeadLetters | None = None
     dedupes: bool = False
-    alone: threading.Lock = field(default_factory=threading.Lock)
-    """Held while threads take turns."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """For threads that share this object."""
     offsets: Offsets = field(init=False)
     failed: FailedRecords = field(init=False)
 
@@ -71,62 +75,65 @@ class Applying:
         self.failed = FailedRecords(self.connection, self.sink)
 
     def prepare(self, messages: Sequence[Message]) -> Records:
-        """Messages as records, with what can be done before their turn. Thread-safe; raises CompactoryError."""
-        with collector_paused():  # they come by the thousand, and hold no cycles
-            records = self._given(SinkRecord.of(messages))
+        """Return messages as prepared records. Thread-safe. Raises CompactoryError."""
+        with collector_paused():  # records come by the thousand, and have no cycles
+            records = self._records(SinkRecord.of(messages))
             if self.preparing is not None:
                 self.preparing(records)
         return records
 
-    def _given(self, records: Iterable[SinkRecord], *, again: bool = False) -> Records:
-        return Records(records, holds=self.dead_letters is None, again=again)
+    def _records(self, records: Iterable[SinkRecord], *, is_retry: bool = False) -> Records:
+        return Records(records, holds=self.dead_letters is None, is_retry=is_retry)
 
-    def apply(self, batch: Batch, part: Callable[[], None] | None = None) -> Outcome:
-        """Apply a batch and move the offset to its end, or do nothing. ``part`` locks and notes some records instead.
+    def apply(self, batch: Batch, begin_part: Callable[[], None] | None = None) -> Outcome:
+        """Apply a batch and move the offset to its end. ``begin_part`` locks and moves a part's offset instead.
 
-        Raises Moved where the database's offset is not the batch's start, SinkStopped, psycopg.Error, CompactoryError.
+        Raises Moved if the database's offset is not the batch's start, SinkStopped, psycopg.Error, CompactoryError;
+        then nothing is applied.
         """
         try:
-            return self._attempt(batch, part, isolating=False)
+            return self._attempt(batch, begin_part, isolating=False)
         except _RAISED as error:
             if not _is_of_record(error):
                 raise
-        return self._attempt(batch, part, isolating=True)
+        return self._attempt(batch, begin_part, isolating=True)
 
     def apply_again(self, partition: Partition, limit: int) -> int:
-        """Try records of a partition again that were set aside, where an operator wants it; return how many.
+        """Apply failed records of a partition again that an operator has chosen; return their number.
 
-        The first ``limit`` of them are tried in one transaction. Raises as :meth:`apply`.
+        The first ``limit`` of them are applied in one transaction. Raises as :meth:`apply` does.
         """
         with self.connection.transaction():
-            self.offsets.known([partition])  # locks it
+            self.offsets.rows([partition])  # locks the partition
             failed: list[Failed] = []
-            records = self.failed.take_again(partition, limit)
+            records = self.failed.take_retries(partition, limit)
             self._isolate(records, failed, set(), stops=False)
             self.failed.add(failed)
-            self.failed.follow(partition, records, failed)
+            self.failed.retry_later(partition, records, failed)
         return len(records)
 
     def apply_unstored(self, records: Sequence[SinkRecord]) -> Outcome:
-        """Apply records within the caller's transaction; set none aside, move no offset. Raises as :meth:`apply`."""
+        """Apply records in the caller's transaction; store no failed records, no offset. Raises as :meth:`apply`."""
         failed: list[Failed] = []
         self._isolate(records, failed, set(), stops=False)
         return failed
 
     def move(self, batch: Batch) -> None:
-        """Move an offset over a part of the log that holds no records. Raises Moved, psycopg.Error."""
+        """Move an offset over a part of the log without records. Raises Moved, psycopg.Error."""
         with self.connection.transaction():
-            self.offsets.move(batch, parted=True)
+            self.offsets.move(batch, has_parts=True)
 
-    def _attempt(self, batch: Batch, part: Callable[[], None] | None, *, isolating: bool) -> Outcome:
+    def _attempt(self, batch: Batch, begin_part: Callable[[], None] | None, *, isolating: bool) -> Outcome:
         failed: list[Failed] = []
         stopped = None
         with self.connection.transaction():
-            if part:
-                part()
-            held, parted = (True, False) if part else self.offsets.lock(batch.partition, batch.start)
-            records = self._left(batch) if parted else batch.records
-            blocked = self.failed.held(batch) if held else set()
+            if begin_part is not None:
+                begin_part()
+                has_failed, has_parts = True, False
+            else:
+                has_failed, has_parts = self.offsets.lock(batch.partition, batch.start)
+            records = self._unapplied(batch) if has_parts else batch.records
+            blocked = self.failed.blocked_keys(batch) if has_failed else set()
             if isolating or blocked:
                 self._isolate(list(records), failed, blocked, stops=self.stops)
             else:
@@ -135,55 +142,56 @@ class Applying:
                 raise SinkStopped(f"sink {self.sink!r}: its handler ended the transaction of the offset by COMMIT or"
                                   " ROLLBACK: use conn.transaction()")  # fmt: skip
             if not self.stops:
-                self._keep(failed)
+                self._store(failed)
             elif failed:
                 stopped = min(failed, key=lambda item: item.record.offset)
                 batch = batch._replace(end=stopped.record.offset, leader_epoch=None)
-            if part is None:
-                self.offsets.move(batch, parted=parted)
+            if begin_part is None:
+                self.offsets.move(batch, has_parts=has_parts)
             elif stopped:
                 self._stop_at(stopped)
         if stopped:
             self._stop_at(stopped)
         return failed
 
-    def _left(self, batch: Batch) -> list[SinkRecord]:
-        """The records that no part has done yet."""
-        done, count = self.offsets.parts(batch.partition)
-        return [record for record in batch.records if record.offset >= done.get(part_of(record, count), batch.start)]
+    def _unapplied(self, batch: Batch) -> list[SinkRecord]:
+        """Return the records that no part has applied."""
+        ends, count = self.offsets.parts(batch.partition)
+        return [record for record in batch.records if record.offset >= ends.get(part_of(record, count), batch.start)]
 
-    def _keep(self, failed: list[Failed]) -> None:
+    def _store(self, failed: list[Failed]) -> None:
         if self.dead_letters is not None:
             self.dead_letters.send(failed)
         else:
             self.failed.add(failed)
 
-    def _call(self, records: Sequence[SinkRecord], failed: list[Failed], *, again: bool = False) -> None:
+    def _call(self, records: Sequence[SinkRecord], failed: list[Failed], *, is_retry: bool = False) -> None:
+        """Call the handler; add the records that it sets aside to ``failed``."""
         if not records:
             return
-        given = records if isinstance(records, Records) else self._given(records, again=again)
+        batch = records if isinstance(records, Records) else self._records(records, is_retry=is_retry)
         if self.dedupes:
-            given = self._new(given)
-        if given:
-            self.handler(self.connection, given)
-        if self.stops and given.failed:
-            raise RecordRefused(given.failed[0].reason)
-        if self.dedupes and given.failed:
-            ids = [_message_id(item.record) for item in given.failed]
-            forget_handled(self.connection, self.sink, given[0].topic, filter(None, ids))
-        failed += given.failed
+            batch = self._without_handled(batch)
+        if batch:
+            self.handler(self.connection, batch)
+        if self.stops and batch.failed:
+            raise RecordRefused(batch.failed[0].reason)
+        if self.dedupes and batch.failed:
+            ids = [_message_id(item.record) for item in batch.failed]
+            forget_handled(self.connection, self.sink, batch[0].topic, filter(None, ids))
+        failed += batch.failed
 
-    def _new(self, records: Records) -> Records:
-        """The records without those whose message was handled before; the others are noted as handled."""
+    def _without_handled(self, records: Records) -> Records:
+        """Store message ids as handled; return the records without those whose id was stored before."""
         ids = [_message_id(record) for record in records]
         new = note_handled(self.connection, self.sink, records[0].topic, filter(None, ids))
-        left = [record for record, name in zip(records, ids, strict=True) if name is None or _take(new, name)]
-        return records if len(left) == len(records) else self._given(left, again=records.again)
+        unhandled = [record for record, name in zip(records, ids, strict=True) if name is None or _remove(new, name)]
+        return records if len(unhandled) == len(records) else self._records(unhandled, is_retry=records.is_retry)
 
     def _isolate(
         self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes], *, stops: bool
     ) -> None:
-        """Apply records in halves, with ``stops`` up to the first that fails; of ``blocked`` keys one was set aside."""
+        """Apply records in halves; with ``stops`` up to the first failure. Sets records of ``blocked`` keys aside."""
         if stops and failed:
             return
         waiting = [record for record in records if record.key in blocked]
@@ -193,10 +201,10 @@ class Applying:
             records = [record for record in records if record.key not in blocked and record.offset < end]
         if not records:
             return
-        found: list[Failed] = []
+        refused: list[Failed] = []
         try:
             with self.connection.transaction():
-                self._call(records, found, again=True)
+                self._call(records, refused, is_retry=True)
                 self.connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except _RAISED as error:
             if not _is_of_record(error):
@@ -205,10 +213,10 @@ class Applying:
                 self._isolate(records[: len(records) // 2], failed, blocked, stops=stops)
                 self._isolate(records[len(records) // 2 :], failed, blocked, stops=stops)
                 return
-            found = [Failed(records[0], _reason_of(error), type(error).__qualname__)]
-        failed += found
+            refused = [Failed(records[0], _reason_of(error), type(error).__qualname__)]
+        failed += refused
         if self.dead_letters is None:
-            blocked |= {item.record.key for item in found if item.record.key is not None}
+            blocked |= {item.record.key for item in refused if item.record.key is not None}
 
     def _stop_at(self, failed: Failed) -> NoReturn:
         topic, partition, offset = failed.record[:3]
@@ -224,22 +232,23 @@ def _message_id(record: SinkRecord) -> str | None:
     return next((value.decode() for name, value in record.headers if name == MESSAGE_ID and value), None)
 
 
-def _take(names: set[str], name: str) -> bool:
-    """Whether it was there; it is not any more."""
-    found = name in names
-    names.discard(name)
-    return found
+def _remove(names: set[str], name: str) -> bool:
+    """Remove a name; return True if it was in the set."""
+    if name not in names:
+        return False
+    names.remove(name)
+    return True
 
 
 def _is_of_record(error: BaseException) -> bool:
-    """Whether other records may do better: not so where a server is away or something is set wrongly."""
+    """Return True if the error is of a record: no server is away, and no setting is wrong."""
     if isinstance(error, psycopg.Error) and error.sqlstate is not None:
         return error.sqlstate.startswith(_OF_RECORD)
     return not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError | CompactoryError | Moved)
 
 
 def _reason_of(error: BaseException) -> str:
-    """Why a record failed, without values."""
+    """Return why a record failed, without values."""
     if isinstance(error, RecordRefused):
         return str(error)
     if isinstance(error, psycopg.Error):

@@ -19,18 +19,18 @@ from .record import Batch, Failed, SinkRecord
 __all__ = ["Choice", "DeadLetters", "FailedRecords", "selection"]
 
 Choice: TypeAlias = str | int | None
-"""A sink, a topic, a partition and an offset, in this order; None, or left out: all."""
+"""A sink, a topic, a partition and an offset, in this order. None: all."""
 
 
 class FailedRecords:
-    """Those of one sink, within its transactions. Owned by one thread; raises psycopg.Error."""
+    """The failed records of a sink, in its transactions. Owned by one thread. Raises psycopg.Error."""
 
     def __init__(self, connection: psycopg.Connection[Any], sink: str) -> None:
         self._connection = connection
         self._sink = sink
 
     def add(self, failed: Iterable[Failed]) -> None:
-        """Set records aside."""
+        """Store failed records."""
         rows = [
             record._asdict() | {"sink": self._sink, "headers": _text(record), "reason": reason}
             for record, reason, _ in failed
@@ -39,31 +39,31 @@ class FailedRecords:
             with self._connection.cursor() as cursor:
                 cursor.executemany(query("sink/set_aside"), rows)
 
-    def held(self, batch: Batch) -> set[bytes]:
-        """Keys of the batch of which a record was set aside before."""
+    def blocked_keys(self, batch: Batch) -> set[bytes]:
+        """Return the keys of the batch that have a failed record."""
         keys = list({record.key for record in batch.records if record.key is not None})
-        given = selection(self._sink, *batch.partition) | {"keys": keys}
-        return {row[0] for row in self._connection.execute(query("sink/failed_keys"), given)}
+        parameters = selection(self._sink, *batch.partition) | {"keys": keys}
+        return {row[0] for row in self._connection.execute(query("sink/failed_keys"), parameters)}
 
     def counts(self) -> dict[Partition, int]:
-        """How many there are, by partition."""
+        """Return the number of failed records of each partition."""
         rows = self._connection.execute(query("sink/failed_counts"), {"sink": self._sink}).fetchall()
         return {Partition(topic, number): count for topic, number, count in rows}
 
-    def asked_again(self) -> list[Partition]:
-        """Partitions with records that an operator wants to be tried again."""
+    def partitions_to_retry(self) -> list[Partition]:
+        """Return the partitions with records that an operator wants to retry."""
         rows = self._connection.execute(query("sink/retry_partitions"), {"sink": self._sink}).fetchall()
         return [Partition(topic, number) for topic, number in rows]
 
-    def take_again(self, partition: Partition, limit: int) -> list[SinkRecord]:
-        """Take out the first ``limit`` of those records, in the order of their offsets."""
+    def take_retries(self, partition: Partition, limit: int) -> list[SinkRecord]:
+        """Remove and return the first ``limit`` records to retry, in the order of their offsets."""
         choice = selection(self._sink, *partition) | {"limit": limit}
         rows = self._connection.execute(query("sink/take_retries"), choice).fetchall()
         records = (SinkRecord._make([*row[:6], _headers(row[6])]) for row in rows)
         return sorted(records, key=lambda record: record.offset)
 
-    def follow(self, partition: Partition, records: Iterable[SinkRecord], failed: Iterable[Failed]) -> None:
-        """Have the later records of these keys tried again, except those behind a record that has failed again."""
+    def retry_later(self, partition: Partition, records: Iterable[SinkRecord], failed: Iterable[Failed]) -> None:
+        """Retry the later records of these keys, except keys with a record that has failed again."""
         keys = {record.key for record in records if record.key is not None}
         failed_keys = {item.record.key for item in failed if item.record.key is not None}
         if keys:
@@ -87,14 +87,14 @@ def selection(
     return {"sink": sink, "topic": topic, "partition": partition, "offset": offset}
 
 
-_SECONDS = 10.0
+_TIMEOUT = 10.0  # seconds
 
 
 class DeadLetters:
-    """A topic for failed records, with the headers that Kafka Connect writes. Owned by one thread.
+    """A topic of failed records, with the headers of Kafka Connect. Owned by one thread.
 
-    They are acknowledged before the transaction of their batch is committed: none is lost, and after a crash in between
-    some are there twice.
+    Kafka has acknowledged a record before the transaction of its batch is committed: none is lost, and after a crash in
+    between some records are in the topic twice.
     """
 
     def __init__(self, kafka: Kafka, topic: str, sink: str, *, with_headers: bool = True) -> None:
@@ -107,7 +107,7 @@ class DeadLetters:
         )
 
     def send(self, failed: Sequence[Failed]) -> None:
-        """Return when Kafka has them. Raises Unreachable."""
+        """Send records and wait until Kafka has acknowledged them. Raises Unreachable."""
         self._refused.clear()
         for item in failed:
             self._producer.produce(
@@ -117,14 +117,14 @@ class DeadLetters:
                 headers=[*item.record.headers, *self._headers(item)],
                 on_delivery=self._delivered,
             )
-        left = self._producer.flush(_SECONDS) if failed else 0
-        if left or self._refused:
-            reason = self._refused[0] if self._refused else f"no answer within {_SECONDS:.0f} s"
+        unacknowledged = self._producer.flush(_TIMEOUT) if failed else 0
+        if unacknowledged or self._refused:
+            reason = self._refused[0] if self._refused else f"no answer within {_TIMEOUT:.0f} s"
             raise Unreachable("Kafka", f"dead-letter topic {self._topic!r} did not take a record: {reason}")
 
     def _headers(self, item: Failed) -> list[tuple[str, str | bytes | None]]:
         topic, partition, offset = item.record[:3]
-        found = {
+        context = {
             "topic": topic,
             "partition": str(partition),
             "offset": str(offset),
@@ -135,7 +135,7 @@ class DeadLetters:
             "exception.class.name": item.error or "RecordRefused",
             "exception.message": item.reason,
         }
-        return [(f"__connect.errors.{name}", text) for name, text in found.items()] if self._with_headers else []
+        return [(f"__connect.errors.{name}", text) for name, text in context.items()] if self._with_headers else []
 
     def _delivered(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:

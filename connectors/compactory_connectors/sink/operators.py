@@ -18,10 +18,9 @@ __all__ = ["FailedRecord", "drop", "failed_records", "retry"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedRecord:
-    """A record that was set aside.
+    """A failed record, or one that waits for a failed record of its key (``reason`` None).
 
-    ``reason`` None: it waits for an earlier one of its key. ``bytes`` is the value's size; None: a tombstone.
-    ``again``: it will be tried again.
+    ``bytes`` is the size of the value; None: a tombstone. ``again``: it will be retried.
     """
 
     sink: str
@@ -36,28 +35,28 @@ class FailedRecord:
 
 
 def failed_records(connection: psycopg.Connection[Any], *chosen: Choice, limit: int = 1000) -> list[FailedRecord]:
-    """The chosen ones, the first ``limit`` of them. Raises psycopg.Error."""
+    """Return the first ``limit`` of the chosen failed records. Raises psycopg.Error."""
     cursor = connection.cursor(row_factory=class_row(FailedRecord))
     return cursor.execute(query("sink/failed"), selection(*chosen) | {"limit": limit}).fetchall()
 
 
 def retry(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
-    """Have failed records tried again, and those that wait behind them after them; how many. Raises psycopg.Error."""
+    """Retry failed records, and then the records that wait for them. Return their number. Raises psycopg.Error."""
     return _change(connection, chosen, "sink/request_retry")
 
 
 def drop(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
-    """Forget failed records for good; those that wait behind them are tried. How many. Raises psycopg.Error."""
+    """Delete failed records, and apply the records that wait for them. Return their number. Raises psycopg.Error."""
     return _change(connection, chosen, "sink/drop", "sink/retry_waiting")
 
 
 def _change(connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], *statements: Any) -> int:
-    """One partition at a time, under the lock of its offset: no record of it is set aside meanwhile."""
+    """Run statements for each partition with its offset locked. Return the number of rows of the first one."""
     count = 0
     for topic, partition in connection.execute(query("sink/chosen"), selection(*chosen)).fetchall():
-        given = selection(*chosen) | {"topic": topic, "partition": partition}
+        parameters = selection(*chosen) | {"topic": topic, "partition": partition}
         with connection.transaction():
-            connection.execute(query("sink/lock"), given)
-            done, *_ = [connection.execute(query(statement), given).rowcount for statement in statements]
-            count += done
+            connection.execute(query("sink/lock"), parameters)
+            rows = [connection.execute(query(statement), parameters).rowcount for statement in statements]
+            count += rows[0]
     return count

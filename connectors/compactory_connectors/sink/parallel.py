@@ -1,7 +1,7 @@
-"""Work on one partition in parallel: parts of a batch's keys, each in a transaction and on a connection of its own.
+"""Applies a partition in parallel: each part of the keys in a transaction and on a connection of its own.
 
-A part's transaction notes in the database how far the part is done; the partition's offset moves once every part has
-reached the end of the batch. So a batch that is cut off goes on where each part was, in whichever process.
+The transaction of a part stores the part's offset. The offset of the partition moves once every part has reached the
+end of the batch. So after a crash any process continues at the offset of each part.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["Parallel"]
 
 
 class Parallel:
-    """``parts`` are appliers with a connection each, ``connection`` is the one that moves offsets.
+    """Applies batches in threads. ``parts`` have a connection each; ``connection`` moves the offsets of partitions.
 
-    Owned by one thread, which waits for the others. Raises as `Applying` does.
+    Owned by one thread, which waits for the threads of the parts. Raises as `Applying` does.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], sink: str, parts: Sequence[Applying]) -> None:
@@ -37,34 +37,34 @@ class Parallel:
         self._threads.shutdown()
 
     def apply(self, batch: Batch) -> Outcome:
-        """Apply a batch and move the offset to its end, or as many of its parts as possible."""
+        """Apply a batch and move the offset to its end. After an error some parts may be applied."""
         work: dict[int, list[SinkRecord]] = defaultdict(list)
         with self._connection.transaction():
             self._offsets.lock(batch.partition, batch.start)
-            done, count = self._offsets.parts(batch.partition)
-            count = count or len(self._parts)  # as many as when they were begun
+            ends, count = self._offsets.parts(batch.partition)
+            count = count or len(self._parts)  # a batch keeps the number of parts with which it was begun
             for record in batch.records:
                 part = part_of(record, count)
-                if record.offset >= done.get(part, batch.start):
+                if record.offset >= ends.get(part, batch.start):
                     work[part].append(record)
             self._offsets.begin_parts(batch, [*work], count)
         futures = [
-            self._threads.submit(self._work, batch._replace(records=records), part, count, done.get(part, batch.start))
+            self._threads.submit(self._work, batch._replace(records=records), part, count, ends.get(part, batch.start))
             for part, records in work.items()
         ]
         wait(futures)
         failed: list[Failed] = [item for future in futures for item in future.result()]
         with self._connection.transaction():
             self._offsets.lock(batch.partition, batch.start)
-            self._offsets.move(batch, parted=True)
+            self._offsets.move(batch, has_parts=True)
         return failed
 
     def _work(self, batch: Batch, part: int, parts: int, expected: int) -> Outcome:
-        applying = self._parts[part % len(self._parts)]  # parts of an earlier run may be more
+        applying = self._parts[part % len(self._parts)]  # an earlier run may have had more parts
 
         def begin() -> None:
             applying.offsets.lock(batch.partition, batch.start, shared=True)
-            applying.offsets.part_done(batch, part, parts, expected)
+            applying.offsets.move_part(batch, part, parts, expected)
 
-        with applying.alone:
+        with applying.lock:
             return applying.apply(batch, begin)

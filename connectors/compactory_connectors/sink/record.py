@@ -1,4 +1,4 @@
-"""A record of a topic as a handler gets it, and what may be wrong with it."""
+"""Records for handlers, and errors of records."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RecordRefused(ValueError):
-    """A record that can't be written; the text says why and shows no value."""
+    """A record can't be written. The message has the reason and no value."""
 
 
 class SinkStopped(CompactoryError):
-    """A sink can't go on until somebody decides; the text names the partition and the remedy."""
+    """A sink needs a decision of an operator. The message has the partition and the remedy."""
 
 
 class SinkRecord(NamedTuple):
-    """One record. ``timestamp_ms`` counts from 1970; ``value`` None is a tombstone."""
+    """A record. ``timestamp_ms`` counts from 1970; ``value`` None is a tombstone."""
 
     topic: str
     partition: int
@@ -38,7 +38,7 @@ class SinkRecord(NamedTuple):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> list[SinkRecord]:
-        """The client's messages as records; by whole columns, which takes a third of the time of a loop."""
+        """Return the client's messages as records. Works by whole columns, three times as fast as a loop."""
         columns = zip(
             map(Message.topic, messages),
             map(Message.partition, messages),
@@ -53,7 +53,7 @@ class SinkRecord(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A record that is set aside; without a reason it waits for an earlier one of its key."""
+    """A failed record. ``reason`` None: it waits for an earlier failed record of its key."""
 
     record: SinkRecord
     reason: str | None
@@ -64,42 +64,42 @@ class Failed(NamedTuple):
 class Records(list[SinkRecord]):
     """The records of one call of a handler, in the order of their offsets."""
 
-    def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True, again: bool = False) -> None:
+    def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True, is_retry: bool = False) -> None:
         super().__init__(records)
-        self.again = again
-        """Whether some of them were refused before."""
+        self.is_retry = is_retry
+        """True if some of them were refused before."""
         self.failed: list[Failed] = []
         self.prepared: Any = None
-        """The result of the handler's ``prepare`` for them."""
+        """The result of the handler's ``prepare``."""
         self.prepare_next: Callable[[], object] = lambda: None
-        """For a handler that waits for Postgres now: have the next batch prepared meanwhile."""
+        """Starts to prepare the next batch: a handler calls it before it waits for Postgres."""
         self._holds = holds
-        self._held: set[bytes] = set()
+        self._failed_keys: set[bytes] = set()
 
     def forget(self) -> None:
-        """As if none had been set aside."""
+        """Forget which records were set aside."""
         self.failed.clear()
-        self._held.clear()
+        self._failed_keys.clear()
 
     def set_aside(self, record: SinkRecord, reason: str) -> None:
-        """Have this record set aside in the same transaction; ``reason`` must not show values.
+        """Set a record aside in the same transaction. ``reason`` must not contain values.
 
-        The handler goes on with the others, but for those that :meth:`waits` tells of.
+        The handler continues with the other records, except those for which :meth:`waits` returns True.
         """
         self.failed.append(Failed(record, reason))
         if self._holds and record.key is not None:
-            self._held.add(record.key)
+            self._failed_keys.add(record.key)
 
     def waits(self, record: SinkRecord) -> bool:
-        """Whether an earlier record of the same key was set aside, so that this one is set aside behind it."""
-        if record.key not in self._held:
+        """Return True, and set the record aside, if an earlier record of its key was set aside."""
+        if record.key not in self._failed_keys:
             return False
         self.failed.append(Failed(record, None))
         return True
 
 
 class Batch(NamedTuple):
-    """Records of one partition from ``start`` on; the next one is at ``end``. ``leader_epoch`` is the last one's."""
+    """Records of one partition from offset ``start`` to before ``end``. ``leader_epoch`` is that of the last record."""
 
     partition: Partition
     start: int
@@ -109,5 +109,5 @@ class Batch(NamedTuple):
 
 
 def part_of(record: SinkRecord, parts: int) -> int:
-    """The part that a record belongs to: all of one key to one part, the same in every process."""
+    """Return the part of a record: records of one key are in one part, in every process."""
     return record.offset % parts if record.key is None else crc32(record.key) % parts

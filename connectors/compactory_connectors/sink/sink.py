@@ -33,17 +33,15 @@ _NOT_RUN = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.is
 class TransactionalSink(GroupThread[Group]):
     """Applies the records of topics to a database, each once. Thread-safe; start it once.
 
-    ``handler(connection, records)`` writes within the open transaction, for records of one partition in their order.
-    What it raises of a record's own (anything but an outage) has that record set aside, or with
-    ``on_failure="stop"`` ends the sink. ``topics`` may hold patterns in Java's
-    syntax behind a ``^``, for topics whose whole names match. Processes with one ``name``
-    share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds that a
-    statement or a pause within one may take, ``parallel`` the number of parts of a partition's keys that the handler
-    is called for at a time, in threads and transactions of their own. ``prepare(records)`` is called beforehand, in a
-    thread of its own and unless ``parallel``: after the handler's call for the batch before, or as soon as that calls
-    ``records.prepare_next()``. It may leave something in ``records.prepared``, and the records may never be applied.
-    ``start`` counts for partitions never used. ``dedupe`` drops records whose message of an outbox it has
-    applied before, by their ids.
+    ``handler(connection, records)`` writes in the open transaction, for records of one partition in their order. If it
+    raises an error of a record (anything but an outage), the record is set aside, or with ``on_failure="stop"`` the
+    sink ends. A topic that begins with ``^`` is a pattern in Java's syntax for whole names. Processes with the same
+    ``name`` share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds
+    for a statement or a pause in a transaction. ``parallel``: the handler is called for so many parts of a partition's
+    keys at once, in threads and transactions of their own. ``prepare(records)`` is called before the handler in a
+    thread of its own, unless ``parallel``: after the handler's call for the batch before, or when that call calls
+    ``records.prepare_next()``. It may set ``records.prepared``; prepared records may never be applied. ``start`` is for
+    partitions that were never used. ``dedupe`` skips messages of an outbox that were applied before, by their ids.
     ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
     table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.
     """
@@ -74,13 +72,13 @@ class TransactionalSink(GroupThread[Group]):
         self._kafka = kafka if isinstance(kafka, Kafka) else Kafka(kafka)
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._properties = dict(properties or {})
-        given = {**self._properties, **self._kafka.properties()}
-        limit = float(given.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
+        client_properties = {**self._properties, **self._kafka.properties()}
+        limit = float(client_properties.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
         problems = [f"{label} must be at least 1" for label, n in (("batch", batch), ("parallel", parallel)) if n < 1]
         if not name or not self._topics:
             problems.append("name and topics must not be empty")
         problems += [
-            f"{label} is async or yields, and nothing would run it: use a plain function"
+            f"{label} is async or a generator, which nothing would run: use a plain function"
             for label, function in (("handler", handler), ("prepare", prepare))
             if any(kind(function) for kind in _NOT_RUN)
         ]
@@ -131,7 +129,7 @@ class TransactionalSink(GroupThread[Group]):
         with ExitStack() as stack:
             try:
                 applying, apply = stack.enter_context(self._opened())
-            except ConfigError as error:  # it had passed, or Postgres was away: a new password or a failover may follow
+            except ConfigError as error:  # after a successful check: a new password or a failover may follow
                 raise Unreachable("Postgres", str(error)) from error
             locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
             group.attach(postgres_errors(self._postgres)(locator.locate))
@@ -139,7 +137,7 @@ class TransactionalSink(GroupThread[Group]):
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Applying, Callable[[Batch], Outcome]]]:
-        """An applier of batches; its connections live as long. Raises Unreachable, ConfigError."""
+        """Yield the applier and its function, with open connections. Raises Unreachable, ConfigError."""
         with postgres_errors(self._postgres), ExitStack() as stack:
             applying = self._applying(stack)
             if self._parallel == 1:

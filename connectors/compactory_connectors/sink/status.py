@@ -1,4 +1,4 @@
-"""A sink as what it shows of itself: probes, status, metrics. Times are in seconds."""
+"""Figures, probes, status and metrics of a sink. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COUNTERS = {
 
 @dataclass(slots=True)
 class Board(MemberBoard):
-    """Figures of one sink in one process. The sink's thread writes them; any may read, as values are replaced whole."""
+    """Figures of one sink in one process. The sink's thread writes them; any thread may read."""
 
     positions: Mapping[Partition, int | None] = field(default_factory=dict)
     set_aside: Mapping[Partition, int] = field(default_factory=dict)
@@ -37,39 +37,39 @@ class Board(MemberBoard):
 
     @contextmanager
     def consuming(self, partition: Partition) -> Iterator[None]:
-        """A transaction is under way."""
-        self._consuming_since = began = time.monotonic()
+        """Record a transaction, for the probes."""
+        self._consuming_since = begun_at = time.monotonic()
         try:
             yield
         finally:
             self.polled_at, self._consuming_since = time.monotonic(), None
-            self.count(partition, batch_seconds=self.polled_at - began)
+            self.count(partition, batch_seconds=self.polled_at - begun_at)
 
     def count(self, partition: Partition, **figures: float) -> None:
-        """So many more: seeks, rollbacks, or rows, batches and failed of a transaction that is committed."""
+        """Count seeks, rollbacks, or rows, batches and failed records of a committed transaction."""
         for name, figure in figures.items():
             self._counters[f"{name}_total"][partition] += figure  # type: ignore[assignment]  # floats work
 
     def live(self, polling_ttl: float, consuming_ttl: float) -> bool:
-        """Whether batches end and Kafka is polled in time."""
-        now, since = time.monotonic(), self._consuming_since
-        return now - self.polled_at < polling_ttl if since is None else now - since < consuming_ttl
+        """Return True if batches end and Kafka is polled in time."""
+        time_, since = time.monotonic(), self._consuming_since
+        return time_ - self.polled_at < polling_ttl if since is None else time_ - since < consuming_ttl
 
     def picture(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it."""
+        """Return all figures for JSON."""
         lag, set_aside = self.lag, self.set_aside
         return {
             "partitions": [
                 {**part._asdict(), "offset": position, "lag": lag.get(part), "set_aside": set_aside.get(part, 0)}
                 for part, position in sorted(self.positions.items())
             ],
-            **{name.removesuffix("_total"): sum(dict(found).values()) for name, found in self._counters.items()},
+            **{name.removesuffix("_total"): sum(dict(counts).values()) for name, counts in self._counters.items()},
             "rebalances": self.rebalances,
             "detail": self.error,
         }
 
     def metrics(self, sink: str) -> Iterable[Metric]:
-        """Figures of every partition."""
+        """Yield the metrics of every partition."""
         yield _metric(sink, "gauge", "lag", "Records that are not applied yet", self.lag)
         yield _metric(sink, "gauge", "set_aside", "Records that are set aside", self.set_aside)
         for name, text in _COUNTERS.items():
@@ -95,13 +95,13 @@ class SinkWorker(MemberWorker):
         self._consuming_ttl = consuming_ttl
 
     def live(self) -> bool:
-        """Whether it polls Kafka and ends batches in time; one that waits for Postgres or Kafka is alive."""
+        """Return True if the sink polls Kafka and ends batches in time, or waits for a server."""
         return self._member.alive and self._board.live(self._ttl, self._consuming_ttl)
 
     def status(self) -> dict[str, Any]:
-        """Return where this process's partitions are."""
+        """Return the figures of this process's partitions."""
         return self._board.picture()
 
     def metrics(self) -> Iterable[Metric]:
-        """Return the figures of every partition."""
+        """Return the metrics of every partition."""
         return self._board.metrics(self._name)

@@ -178,9 +178,9 @@ UPDATE compactory.kafka_failed_records SET again = NOT again
    AND key = ANY (%(keys)b::bytea[]) AND again = (key = ANY (%(failed)b::bytea[]));
 
 -- name: sink/columns
--- Columns, with the base type of a domain; "made": the server makes the values by itself.
+-- Columns, with the base type of a domain; "generated": by the server.
 SELECT a.attname AS name, a.atttypmod AS length,
-       CASE WHEN a.attgenerated <> '' THEN 'stored' WHEN a.attidentity = 'a' THEN 'identity' ELSE '' END AS made,
+       CASE WHEN a.attgenerated <> '' THEN 'stored' WHEN a.attidentity = 'a' THEN 'identity' ELSE '' END AS generated,
        coalesce(e.typname || '[]', CASE t.typtype WHEN 'd' THEN b.typname ELSE t.typname END) AS kind
   FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
   LEFT JOIN pg_type AS b ON b.oid = t.typbasetype

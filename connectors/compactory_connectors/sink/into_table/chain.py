@@ -26,7 +26,7 @@ _NULL = Constant(schema=Schema(type=Type.STRING, optional=True), java=Java.STRIN
 
 
 class Change(NamedTuple):
-    """A record behind the transforms: the topic names the table; a schema None has values as JSON has them."""
+    """A record after the transforms. The topic names the table. Without a schema, values are those of JSON."""
 
     topic: str
     key: Decoded | None
@@ -41,25 +41,24 @@ class Chain:
 
     def __init__(self, specs: Sequence[TransformSpec]) -> None:
         self._specs = specs
-        self._known: dict[tuple[str, Schema | None, Schema | None], _Apply] = {}
+        self._compiled: dict[tuple[str, Schema | None, Schema | None], _Apply] = {}
 
     def apply(self, topic: str, key: Decoded | None, value: Decoded | None) -> Change | None:
-        """The record behind the transforms; None: a Filter drops it."""
+        """Return the record after the transforms; None: a Filter drops it."""
         schemas = [half and (half.schema or _schema_of(half.value)) for half in (key, value)]
         shape = topic, schemas[0], schemas[1]
-        if shape not in self._known:
-            if len(self._known) > 1000:
-                self._known.clear()
-            self._known[shape] = _compiled(*shape, self._specs)
-        change = self._known[shape]([half and half.value for half in (key, value)])
+        if shape not in self._compiled:
+            if len(self._compiled) > 1000:
+                self._compiled.clear()
+            self._compiled[shape] = _compiled(*shape, self._specs)
+        change = self._compiled[shape]([half and half.value for half in (key, value)])
         if change is None:
             return None
-        key, value = (_bare(one, before) for one, before in ((change.key, key or value), (change.value, value or key)))
-        return Change(change.topic, key, value)
+        return Change(change.topic, _bare(change.key, key or value), _bare(change.value, value or key))
 
 
 def _schema_of(value: Any) -> Schema:
-    """The schema of a JSON value that has none; null counts as a text."""
+    """Return the schema of a JSON value without one; null counts as a text."""
     if isinstance(value, dict):
         return Schema(type=Type.STRUCT, fields=tuple(Field(name, _schema_of(item)) for name, item in value.items()))
     if isinstance(value, list):
@@ -67,13 +66,13 @@ def _schema_of(value: Any) -> Schema:
     return Schema(type=_KINDS.get(type(value), Type.STRING), optional=True)
 
 
-def _bare(half: Decoded | None, before: Decoded | None) -> Decoded | None:
-    """Without the schema that was only made for the transforms."""
-    return half._replace(schema=None) if half and before and before.schema is None else half
+def _bare(half: Decoded | None, source: Decoded | None) -> Decoded | None:
+    """Return the half without a schema if its source had none: that schema served the transforms only."""
+    return half._replace(schema=None) if half and source and source.schema is None else half
 
 
 def _compiled(topic: str, key: Schema | None, value: Schema | None, specs: Sequence[TransformSpec]) -> _Apply:
-    """The function of key and value for records of these schemas."""
+    """Return the function of key and value for records of these schemas."""
     places: dict[str, tuple[int, Sequence[str]]] = {}
 
     def node(schema: Schema, half: int, *names: str) -> Node:

@@ -1,4 +1,4 @@
-"""A dry run: the first records of a sink's topics are applied as a run applies them, and rolled back."""
+"""A dry run: applies the first records of a sink's topics as a run does, and rolls back."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from .writer import TableWriter
 __all__ = ["TopicPreview", "preview"]
 
 
-_BEHIND = "waits for an earlier record of its key"
+_WAITS = "waits for an earlier record of its key"
 _Row: TypeAlias = tuple[str | None, ...]
 
 
 class TopicPreview(NamedTuple):
-    """One statement that merges a batch, with the first rows, or the reasons why records would be refused."""
+    """The statement that merges a batch, with the first rows; or the reasons of refused records."""
 
     topic: str
     table: str
     sql: str
     columns: tuple[str, ...]
     rows: tuple[_Row, ...]
-    """Texts as COPY takes them."""
+    """Texts for COPY."""
     refused: tuple[str, ...]
 
 
 def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPreview]:
-    """Those of the first ``limit`` records of each topic. Raises ConfigError, Unreachable."""
+    """Return the writes of the first ``limit`` records of each topic. Raises ConfigError, Unreachable."""
     writer = TableWriter(config)
     with postgres_errors(config.connection):
         connection = open_sink(config.connection.conninfo, config.name)
@@ -73,6 +73,6 @@ def _topic(
         yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(plan_rows), ())
     if failed or not rows:
         refused = tuple(
-            f"partition {record.partition}, offset {record.offset}: {reason or _BEHIND}" for record, reason, _ in failed
+            f"partition {record.partition}, offset {record.offset}: {reason or _WAITS}" for record, reason, _ in failed
         )
         yield TopicPreview(topic, config.table_name_format.replace("${topic}", topic), "", (), (), refused)

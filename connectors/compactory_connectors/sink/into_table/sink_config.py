@@ -45,7 +45,7 @@ def _lower(*allowed: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig:
-    """One sink: the values of keys, then what is made of several. Immutable; made by `load_sink`."""
+    """The configuration of a sink: values of keys, then values made of several keys. Made by `load_sink`."""
 
     name: str = option("name of the sink: its offsets and its group", "")
     topics: tuple[str, ...] = option("names, or a pattern that begins with ``^``", "", names)
@@ -78,7 +78,7 @@ class SinkConfig:
     transforms: tuple[TransformSpec, ...]
     consumer: Mapping[str, str] = field(repr=False)
     notes: tuple[str, ...]
-    """Keys that were given and have no effect here, each with the reason."""
+    """Keys without effect, each with the reason."""
 
 
 _CONNECTOR = "io.confluent.connect.jdbc.JdbcSinkConnector"

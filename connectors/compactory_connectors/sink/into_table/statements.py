@@ -1,4 +1,4 @@
-"""The SQL that a table is written and changed with. Pure; names are quoted."""
+"""The SQL statements of a table sink. Pure. Names are quoted."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ __all__ = ["add_columns", "create_staging", "create_table", "delete", "merge", "
 
 
 def staging(target: Target, columns: tuple[str, ...]) -> str:
-    """Name of the temporary table for rows of these columns: the same for the same table and columns."""
-    facts = repr((target.text, [target.columns[column] for column in columns]))
-    return f"compactory_sink_{sha256(facts.encode()).hexdigest()[:16]}"
+    """Return the name of the temporary table for rows of these columns: equal for equal table and columns."""
+    source = repr((target.text, [target.columns[column] for column in columns]))
+    return f"compactory_sink_{sha256(source.encode()).hexdigest()[:16]}"
 
 
 def create_staging(name: str, target: Target, columns: tuple[str, ...]) -> sql.Composed:
-    """A temporary table with these columns."""
+    """Return the statement for a temporary table with these columns."""
     statement = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DELETE ROWS AS SELECT {} FROM {} WITH NO DATA")
     return statement.format(sql.Identifier(name), _names(columns), target.name)
 
 
 def merge(mode: str, target: Target, columns: tuple[str, ...], key: tuple[str, ...]) -> sql.Composed:
-    """Insert, upsert or update from ``staged``. Raises RecordRefused."""
-    others = [sql.Identifier(column) for column in columns if column not in key]
+    """Return the statement that inserts, upserts or updates from ``staged``. Raises RecordRefused."""
+    updated = [sql.Identifier(column) for column in columns if column not in key]
     if mode == "update":
-        if not others:
+        if not updated:
             raise RecordRefused("has nothing to update beside its primary key")
-        sets = sql.SQL(", ").join(sql.SQL("{0} = staged.{0}").format(column) for column in others)
+        sets = sql.SQL(", ").join(sql.SQL("{0} = staged.{0}").format(column) for column in updated)
         return sql.SQL("UPDATE {} AS t SET {} FROM staged WHERE {}").format(target.name, sets, _same(key))
-    inserted = tuple(column for column in columns if target.columns[column].made != "stored")
-    has_identity = any(target.columns[column].made == "identity" for column in columns)
+    inserted = tuple(column for column in columns if target.columns[column].generated != "stored")
+    has_identity = any(target.columns[column].generated == "identity" for column in columns)
     overriding = sql.SQL("OVERRIDING SYSTEM VALUE " if has_identity else "")
     insert = sql.SQL("INSERT INTO {0} ({1}) {2}SELECT {1} FROM staged").format(
         target.name, _names(inserted), overriding
     )
     if mode == "insert":
         return insert
-    if not others:
+    if not updated:
         return insert + sql.SQL(" ON CONFLICT ({}) DO NOTHING").format(_names(key))
-    sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(column) for column in others)
+    sets = sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(column) for column in updated)
     return insert + sql.SQL(" ON CONFLICT ({}) DO UPDATE SET {}").format(_names(key), sets)
 
 
 def delete(target: Target, key: tuple[str, ...]) -> sql.Composed:
-    """Delete the rows whose keys are staged."""
+    """Return the statement that deletes the rows with staged keys."""
     return sql.SQL("DELETE FROM {} AS t USING staged WHERE {}").format(target.name, _same(key))
 
 
-def create_table(name: sql.Identifier, wanted: Mapping[str, Schema | None], primary: tuple[str, ...]) -> sql.Composed:
-    """A table for these columns. Raises RecordRefused where the records have no schema."""
-    parts = [_defined(column, schema, needed=column in primary) for column, schema in wanted.items()]
+def create_table(name: sql.Identifier, columns: Mapping[str, Schema | None], primary: tuple[str, ...]) -> sql.Composed:
+    """Return the statement for a table with these columns. Raises RecordRefused for records without a schema."""
+    parts = [_definition(column, schema, not_null=column in primary) for column, schema in columns.items()]
     if primary:
         parts.append(sql.SQL("PRIMARY KEY ({})").format(_names(primary)))
     return sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(name, sql.SQL(", ").join(parts))
 
 
 def add_columns(target: Target, missing: Mapping[str, Schema | None]) -> sql.Composed:
-    """Columns for these fields, which are optional. Raises RecordRefused for one that is not."""
+    """Return the statement that adds columns. Raises RecordRefused for a field that is not optional."""
     parts = []
     for column, schema in missing.items():
         if schema is not None and not schema.optional:
             raise RecordRefused(f"table {target.text} can't get column {column}: the field is not optional")
-        parts.append(sql.SQL("ADD COLUMN IF NOT EXISTS {}").format(_defined(column, schema, needed=False)))
+        parts.append(sql.SQL("ADD COLUMN IF NOT EXISTS {}").format(_definition(column, schema, not_null=False)))
     return sql.SQL("ALTER TABLE {} {}").format(target.name, sql.SQL(", ").join(parts))
 
 
-def _defined(column: str, schema: Schema | None, *, needed: bool) -> sql.Composed:
+def _definition(column: str, schema: Schema | None, *, not_null: bool) -> sql.Composed:
     if schema is None:
-        raise RecordRefused(f"has no schema, so that nothing tells the type of column {column}: create it by hand")
-    null = " NOT NULL" if needed or not schema.optional else ""
-    kind = cast("LiteralString", column_type(schema) + null)  # type: ignore[redundant-cast]  # mypy takes it for str
-    return sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(kind))
+        raise RecordRefused(f"has no schema, so the type of column {column} is unknown: create the column yourself")
+    null = " NOT NULL" if not_null or not schema.optional else ""
+    type_ = cast("LiteralString", column_type(schema) + null)  # type: ignore[redundant-cast]  # mypy takes it for str
+    return sql.SQL("{} {}").format(sql.Identifier(column), sql.SQL(type_))
 
 
 def _names(columns: tuple[str, ...]) -> sql.Composed:

@@ -1,4 +1,4 @@
-"""A table that is written: its columns, and the text that COPY takes for a value in each of them."""
+"""The table of a sink: its columns, and the texts of values for COPY."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _NAMED = {DATE: "date", TIME: "time", TIMESTAMP: "timestamp", DECIMAL: "numeric"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column. ``kind`` is its base type's name in pg_type, of an array that of its members with ``[]``.
+    """A column. ``kind`` is the name of its base type in pg_type; of an array that of its members with ``[]``.
 
-    ``length`` counts the digits of a bit column. ``made``: values that the server makes by itself.
+    ``length`` counts the digits of a bit column. ``generated``: by the server.
     """
 
     name: str
     kind: str
     length: int
-    made: Literal["", "stored", "identity"]
+    generated: Literal["", "stored", "identity"]
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One table as it is now."""
+    """A table and its current columns."""
 
     name: sql.Identifier
     text: str
@@ -73,13 +73,13 @@ def is_identifier(name: str) -> bool:
 
 def read_target(connection: psycopg.Connection[Any], identifier: sql.Identifier, name: str) -> Target | None:
     """Return the table, or None if there is none; without a schema it is looked up in the search path."""
-    given = {"name": identifier.as_string(connection)}
-    rows = connection.cursor(row_factory=dict_row).execute(query("sink/columns"), given).fetchall()
+    parameters = {"name": identifier.as_string(connection)}
+    rows = connection.cursor(row_factory=dict_row).execute(query("sink/columns"), parameters).fetchall()
     return Target(identifier, name, {row["name"]: Column(**row) for row in rows}) if rows else None
 
 
 def column_type(schema: Schema) -> str:
-    """The type of a column that is created for values of a schema."""
+    """Return the type of a new column for values of a schema."""
     if schema.type is Type.ARRAY and schema.values is not None:
         return f"{column_type(schema.values)}[]"
     return _NAMED.get(schema.name or "") or _TYPES[schema.type]
@@ -89,14 +89,14 @@ _Text: TypeAlias = Callable[[Any], str]
 
 
 class Texts(NamedTuple):
-    """From values that are not null to texts; COPY takes those of class ``plain`` as they are."""
+    """Converts values that are not null to texts. Values of class ``plain`` need no conversion for COPY."""
 
     plain: type | None
     text: _Text
 
 
 def texts_of(schema: Schema | None, column: Column) -> Texts:
-    """The texts of a column's values: by the column where JSON has no type for it, else by the schema."""
+    """Return the conversion of a column's values: by the column if JSON has no such type, else by the schema."""
     if column.kind in {"json", "jsonb"}:
         return Texts(str, lambda value: value if isinstance(value, str) else _json(value))  # a source writes a text
     if column.kind == "hstore":
@@ -106,8 +106,8 @@ def texts_of(schema: Schema | None, column: Column) -> Texts:
     if schema is not None:
         return _by_schema(schema)
     kind = column.kind.removesuffix("[]")
-    found = _BY_KIND.get(kind, Texts(str, _text))
-    return found if kind == column.kind else Texts(None, _array(found.text))
+    texts = _BY_KIND.get(kind, Texts(str, _value_text))
+    return texts if kind == column.kind else Texts(None, _array(texts.text))
 
 
 def _by_schema(schema: Schema) -> Texts:
@@ -121,8 +121,8 @@ def _by_schema(schema: Schema) -> Texts:
         return Texts(None, _json)
     convert = java_value(schema)
     if convert is not None:
-        return Texts(None, lambda value: _text(convert(value)))
-    return Texts(_PLAIN.get(schema.type), _text)
+        return Texts(None, lambda value: _value_text(convert(value)))
+    return Texts(_PLAIN.get(schema.type), _value_text)
 
 
 _PLAIN = {Type.STRING: str, Type.FLOAT64: float, Type.FLOAT32: float} | dict.fromkeys(
@@ -130,8 +130,8 @@ _PLAIN = {Type.STRING: str, Type.FLOAT64: float, Type.FLOAT32: float} | dict.fro
 )
 
 
-def _text(value: Any) -> str:
-    """A value without a meaning of its own: lists and objects are JSON, bytes what bytea takes."""
+def _value_text(value: Any) -> str:
+    """Return the text of a value without a schema: lists and objects as JSON, bytes for bytea."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -142,7 +142,7 @@ def _text(value: Any) -> str:
 
 
 def _array(text: _Text) -> _Text:
-    """An array's literal, of members with these texts."""
+    """Return the conversion of a list to an array's literal."""
 
     def member(value: Any) -> str:
         if value is None:
@@ -161,18 +161,18 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 
-def _hstore(found: Mapping[str, Any]) -> str:
-    items = ((_quoted(key), "NULL" if item is None else _quoted(str(item))) for key, item in found.items())
+def _hstore(value: Mapping[str, Any]) -> str:
+    items = ((_quoted(key), "NULL" if item is None else _quoted(str(item))) for key, item in value.items())
     return ",".join(f"{key}=>{item}" for key, item in items)
 
 
 def _bits(length: int, schema: Schema | None) -> _Text:
-    """From what a source makes of a bit column: a boolean, a number of these digits, or the digits as bytes."""
+    """Return the conversion of a source's bit column: a boolean, a number with these digits, or digits as bytes."""
     convert = None if schema is None else java_value(schema)
 
     def text(value: Any) -> str:
-        found = value if convert is None else convert(value)
-        return found.decode() if isinstance(found, bytes) else str(int(found)).zfill(length)
+        bits = value if convert is None else convert(value)
+        return bits.decode() if isinstance(bits, bytes) else str(int(bits)).zfill(length)
 
     return text
 
@@ -186,14 +186,14 @@ def _json(value: Any) -> str:
 
 @lru_cache(maxsize=4096)
 def _date(days: int) -> str:
-    """A day since 1970 in any year, as Postgres reads it; before 1582-10-15 in the Julian calendar, as Java has it."""
+    """Return a day since 1970 for Postgres. Before 1582-10-15 in the Julian calendar, as Java does."""
     year, month, day = civil_date(days)
     return f"{year if year > 0 else 1 - year:04d}-{month:02d}-{day:02d}{'' if year > 0 else ' BC'}"
 
 
 def _time(millis: int) -> str:
-    seconds, rest = divmod(millis, 1000)
-    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:03d}"
+    seconds, fraction = divmod(millis, 1000)
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{fraction:03d}"
 
 
 _INFINITE = {millis: name.decode() for name, millis in INFINITIES.items()}
@@ -202,16 +202,16 @@ _INFINITE = {millis: name.decode() for name, millis in INFINITIES.items()}
 def _timestamp(millis: int) -> str:
     if millis in _INFINITE:
         return _INFINITE[millis]
-    days, rest = divmod(millis, MILLIS_PER_DAY)
+    days, millis_of_day = divmod(millis, MILLIS_PER_DAY)
     day = _date(days)
-    return f"{day.removesuffix(' BC')} {_time(rest)}+00{' BC' if day.endswith('BC') else ''}"
+    return f"{day.removesuffix(' BC')} {_time(millis_of_day)}+00{' BC' if day.endswith('BC') else ''}"
 
 
 _TIMES: Mapping[str | None, _Text] = {DATE: _date, TIME: _time, TIMESTAMP: _timestamp}
 
 
 def _of_number(text: _Text) -> Texts:
-    """JSON without a schema has times as numbers, as JsonConverter writes them, or as texts."""
+    """Return the conversion of times without a schema: numbers, as JsonConverter writes them, or texts."""
     return Texts(str, lambda value: value if isinstance(value, str) else text(value))
 
 
@@ -219,7 +219,7 @@ _NUMBER = re.compile(r"\s*[+-]?(\d|\.\d|nan|inf)", re.IGNORECASE)
 
 
 def _number_text(value: Any) -> str:
-    """A number, or a text that may be one. Raises TypeError: no other record is held up by what is seen here."""
+    """Return the text of a number. Raises TypeError for another text, before Postgres refuses the batch."""
     if value.__class__ in {int, float, Decimal} or (isinstance(value, str) and _NUMBER.match(value)):
         return str(value)
     raise TypeError
@@ -232,7 +232,7 @@ _BY_KIND = {
     "timestamp": _of_number(_timestamp),
     "timestamptz": _of_number(_timestamp),
     "bytea": _by_schema(Schema(type=Type.BYTES)),
-    "bool": Texts(bool, _text),
+    "bool": Texts(bool, _value_text),
     **dict.fromkeys(("int2", "int4", "int8"), Texts(int, _number_text)),
     **dict.fromkeys(("float4", "float8", "numeric"), Texts(float, _number_text)),
 }

@@ -1,8 +1,8 @@
-"""A sink's handler that writes rows: COPY into a temporary table, and one statement that merges it.
+"""The handler of ``compactory sink run``: COPY into a temporary table, and one statement that merges it.
 
-Many rows are first tried to be copied into the table itself, which takes half the time where all their keys are new.
-Of the records of a key in a batch the newest is written, where the mode allows it. A record at fault is found while
-its row is made, or by halves where Postgres refuses it (see `applying`).
+Many rows are copied into the table itself first, which takes half the time if all keys are new. Of the records of a key
+in a batch only the newest is written, if the mode allows it. A record at fault is found while its row is made, or in
+halves if Postgres refuses it (see `applying`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..offsets import Start
 from ..record import RecordRefused, Records
 from ..sink import TransactionalSink
 from .chain import Chain, Change
-from .plan import NOT_FITTING, Gathering, Plan, Row, Write, columns_of, plan_of
+from .plan import NOT_FITTING, Plan, Row, RowCollector, Write, columns_of, plan_of
 from .sink_config import SinkConfig
 from .statements import add_columns, create_staging, create_table, staging
 from .target import Target, read_target, table_identifier
@@ -37,15 +37,15 @@ from .target import Target, read_target, table_identifier
 __all__ = ["TableWriter", "table_sink"]
 
 _MANY = 1000
-"""Rows that are worth a try to copy them into the table itself."""
+"""Rows from which on a copy into the table itself is tried."""
 _LINES = 1000
-"""Rows that are sent at once."""
+"""Rows that are sent together."""
 _PAUSE = 8
-"""Writes of many rows without such a try after one that Postgres refused; twice as many after the next."""
+"""Writes without such a copy after a refused one; twice as many after the next refused one."""
 
 
-class _Unknown(Exception):
-    """A record's table has to be looked at first."""
+class _UnknownTable(Exception):
+    """The table of a record was not read yet."""
 
 
 class TableWriter:
@@ -56,33 +56,33 @@ class TableWriter:
         self._chain = Chain(config.transforms) if config.transforms else None
         self._wants_key = config.pk_mode == "record_key" or bool(config.transforms)
         self._plans: dict[Any, tuple[Plan, Change]] = {}
-        self._changed = False
+        self._has_altered = False
         self._lock = Lock()  # guards decoders, transforms and plans
 
     def prepare(self, records: Records) -> None:
         """Make rows of records whose tables are known. Thread-safe. Raises CompactoryError."""
         try:
             records.prepared = self.writes(None, records)
-        except _Unknown:
+        except _UnknownTable:
             records.forget()
 
     def __call__(self, connection: psycopg.Connection[Any], records: Records) -> None:
         """Write a batch. Raises RecordRefused, psycopg.Error, ConfigError."""
-        if self._changed or records.again:  # a roll-back may have left nothing of it, or somebody has mended the table
+        if self._has_altered or records.is_retry:  # the change may be rolled back, or somebody has repaired the table
             with self._lock:
                 self._plans.clear()
-            self._changed = False
+            self._has_altered = False
         for write in self.writes(connection, records) if records.prepared is None else records.prepared:
             _write(connection, write, records.prepare_next)
 
     def writes(self, connection: psycopg.Connection[Any] | None, records: Records) -> list[Write]:
-        """The batches to write. Sets records aside; creates or changes tables where the configuration allows it."""
-        with self._lock, collector_paused():  # rows come by the thousand, and hold no cycles
+        """Return the rows to write. Sets records aside. Creates or alters tables if the configuration allows it."""
+        with self._lock, collector_paused():  # rows come by the thousand, and have no cycles
             refused: dict[int, str] = {}
             placed: list[tuple[int, Plan, Row]] = []
             topics, keys, values = self._changes(records, refused)
-            alike = _alike([*zip(topics, _shapes(keys), _shapes(values), strict=True)], refused)
-            for shape, numbers in alike.items():
+            by_shape = _by_shape([*zip(topics, _shapes(keys), _shapes(values), strict=True)], refused)
+            for shape, numbers in by_shape.items():
                 first = numbers[0]
                 try:
                     plan = self._plan(connection, shape, Change(shape[0], keys[first], values[first]))
@@ -93,18 +93,18 @@ class TableWriter:
                 rows, unfit = plan.rows([records[n] for n in numbers], *halves)
                 refused |= {numbers[place]: reason for place, reason in unfit.items()}
                 placed += zip(numbers, repeat(plan), rows)
-            if len(alike) > 1:
+            if len(by_shape) > 1:
                 placed.sort(key=itemgetter(0))
             if refused:
-                left = _settled(records, refused)
-                placed = [item for item in placed if item[0] in left]
-            gathering = Gathering(self._config.insert_mode)
+                accepted = _set_aside(records, refused)
+                placed = [item for item in placed if item[0] in accepted]
+            collector = RowCollector(self._config.insert_mode)
             for plan, items in groupby(placed, key=itemgetter(1)):
-                gathering.take(plan, [row for _, _, row in items])
-            return gathering.writes()
+                collector.add(plan, [row for _, _, row in items])
+            return collector.writes()
 
     def _changes(self, records: Records, refused: dict[int, str]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Topics, keys and values behind the transforms, and by place why some records are refused."""
+        """Return topics, keys and values after the transforms. Adds the reasons of refused records by index."""
         keys: Sequence[Any] = [None] * len(records)
         if self._wants_key:
             keys = _each(self._config.key, [record.key for record in records], refused)
@@ -113,22 +113,27 @@ class TableWriter:
         topics: Sequence[str | None] = [record.topic for record in records]
         if (chain := self._chain) is None:
             return topics, keys, values
-        given = list(zip(topics, keys, values, strict=True))
-        applied = _each(lambda some: [chain.apply(*one) for one in some], given, refused)
-        changes = [change or (None,) * 3 for change in applied]
-        return [one[0] for one in changes], [one[1] for one in changes], [one[2] for one in changes]
+        sources = list(zip(topics, keys, values, strict=True))
+        applied = _each(lambda items: [chain.apply(*item) for item in items], sources, refused)
+        halves = ([change and change[index] for change in applied] for index in range(3))
+        topics, keys, values = halves
+        return topics, keys, values
 
     def _plan(self, connection: psycopg.Connection[Any] | None, shape: Any, change: Change) -> Plan:
         if shape not in self._plans:
             if connection is None:
-                raise _Unknown
+                raise _UnknownTable
             if len(self._plans) > 1000:
                 self._plans.clear()
-            self._plans[shape] = self._made(connection, change), change  # kept, so that no other schema has its id
+            # with the change: the id of a schema that is gone could be used again
+            self._plans[shape] = (
+                self._make_plan(connection, change),
+                change,
+            )
         return self._plans[shape][0]
 
-    def _made(self, connection: psycopg.Connection[Any], change: Change) -> Plan:
-        wanted, primary = columns_of(self._config, change)
+    def _make_plan(self, connection: psycopg.Connection[Any], change: Change) -> Plan:
+        sources, primary = columns_of(self._config, change)
         name = self._config.table_name_format.replace("${topic}", change.topic)
         try:
             identifier = table_identifier(name)
@@ -138,27 +143,29 @@ class TableWriter:
         if target is None:
             if not self._config.auto_create:
                 raise ConfigError(f"there is no table {name}: create it, or set auto.create=true")
-            schemas = {column: source.schema for column, source in wanted.items()}
-            target = self._altered(connection, identifier, name, create_table(identifier, schemas, primary))
-        missing = {column: source.schema for column, source in wanted.items() if column not in target.columns}
+            schemas = {column: source.schema for column, source in sources.items()}
+            target = self._alter(connection, identifier, name, create_table(identifier, schemas, primary))
+        missing = {column: source.schema for column, source in sources.items() if column not in target.columns}
         if missing and not self._config.auto_evolve:
             raise RecordRefused(
                 f"table {name} has no column for {', '.join(missing)}: add it, set auto.evolve=true, or leave the field"
                 " out by fields.whitelist"
             )
         if missing:
-            target = self._altered(connection, identifier, name, add_columns(target, missing))
-        wanted = {
-            column: source for column, source in wanted.items() if column in primary or not target.columns[column].made
+            target = self._alter(connection, identifier, name, add_columns(target, missing))
+        sources = {
+            column: source
+            for column, source in sources.items()
+            if column in primary or not target.columns[column].generated
         }
-        if not wanted:
+        if not sources:
             raise RecordRefused(f"has no field to write: table {name} makes the columns {', '.join(target.columns)}")
-        return plan_of(self._config.insert_mode, target, wanted, primary, deletes=change.value is None)
+        return plan_of(self._config.insert_mode, target, sources, primary, deletes=change.value is None)
 
-    def _altered(
+    def _alter(
         self, connection: psycopg.Connection[Any], identifier: sql.Identifier, name: str, statement: sql.Composed
     ) -> Target:
-        self._changed = True
+        self._has_altered = True
         connection.execute(statement)
         target = read_target(connection, identifier, name)
         assert target is not None
@@ -166,34 +173,34 @@ class TableWriter:
 
 
 def _each(function: Callable[[Any], Iterable[Any]], items: Sequence[Any], refused: dict[int, str]) -> list[Any]:
-    """The function's results for the items that are not None, and by place why some items have none.
+    """Return the function's result of each item that is not None. Adds the reasons of refused items by index.
 
-    It is tried with all items at once first.
+    Calls the function with all items first, and item by item after an error.
     """
-    found: list[Any] = [None] * len(items)
-    places = [number for number, item in enumerate(items) if item is not None and number not in refused]
-    if not places:
-        return found
+    results: list[Any] = [None] * len(items)
+    indexes = [number for number, item in enumerate(items) if item is not None and number not in refused]
+    if not indexes:
+        return results
     try:
-        if len(places) == len(items):
+        if len(indexes) == len(items):
             return list(function(items))
-        for number, made in zip(places, function([items[number] for number in places]), strict=True):
-            found[number] = made
-        return found
+        for number, result in zip(indexes, function([items[number] for number in indexes]), strict=True):
+            results[number] = result
+        return results
     except NOT_FITTING:
         pass
-    for number in places:
+    for number in indexes:
         try:
-            (found[number],) = function([items[number]])
+            (results[number],) = function([items[number]])
         except NOT_FITTING as error:
             refused[number] = (
                 str(error) if isinstance(error, RecordRefused | RowError) else "a field does not fit its schema"
             )
-    return found
+    return results
 
 
 def _shape(half: Decoded | None) -> Any:
-    """The key of a plan: a schema, by its id, or the names of fields."""
+    """Return the key of a plan: the id of a schema, or the names of fields."""
     if half is None:
         return None
     schema, value = half
@@ -203,7 +210,7 @@ def _shape(half: Decoded | None) -> Any:
 
 
 def _shapes(halves: Sequence[Decoded | None]) -> Iterable[Any]:
-    """The shape of each. That of JSON without a schema is that of the first where all have its fields."""
+    """Return the shape of each half. Compares the fields of JSON without a schema with those of the first."""
     first = halves[0]
     if first is None or None in halves:
         return map(_shape, halves)
@@ -215,28 +222,28 @@ def _shapes(halves: Sequence[Decoded | None]) -> Iterable[Any]:
     return map(_shape, halves)
 
 
-def _alike(shapes: list[Any], refused: Mapping[int, str]) -> Mapping[Any, Sequence[int]]:
-    """The places of records by their shapes, but for those that are refused or that a Filter drops."""
+def _by_shape(shapes: list[Any], refused: Mapping[int, str]) -> Mapping[Any, Sequence[int]]:
+    """Return the indexes of records by shape, without refused records and those that a Filter drops."""
     if not refused and len({*shapes}) == 1 and shapes[0][0] is not None:
         return {shapes[0]: range(len(shapes))}
-    found: dict[Any, list[int]] = defaultdict(list)
+    indexes: dict[Any, list[int]] = defaultdict(list)
     for number, shape in enumerate(shapes):
         if shape[0] is not None and number not in refused:
-            found[shape].append(number)
-    return found
+            indexes[shape].append(number)
+    return indexes
 
 
-def _settled(records: Records, refused: dict[int, str]) -> set[int]:
-    """Set records aside that are refused, and those behind them; the places of the others."""
-    left = set()
+def _set_aside(records: Records, refused: dict[int, str]) -> set[int]:
+    """Set refused records aside, and later records of their keys. Return the indexes of the others."""
+    accepted = set()
     for number, record in enumerate(records):
         if records.waits(record):
             continue
         if number in refused:
             records.set_aside(record, refused[number])
         else:
-            left.add(number)
-    return left
+            accepted.add(number)
+    return accepted
 
 
 def _write(connection: psycopg.Connection[Any], write: Write, sent: Callable[[], object]) -> None:
@@ -260,7 +267,7 @@ def _write(connection: psycopg.Connection[Any], write: Write, sent: Callable[[],
 
 
 def _column_of(error: psycopg.Error, plan: Plan) -> str | None:
-    """Return the column that COPY was at, by the context of its error; its words depend on the server's language."""
+    """Return the column of a COPY error, by the context of the error. The server's language does not matter."""
     context = error.diag.context or ""
     places = {name: context.find(f" {name}: ") for name in plan.columns}
     return min((name for name, place in places.items() if place >= 0), key=places.__getitem__, default=None)
@@ -271,19 +278,19 @@ def _merge(connection: psycopg.Connection[Any], write: Write, sent: Callable[[],
     table = _staging(connection, plan)
     merge = sql.SQL("WITH staged AS (SELECT * FROM {}) ").format(table) + plan.statement
     if plan.copies and len(lines) >= _MANY:
-        if plan.pause == 0 and _copied_straight(connection, write, merge, sent):
+        if plan.pause == 0 and _copy_into_table(connection, write, merge, sent):
             return
         plan.pause -= 1
     _copy(connection, table, write, sent)
     connection.execute(merge)
 
 
-def _copied_straight(
+def _copy_into_table(
     connection: psycopg.Connection[Any], write: Write, merge: sql.Composed, sent: Callable[[], object]
 ) -> bool:
-    """Whether the table itself took all rows: not where it has one of their keys, or where COPY is not possible.
+    """Copy rows into the table itself. Return False if it has one of the keys, or if COPY is not possible.
 
-    The merge of no rows shows that the key is unique, that the role may merge, and that no rule is passed over.
+    The merge of no rows shows that the key is unique, that the role may merge, and that no rule is skipped.
     """
     try:
         with connection.transaction():
@@ -308,24 +315,24 @@ def _copy(connection: psycopg.Connection[Any], table: sql.Identifier, write: Wri
 
 
 def _staging(connection: psycopg.Connection[Any], plan: Plan) -> sql.Identifier:
-    """A temporary table with the columns of the plan, made once for a connection; emptied, as halves share it."""
+    """Return an empty temporary table with the columns of the plan. Each connection has one for a plan."""
     name = staging(plan.target, plan.columns)
     table = sql.Identifier("pg_temp", name)
-    found = connection.execute("SELECT pg_relation_size(to_regclass(%s))", [f'pg_temp."{name}"']).fetchone()
-    if found is None or found[0] is None:
+    size = connection.execute("SELECT pg_relation_size(to_regclass(%s))", [f'pg_temp."{name}"']).fetchone()
+    if size is None or size[0] is None:
         connection.execute(create_staging(name, plan.target, plan.columns))
-    elif found[0]:
+    elif size[0]:
         connection.execute(sql.SQL("TRUNCATE {}").format(table))
     return table
 
 
 def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
-    """The sink. Raises ConfigError."""
-    one = TableWriter(config)
-    others: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
+    """Return the sink of a configuration. Raises ConfigError."""
+    shared = TableWriter(config)
+    writers: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
 
     def write(connection: psycopg.Connection[Any], records: Records) -> None:
-        writer = one if config.parallel == 1 else others.setdefault(connection, TableWriter(config))
+        writer = shared if config.parallel == 1 else writers.setdefault(connection, TableWriter(config))
         writer(connection, records)
 
     return TransactionalSink(
@@ -335,7 +342,7 @@ def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
         write,
         name=config.name,
         group_id=config.consumer.get("group.id"),
-        prepare=one.prepare,
+        prepare=shared.prepare,
         batch=config.batch_size,
         parallel=config.parallel,
         on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
