@@ -16,7 +16,7 @@ from benchmarks.rows import Row
 from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory_connectors.source import SourceRecord
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.mapping.chain import compile_plan
+from compactory_connectors.source.mapping.row_plan import compile_plan
 from compactory_connectors.source.postgres.catalog import Column, Table
 
 __all__ = ["comparisons"]

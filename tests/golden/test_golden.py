@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.mapping.chain import compile_plan
+from compactory_connectors.source.mapping.row_plan import compile_plan
 from compactory_connectors.source.postgres.chunk_reader import raw_rows
 from tests.source.described import describe_tables
 

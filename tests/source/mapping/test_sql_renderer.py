@@ -16,7 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.mapping.chain import RowPlan, compile_plan
+from compactory_connectors.source.mapping.row_plan import RowPlan, compile_plan
 from compactory_connectors.source.mapping.sql_renderer import respelt
 from compactory_connectors.source.postgres.chunk_reader import RawRow, raw_rows
 from tests.source.described import describe_tables

@@ -13,7 +13,7 @@ from compactory.errors import CompactoryError
 from compactory_connectors.connect.converters import Converter, Half, Render
 from compactory_connectors.connect.record.record import Record, RowError
 from compactory_connectors.connect.record.row_value import Row, null_test
-from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork, Leaf
+from compactory_connectors.connect.transforms.branches import Case, Dropped, Failed, Fork
 from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from .function_call import class_and_place, compile_call
@@ -56,17 +56,11 @@ class RowCompiler:
             return RowFunctions(_nothing, _nothing, _nothing)
         if isinstance(case, Failed):
             return _failing(case.reason)
-        return self._leaf(case, usual=usual)
-
-    def _leaf(self, leaf: Leaf, *, usual: bool) -> RowFunctions:
-        record = leaf.record
         problems: list[str] = []
-        key = self._half("key", record, problems)
-        value = self._half("value", record, problems)
+        key = self._half("key", case.record, problems)
+        value = self._half("value", case.record, problems)
         if not problems:
-            bound = self._value.at(record.topic, "value")
-            call = None if record.function is None else compile_call(record, bound, self._positions)
-            return _written(key, value, record.topic if self._routed else None, call)
+            return self._leaf(case.record, key, value)
         if usual:
             self.problems += problems
         return _failing(problems[0])
@@ -79,6 +73,22 @@ class RowCompiler:
         except ValueError as error:
             problems.append(f"{half}.converter: {error}")
             return _nothing
+
+    def _leaf(self, record: Record, key: Render, value: Render) -> RowFunctions:
+        """Return the functions of a leaf. Its plainest form is the way of nearly every row, so it does nothing else."""
+        routing: tuple[Any, ...] = (record.topic, []) if self._routed else ()
+        deletion = _contained(lambda raw: cast("ProducerRecord", (key(raw), None, *routing)))
+        if record.function is None and not self._routed:
+            return RowFunctions(_plain(key, value), _contained(key), deletion)
+        values: Callable[[Row], tuple[bytes | None] | None] = lambda raw: (value(raw),)  # noqa: E731
+        if record.function is not None:
+            values = compile_call(record, self._value.at(record.topic, "value"), self._positions)
+
+        def routed_record(raw: Row) -> Any:
+            returned = values(raw)
+            return None if returned is None else (key(raw), returned[0], *routing)
+
+        return RowFunctions(_contained(routed_record), _contained(key), deletion)
 
     def _fork(self, fork: Fork, *, usual: bool) -> RowFunctions:
         null, not_null = self.compile(fork.null, usual=False), self.compile(fork.not_null, usual=usual)
@@ -117,25 +127,6 @@ def _failing(reason: str) -> RowFunctions:
         raise RowError(reason)
 
     return RowFunctions(fail, fail, fail)
-
-
-def _written(
-    key: Render, value: Render, topic: str | None, call: Callable[[Row], tuple[bytes | None] | None] | None
-) -> RowFunctions:
-    """Return the functions of a leaf. Its plainest form is the way of nearly every row, so it does nothing else."""
-    if topic is None and call is None:
-        return RowFunctions(_plain(key, value), _contained(key), _contained(lambda raw: (key(raw), None)))
-    values = call or (lambda raw: (value(raw),))
-    routing: tuple[Any, ...] = () if topic is None else (topic, [])
-
-    def written(raw: Row) -> Any:
-        returned = values(raw)
-        return None if returned is None else (key(raw), returned[0], *routing)
-
-    def deletion(raw: Row) -> ProducerRecord:
-        return cast("ProducerRecord", (key(raw), None, *routing))
-
-    return RowFunctions(_contained(written), _contained(key), _contained(deletion))
 
 
 def _plain(key: Render, value: Render) -> Callable[[Row], ProducerRecord]:

@@ -11,7 +11,7 @@ from compactory_sql.indexes import active_predicates
 
 from ..config.connector import ConnectorConfig, SoftDelete
 from ..config.selection import Relation
-from ..mapping.chain import RowPlan, value_schema
+from ..mapping.row_plan import RowPlan, value_schema
 from ..postgres.catalog import Index, Table
 from .table_plan import TablePlan
 

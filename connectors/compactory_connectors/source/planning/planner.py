@@ -16,9 +16,9 @@ from compactory_connectors.schema import Inspection, inspect
 
 from ..config.connector import ConnectorConfig
 from ..config.selection import Relation
-from ..mapping.chain import RowPlan, compile_plan
 from ..mapping.function_call import class_and_place
 from ..mapping.key_parts import key_type
+from ..mapping.row_plan import RowPlan, compile_plan
 from ..postgres.catalog import Table, describe, describe_query, find_relations, read_rights
 from ..postgres.server import Server, statement
 from .cursor_columns import CursorOf, cursor_of, reading_of

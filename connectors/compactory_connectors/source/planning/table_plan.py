@@ -9,7 +9,7 @@ from typing import LiteralString, cast
 from psycopg import sql
 
 from ..config.connector import ConnectorConfig
-from ..mapping.chain import RowPlan
+from ..mapping.row_plan import RowPlan
 from ..offsets.stored_fields import offset_key, query_key
 
 __all__ = ["Reading", "TablePlan"]

@@ -12,7 +12,7 @@ from compactory_connectors.connect.converters.json_converter import JsonConverte
 from compactory_connectors.connect.record.schema import DATE, DECIMAL, TIMESTAMP, Schema, Type
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import load_connector
-from compactory_connectors.source.mapping.chain import value_schema
+from compactory_connectors.source.mapping.row_plan import value_schema
 
 from ..into_topic.table_columns import described
 from .options import ReadOptions

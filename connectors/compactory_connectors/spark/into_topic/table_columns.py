@@ -18,7 +18,7 @@ from compactory_connectors.connect.converters.string_converter import StringConv
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.mapping.chain import compile_plan
+from compactory_connectors.source.mapping.row_plan import compile_plan
 from compactory_connectors.source.planning.planner import find_plans
 from compactory_connectors.source.postgres.catalog import Column, Table
 from compactory_connectors.source.postgres.server import Server

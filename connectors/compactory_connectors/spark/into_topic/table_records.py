@@ -1,7 +1,7 @@
 """Records as the source of a connector makes them of the same rows, byte for byte.
 
-The row function is the source's own (``source.plan.chain``). Spark writes the texts that it is given, as Postgres would
-have sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
+The row function is the source's own (``source.mapping.row_plan``). Spark writes the texts that it is given, as Postgres
+would have sent them in the formats that a source's session sets. Spark's strings are taken for Postgres' own text (see
 ``column_types``) but where it spells a value in one way only.
 """
 
@@ -20,7 +20,7 @@ from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.kafka.producer_record import ProducerRecord
 from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.source.config.connector import ConnectorConfig
-from compactory_connectors.source.mapping.chain import RowPlan, compile_plan
+from compactory_connectors.source.mapping.row_plan import RowPlan, compile_plan
 from compactory_connectors.source.postgres.catalog import Table
 from compactory_connectors.source.postgres.chunk_reader import RawRow
 

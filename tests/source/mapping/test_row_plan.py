@@ -15,7 +15,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import parse_connector
-from compactory_connectors.source.mapping.chain import RowPlan, compile_plan
+from compactory_connectors.source.mapping.row_plan import RowPlan, compile_plan
 from compactory_connectors.source.postgres.catalog import Column, Table
 from compactory_connectors.source.postgres.chunk_reader import raw_rows
 from tests.source.described import describe_tables
