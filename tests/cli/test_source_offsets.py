@@ -127,7 +127,7 @@ PLACES = (
     (["--timestamp", "1704067380000", "--incrementing", "0"], ["3", "4", "5"]),
     (["--timestamp", "2024-01-01T02:03:00+02:00"], ["3", "4", "5"]),
     (["--to-time", "2024-01-01T00:05"], ["5"]),
-    (["--to-id", "4"], ["4", "5"]),
+    (["--to-time", "2024-01-01T00:04"], ["4", "5"]),
 )
 
 
@@ -145,11 +145,11 @@ def test_set_sends_again_what_is_beyond_the_place(offsets: Offsets) -> None:
     assert "sends 3 rows; without this edit 1" in outcome.out
     stored = offsets.stored()
     assert stored is not None
-    assert "set --to-id 4" in str(stored["edited"])
+    assert "set --to-time 2024-01-01T00:04" in str(stored["edited"])
     assert offsets.run() == 3  # what was never sent is sent in any case
     assert offsets.keys()[5:] == ["0", "4", "5"]
     assert offsets.run() == 0
-    assert "set --to-id 4" in offsets("show").out  # polls carry it along
+    assert "set --to-time 2024-01-01T00:04" in offsets("show").out  # polls carry it along
 
 
 def test_set_before_the_first_run_begins_there(offsets: Offsets) -> None:
@@ -157,7 +157,7 @@ def test_set_before_the_first_run_begins_there(offsets: Offsets) -> None:
     with psycopg.connect(offsets.url) as late:
         late.execute("INSERT INTO terminal_acquirer (id, terminal_id, acquirer_id, updated_date)"
                      " VALUES (0, 'late', 'A', '2000-01-01')")  # fmt: skip
-        outcome = offsets("set", "--to-id", "4")
+        outcome = offsets("set", "--to-time", "2024-01-01T00:04")
     assert "rows up to there are never sent, unless they change" in outcome.out
     assert offsets.run() == 3
     offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B' WHERE id = 1")
@@ -165,24 +165,13 @@ def test_set_before_the_first_run_begins_there(offsets: Offsets) -> None:
     assert offsets.keys() == ["0", "4", "5", "1"]
 
 
-def test_skip_gives_up_what_was_never_sent(offsets: Offsets) -> None:
-    offsets.run()
-    offsets.sql.execute("UPDATE terminal_acquirer SET acquirer_id = 'B'")
-    future = ("--timestamp", "2100-01-01")
-    assert offsets("set", *future, "--dry-run", "--json").json["tables"][0]["rows"] == 5
-    assert offsets("set", *future, "--skip", "--dry-run", "--json").json["tables"][0]["rows"] == 0
-    assert offsets("set", *future, "--skip").code == 0
-    assert offsets.run() == 0
-
-
 SENSELESS = (
     ([], "say where to"),
-    (["--to-id", "1", "--to-time", "2024-01-01"], "say where to"),
+    (["--timestamp", "0", "--to-time", "2024-01-01"], "say where to"),
     (["--timestamp", "yesterday"], "--timestamp yesterday: not a time"),
     (["--to-time", "99999999999999999"], "not a time"),
-    (["--incrementing", "3"], "an id alone is not a place"),
-    (["--to-id", "77"], "no row has id 77"),
-    (["--to-id", "1", "--table", "terminal_aquirer"], "did you mean terminal_acquirer?"),
+    (["--incrementing", "3"], "give --timestamp too"),
+    (["--timestamp", "0", "--table", "terminal_aquirer"], "did you mean terminal_acquirer?"),
 )
 
 
@@ -199,7 +188,7 @@ def test_a_running_source_is_neither_disturbed_nor_able_to_write_over_an_edit(of
     try:
         await_topic(offsets.kafka, offsets.article.topic)
         wait(lambda: len(offsets.keys()) == 5)
-        for edit in (["reset"], ["set", "--to-id", "4"]):
+        for edit in (["reset"], ["set", "--to-time", "2024-01-01T00:04"]):
             outcome = offsets(*edit)
             assert outcome.code == 4
             assert "is running: pid " in outcome.err
@@ -243,14 +232,14 @@ def test_postgres_away(offsets: Offsets) -> None:
     url = f"jdbc:postgresql://{NOBODY_HOME}/{offsets.database}"
     altered(offsets.shell, offsets.article, connection__url=url)
     assert offsets("reset").code == 3
-    assert offsets("set", "--to-id", "1").code == 3
+    assert offsets("set", "--to-time", "2024-01-01T00:01").code == 3
     assert offsets("reset", "--force").code == 0
     assert offsets.stored() is None
 
 
 @pytest.mark.proof
 def test_kafka_away(offsets: Offsets) -> None:
-    edits = (["show"], ["reset"], ["set", "--to-id", "1"], ["import", "--from-connect", "t"])
+    edits = (["show"], ["reset"], ["set", "--to-time", "2024-01-01T00:01"], ["import", "--from-connect", "t"])
     common = (*offsets.article.arguments, "--json", "--kafka", NOBODY_HOME)
     running = [offsets.shell.start("source", "offsets", *words, *common) for words in edits]
     for process in running:
@@ -267,7 +256,7 @@ def test_a_record_of_something_else_in_the_offsets_topic(offsets: Offsets) -> No
     outcome = offsets("show")
     assert outcome.code == 0
     assert "can't be read" in outcome.out
-    outcome = offsets("set", "--to-id", "1")
+    outcome = offsets("set", "--to-time", "2024-01-01T00:01")
     assert outcome.code == 2
     assert "reset it first" in outcome.err
     assert offsets("reset").code == 0
@@ -372,12 +361,12 @@ def test_every_mode_has_its_own_place(offsets: Offsets) -> None:
     mode(1, mode="bulk", timestamp__column__name=None, incrementing__column__name=None)
     assert "mode bulk sends all of it at each poll" in offsets("set", "--timestamp", "0").err
     mode(2, mode="timestamp", timestamp__column__name="updated_date")
-    assert "its mode has no incrementing column" in offsets("set", "--to-id", "3").err
+    assert "its mode has no incrementing column" in offsets("set", "--incrementing", "3").err
     assert offsets("set", "--to-time", "2024-01-01T00:04").code == 0
     assert offsets.run() == 2
     mode(3, mode="incrementing", timestamp__column__name=None, incrementing__column__name="id")
     assert "its mode has no timestamp" in offsets("set", "--to-time", "2024-01-01").err
-    assert offsets("set", "--to-id", "4").code == 0
+    assert offsets("set", "--incrementing", "3").code == 0
     assert offsets.run() == 2
     assert offsets("set", "--incrementing", "1", "--dry-run", "--json").json["tables"][0]["rows"] == 4
     assert offsets("set", "--incrementing", "1").code == 0
@@ -385,7 +374,7 @@ def test_every_mode_has_its_own_place(offsets: Offsets) -> None:
     offsets.sql.execute("CREATE VIEW shown AS SELECT * FROM terminal_acquirer")
     both = {"timestamp__column__name": "updated_date", "incrementing__column__name": "id"}
     mode(4, mode="timestamp+incrementing", table__whitelist="shown", table__types="VIEW", **both)
-    assert offsets("set", "--to-id", "3").code == 0
+    assert offsets("set", "--timestamp", "2024-01-01T00:02", "--incrementing", "2").code == 0
     assert offsets.run() == 3
     mode(5, query="SELECT * FROM terminal_acquirer", table__whitelist=None, table__types=None)
     offsets.article.topic = offsets.article.topic.removesuffix("terminal_acquirer")

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ from compactory_connectors.sink import SinkStopped, TransactionalSink
 from compactory_connectors.source.config.files import load_connector
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC
 from compactory_connectors.source.operations.offset_admin import OffsetAdmin
-from compactory_connectors.source.operations.offset_edit import signed
+from compactory_connectors.source.operations.offset_edit import new_edit
 from compactory_connectors.source.runtime.source import Source
 from compactory_mastered import MasteredWriter, WriteRules
 from compactory_mastered.writer import start_writers
@@ -302,13 +303,13 @@ def test_offsets_are_shown_to_who_may_read_and_edited_by_who_may_write(house: Ho
     house.source()
     kafka = Kafka(house.server.client(SOURCE))
     found = load_connector(ARTICLE, environment=article_environment(house.database, house.prefix))
-    connector, edit = replace(found, name=house.prefix), signed("reset")
+    connector, edit = replace(found, name=house.prefix), new_edit("reset")
     house.take(SOURCE, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.WRITE)
     with OffsetAdmin.open(connector, kafka) as desk:
         before = desk.stored()
         assert [stored.offset is not None for stored in before.values()] == [True]
         with pytest.raises(ConfigError, match="lacks the ACL operation Write on topic 'compactory-offsets'"):
-            desk.write(desk.resets(()), edit, force=False)
+            desk.write(partial(desk.decide_reset, ()), edit, force=False)
         assert desk.stored() == before
         house.take(SOURCE, ResourceType.TOPIC, OFFSETS_TOPIC, AclOperation.READ)
         with pytest.raises(ConfigError, match=r"refused to read topic|lacks the ACL operation Read"):

@@ -31,8 +31,7 @@ from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.offset_parts import Identity
 from compactory_connectors.source.offsets.stored_offsets import StoredOffset, read_offsets
 from compactory_connectors.source.offsets.topics import publisher_of
-from compactory_connectors.source.operations.offset_edit import Change as OffsetChange
-from compactory_connectors.source.operations.offset_edit import edit_offsets, signed
+from compactory_connectors.source.operations.offset_edit import OffsetChange, edit_offsets, new_edit
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.status.status import SourceState
 from compactory_connectors.spark.column_types import parse_type
@@ -505,8 +504,8 @@ def test_the_topic_of_a_source_is_not_loaded(spark: SparkSession, cluster: Kafka
         with pytest.raises(ConfigError, match=r"is that of connector '.*' \(table .*\.public\.t\).*offsets reset"):
             _ = target.columns
     stored = [item for item in read_offsets(cluster) if item.connector == connector.name]
-    reset = [OffsetChange(key=item.key, table=item.table, topic=None, before=item, after=None) for item in stored]
-    edit_offsets(connector, cluster, lambda _stored: reset, signed("reset"), lambda: None)
+    reset = [OffsetChange(key=item.key, table=item.table, topic=None, previous=item, offset=None) for item in stored]
+    edit_offsets(connector, cluster, lambda _stored: reset, new_edit("reset"), lambda: None)
     rejected = spark.createDataFrame([(1,)], "id bigint")
     found, _ = load(mastered(), rows.where("id > 1"), Mode.REPLACE, rejected)
     assert counted(found) == {"insert": 1}

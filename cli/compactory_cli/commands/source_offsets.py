@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.offsets.offset_parts import Edit
     from compactory_connectors.source.offsets.stored_offsets import StoredOffset
     from compactory_connectors.source.operations.offset_admin import OffsetAdmin
-    from compactory_connectors.source.operations.offset_edit import Change
+    from compactory_connectors.source.operations.offset_edit import OffsetChange
 
 __all__ = ["app"]
 
@@ -68,7 +68,7 @@ class _Editing:
         flags: Flags,
         config: ConnectorConfig,
         admin: OffsetAdmin,
-        decide: Callable[[Sequence[StoredOffset]], Sequence[Change]],
+        decide: Callable[[Sequence[StoredOffset]], Sequence[OffsetChange]],
         edit: Edit,
     ) -> None:
         """Show what an edit would do, ask, write."""
@@ -116,12 +116,12 @@ def show(
 @connector_command
 def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
     """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
-    from compactory_connectors.source.operations.offset_edit import signed
+    from compactory_connectors.source.operations.offset_edit import new_edit
 
     config, kafka = chosen.begin(flags)
-    edit = signed("reset")
-    with _admin(config, kafka, alone=editing.force) as admin:
-        decide = admin.resets(chosen.table or ())
+    edit = new_edit("reset")
+    with _admin(config, kafka, needs_postgres=not editing.force) as admin:
+        decide = partial(admin.decide_reset, chosen.table or ())
         editing.run(flags, config, admin, decide, edit)
 
 
@@ -142,23 +142,31 @@ def set_(
     incrementing: Annotated[
         int | None, option("--incrementing", "ID", "Of rows with that time, only those with a greater id.")
     ] = None,
-    to_id: Annotated[int | None, option("--to-id", "ID", "Send from the row with this id on.")] = None,
     to_time: Annotated[str | None, option("--to-time", "TIME", "Send from this time on.")] = None,
-    skip: Annotated[bool, flag("--skip", "Skip rows before that offset that were never sent.")] = False,
     editing: _Editing,
 ) -> None:
-    """Set offsets to a place: the next run sends all rows after it, also rows that were sent before.
+    """Set offsets: the next run sends all rows after that offset, also rows that were sent before.
 
-    It also sends rows that were committed since the last poll, unless --skip is given.
+    It also sends rows that were committed since the last poll.
     """
-    from compactory_connectors.source.operations.offset_edit import signed
+    from compactory_connectors.source.offsets.offset_parts import Cursor
+    from compactory_connectors.source.operations.offset_edit import new_edit
 
-    place = _place(timestamp, incrementing, to_id, to_time)
+    from ..views.moment import microseconds
+
+    if (timestamp is not None or incrementing is not None) == (to_time is not None):
+        refuse("say where to: --timestamp TIME [--incrementing ID], or --to-time TIME")
+    option_name, time = ("--timestamp", timestamp) if to_time is None else ("--to-time", to_time)
+    cursor = Cursor.from_micros(microseconds(option_name, time) if time is not None else None, incrementing)
     config, kafka = chosen.begin(flags)
-    given = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-id": to_id, "--to-time": to_time}
-    edit = signed(" ".join(["set", *(f"{name} {value}" for name, value in given.items() if value is not None)]))
+    given = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-time": to_time}
+    edit = new_edit(" ".join(["set", *(f"{name} {value}" for name, value in given.items() if value is not None)]))
     with _admin(config, kafka) as admin:
-        decide = admin.settings(chosen.table or (), place, edit, skip=skip)
+        includes_time = to_time is not None
+
+        def decide(stored: Sequence[StoredOffset]) -> list[OffsetChange]:
+            return admin.decide_set(chosen.table or (), cursor, edit, stored, includes_time=includes_time)
+
         editing.run(flags, config, admin, decide, edit)
 
 
@@ -188,28 +196,30 @@ def import_(
     reading too early, and not those that the topic has.
     """
     from compactory_connectors.source.operations.connect_offsets import connector_offsets, read_topic
-    from compactory_connectors.source.operations.offset_edit import signed
+    from compactory_connectors.source.operations.offset_edit import new_edit
 
     if from_connect is None:
         refuse("give --from-connect TOPIC")
     config, kafka = chosen.begin(flags)
     name = connect_name or config.name
-    place = f"topic {from_connect!r}"
-    offsets = connector_offsets(read_topic(kafka, from_connect), name, place)
+    where = f"topic {from_connect!r}"
+    offsets = connector_offsets(read_topic(kafka, from_connect), name, where)
     if connect_group_id is not None:
         _warn_of_workers(kafka, connect_group_id)
-    edit = signed(f"import of connector {name} from {place}")
+    edit = new_edit(f"import of connector {name} from {where}")
     with _admin(config, kafka) as admin:
-        decide = admin.imports(chosen.table or (), offsets, edit, by_cursor=by_cursor)
-        if left := admin.left(offsets):
-            warn(f"{place} has offsets of tables that this connector does not read: {', '.join(left)}")
+        decide = partial(admin.decide_import, chosen.table or (), offsets, edit, by_cursor=by_cursor)
+        if unused := admin.unused(offsets):
+            warn(f"{where} has offsets of tables that this connector does not read: {', '.join(unused)}")
         editing.run(flags, config, admin, decide, edit)
 
 
-def _admin(config: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> AbstractContextManager[OffsetAdmin]:
+def _admin(
+    config: ConnectorConfig, kafka: Kafka, *, needs_postgres: bool = True
+) -> AbstractContextManager[OffsetAdmin]:
     from compactory_connectors.source.operations.offset_admin import OffsetAdmin
 
-    return OffsetAdmin.open(config, kafka, alone=alone)
+    return OffsetAdmin.open(config, kafka, needs_postgres=needs_postgres)
 
 
 def _stored(
@@ -224,24 +234,6 @@ def _stored(
     listed = ["query"] if config.query is not None else [str(table) for table in config.selection.listed]
     waiting = [name for name in listed if not any(f".{table}".endswith(f".{name}") for table in own)]
     return [(name, own.get(name)) for name in matching([*own, *waiting], tables)], hint
-
-
-def _place(timestamp: str | None, incrementing: int | None, to_id: int | None, to_time: str | None) -> Any:
-    """Where to go on from. Raises ConfigError for none, or several."""
-    from compactory_connectors.source.offsets.offset_parts import Cursor
-    from compactory_connectors.source.operations.offset_admin import Place
-
-    from ..views.moment import microseconds
-
-    ways = [timestamp is not None or incrementing is not None, to_id is not None, to_time is not None]
-    if sum(ways) != 1:
-        refuse("say where to: --timestamp TIME [--incrementing ID], or --to-id ID, or --to-time TIME")
-    if to_time is not None:
-        return Place(to_time=microseconds("--to-time", to_time))
-    if to_id is not None:
-        return Place(to_id=to_id)
-    micros = microseconds("--timestamp", timestamp) if timestamp is not None else None
-    return Place(cursor=Cursor.from_micros(micros, incrementing))
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.offsets.offset import SourceOffset
     from compactory_connectors.source.offsets.stored_offsets import StoredOffset
-    from compactory_connectors.source.operations.offset_admin import Preview
-    from compactory_connectors.source.operations.pending import Difference
+    from compactory_connectors.source.operations.offset_admin import Difference, Preview
 
 __all__ = ["show_changes", "show_offsets"]
 
@@ -60,8 +59,8 @@ def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, writte
     for item in previews:
         topic = f" → topic {escape(item.change.topic)}" if item.change.topic else ""
         say(f"\n  {escape(item.change.table)}{topic}")
-        before = item.change.before.offset if item.change.before is not None else None
-        facts = {"before": _place(before), "after": _place(item.change.after), **_effect(item)}
+        before = item.change.previous.offset if item.change.previous is not None else None
+        facts = {"before": _place(before), "after": _place(item.change.offset), **_effect(item)}
         print_facts(facts.items(), "    ")
     if written is not None:
         say("\nnothing was written")
@@ -116,8 +115,8 @@ def _change_json(item: Preview) -> dict[str, Any]:
     return {
         "table": change.table,
         "topic": change.topic,
-        "before": _offset_json(change.before.offset if change.before is not None else None),
-        "after": _offset_json(change.after),
+        "before": _offset_json(change.previous.offset if change.previous is not None else None),
+        "after": _offset_json(change.offset),
         "due": item.due,
         "rows": item.rows if item.difference is None else item.difference.lacking,
         "difference": _difference_json(item.difference) if item.difference is not None else None,

@@ -294,10 +294,6 @@ SELECT format('pid %s of user %s%s, connected since %s', a.pid, a.usename, coale
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND l.classid = {class}::int8::oid AND l.objid = {key}::int8::oid;
 
--- name: source/timestamp_of
--- The timestamp of a row, by its id.
-SELECT ({timestamp})::text FROM {relation} AS t WHERE {incrementing} = {number} LIMIT 1;
-
 -- name: source/read
 -- Begin a transaction on one snapshot, for a view without row versions, and return the server's clock in
 -- milliseconds, as JDBC has it.

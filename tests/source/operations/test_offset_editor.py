@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, stored_values
 from compactory_connectors.source.operations.offset_admin import OffsetAdmin
-from compactory_connectors.source.operations.offset_edit import Change, edit_offsets, signed
+from compactory_connectors.source.operations.offset_edit import OffsetChange, edit_offsets, new_edit
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until
@@ -32,8 +33,8 @@ def test_a_source_that_waits_for_postgres_goes_on_from_the_edited_offset(
         server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
         server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [database])
         running.wait_for(SourceState.WAITING)
-        with OffsetAdmin.open(bench.connector(), bench.kafka, alone=True) as admin:
-            assert len(admin.write(admin.resets(()), signed("reset"), force=False)) == 1
+        with OffsetAdmin.open(bench.connector(), bench.kafka, needs_postgres=False) as admin:
+            assert len(admin.write(partial(admin.decide_reset, ()), new_edit("reset"), force=False)) == 1
         server.execute(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
     assert len(bench.wait_for_records(4)) == 4
     running.stop()
@@ -47,12 +48,12 @@ def test_who_takes_over_while_an_edit_is_decided_wins(bench: Bench) -> None:
     before = ours(bench)
     rival = Publisher(bench.kafka, bench.prefix, OFFSETS_TOPIC)
 
-    def decide(stored: Any) -> list[Change]:
+    def decide(stored: Any) -> list[OffsetChange]:
         rival.open()
-        return [Change(key=item.key, table=item.table, topic=None, before=item, after=None) for item in stored]
+        return [OffsetChange(key=item.key, table=item.table, topic=None, previous=item, offset=None) for item in stored]
 
     with pytest.raises(LeaseLost):
-        edit_offsets(bench.connector(), bench.kafka, decide, signed("reset"), lambda: None)
+        edit_offsets(bench.connector(), bench.kafka, decide, new_edit("reset"), lambda: None)
     rival.close()
     assert ours(bench) == before
 
@@ -71,11 +72,11 @@ def test_all_tables_change_or_none(bench: Bench) -> None:
         raise CompactoryError("not now")
 
     with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
-        decide = admin.resets(())
+        decide = partial(admin.decide_reset, ())
         with pytest.raises(CompactoryError, match="not now"):
-            edit_offsets(bench.connector(), bench.kafka, decide, signed("reset"), refuse)
+            edit_offsets(bench.connector(), bench.kafka, decide, new_edit("reset"), refuse)
         assert ours(bench) == before
-        assert len(edit_offsets(bench.connector(), bench.kafka, decide, signed("reset"), lambda: None)) == len(before)
+        assert len(edit_offsets(bench.connector(), bench.kafka, decide, new_edit("reset"), lambda: None)) == len(before)
     assert ours(bench) == {}
 
 
@@ -84,7 +85,7 @@ def test_an_edit_without_transactions(bench: Bench) -> None:
     bench.once(transactions=False)
     connector = replace(bench.connector(), transactions=False)
     with OffsetAdmin.open(connector, bench.kafka) as admin:
-        assert len(admin.write(admin.resets(()), signed("reset"), force=False)) == 1
+        assert len(admin.write(partial(admin.decide_reset, ()), new_edit("reset"), force=False)) == 1
     assert ours(bench) == {}
     bench.once(transactions=False)
     wait_until(lambda: len(bench.records()) == 2, what="the second load")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 import pytest
@@ -20,7 +21,7 @@ from compactory_connectors.source.operations.connect_offsets import (
     read_topic,
 )
 from compactory_connectors.source.operations.offset_admin import OffsetAdmin
-from compactory_connectors.source.operations.offset_edit import signed
+from compactory_connectors.source.operations.offset_edit import new_edit
 from compactory_connectors.source.operations.preview import preview
 from compactory_connectors.source.polling.removal import FEW
 from tests.source.conftest import Bench
@@ -69,8 +70,8 @@ class Connect:
 def move(bench: Bench, connect: Connect, *, by_cursor: bool = False) -> None:
     offsets = connector_offsets(read_topic(bench.kafka, connect.topic), "article", connect.topic)
     with OffsetAdmin.open(bench.connector(), bench.kafka) as admin:
-        edit = signed("import")
-        admin.write(admin.imports((), offsets, edit, by_cursor=by_cursor), edit, force=False)
+        edit = new_edit("import")
+        admin.write(partial(admin.decide_import, (), offsets, edit, by_cursor=by_cursor), edit, force=False)
 
 
 @pytest.fixture
@@ -227,7 +228,7 @@ def test_every_form_of_key_and_value_is_understood() -> None:
     assert cursors["reset"] is not None
     assert (cursors["reset"].cursor, cursors["reset"].problem) == (None, None)
     assert cursors["bad"] is not None
-    assert "timestamp is not a whole number" in str(cursors["bad"].problem)
+    assert "`$.timestamp`" in str(cursors["bad"].problem)
     assert cursors["empty"] is not None
     assert "neither" in str(cursors["empty"].problem)
     assert cursors["gone"] is None

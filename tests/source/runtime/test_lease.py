@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -24,7 +25,7 @@ from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.schema import install
 from compactory_connectors.source.operations.offset_admin import OffsetAdmin
-from compactory_connectors.source.operations.offset_edit import signed
+from compactory_connectors.source.operations.offset_edit import new_edit
 from compactory_connectors.source.runtime import source
 from compactory_connectors.source.runtime.claim import TTL
 from compactory_connectors.source.runtime.lease import Lease, LeaseTaken, LeaseUnsure
@@ -309,7 +310,7 @@ def test_any_number_of_forced_edits_ends_no_source(leases: Bench, monkeypatch: p
     connector = leases.connector()
     for rows in range(2, 6):
         with OffsetAdmin.open(connector, leases.kafka) as admin:
-            admin.write(admin.resets([]), signed(f"reset before row {rows}"), force=True)
+            admin.write(partial(admin.decide_reset, ()), new_edit(f"reset before row {rows}"), force=True)
         leases.add(f"T{rows}")  # the source notices the edit when it wants to publish this
         sent = len(leases.wait_for_records(sent + rows))
     running.stop()

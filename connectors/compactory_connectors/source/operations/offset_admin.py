@@ -1,19 +1,18 @@
-"""One connector's tables beside their stored offsets: for a person who reads or edits them.
+"""Stored offsets of a connector's tables, for a person who reads or edits them.
 
-Edits are decided twice: for the person to see, and once more when earlier sources are fenced and nothing moves.
+An edit is decided twice: once to show it, and again when earlier sources are fenced and no offset moves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
-from psycopg import sql
-
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
+from compactory_connectors.connect.record.record import RowError
 from compactory_connectors.kafka.topic_reader import length
 
 from ..config.connector import ConnectorConfig
@@ -21,39 +20,50 @@ from ..offsets.offset import SourceOffset
 from ..offsets.offset_parts import Cursor, Edit, Phase
 from ..offsets.stored_offsets import StoredOffset, matching, read_offsets
 from ..planning.planner import plan_tables
-from ..planning.row_order import parse_timestamp, row_timestamp
 from ..planning.table_plan import Reading, TablePlan
 from ..polling.readers import open_reader
+from ..polling.removal import too_many
 from ..polling.table import TableReader
-from ..postgres.server import Server, connected, statement
+from ..postgres.server import Server, connected
+from ..verify.comparison import Comparison
+from ..verify.key_ranges import living_keys
 from .connect_offsets import ConnectOffset, find_offset
-from .offset_edit import Change, Decide, edit_offsets, imported, moved, refuse_running
-from .pending import Difference, difference
+from .offset_edit import Decide, OffsetChange, edit_offsets, imported_offset, moved_offset, refuse_running
 
-__all__ = ["OffsetAdmin", "Place", "Preview"]
+__all__ = ["Difference", "OffsetAdmin", "Preview"]
+
+_EXAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where somebody wants to go on from: a cursor, a row's id, or a time in microseconds since 1970."""
+class Difference:
+    """The difference between a table and its topic. ``same`` rows are left out, ``lacking`` records are sent.
 
-    cursor: Cursor = field(default_factory=Cursor)
-    to_id: int | None = None
-    to_time: int | None = None
+    ``removed`` keys are in the topic alone. ``held``: so many are only removed when an operator approves it.
+    """
+
+    same: int
+    lacking: int
+    removed: int
+    held: bool
+    examples: tuple[tuple[bytes | None, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """An edit before it is written. A poll would send ``due`` rows without it and ``rows`` rows after it."""
 
-    change: Change
+    change: OffsetChange
     due: int | None = None
     rows: int | None = None
     difference: Difference | None = None
 
 
 class OffsetAdmin:
-    """Owned by one thread; closes its connection when :meth:`open` ends. Raises the errors of a session."""
+    """Owned by one thread; closes its connection when :meth:`open` ends. Raises the errors of a session.
+
+    The methods ``decide_…`` return the changes of an edit of ``names`` (all tables if empty) to ``stored`` offsets.
+    """
 
     def __init__(self, connector: ConnectorConfig, kafka: Kafka, server: Server | None) -> None:
         self._connector = connector
@@ -62,8 +72,8 @@ class OffsetAdmin:
 
     @classmethod
     @contextmanager
-    def open(cls, connector: ConnectorConfig, kafka: Kafka, *, alone: bool = False) -> Iterator[OffsetAdmin]:
-        """Connect to Postgres; with ``alone`` do without it where it does not answer.
+    def open(cls, connector: ConnectorConfig, kafka: Kafka, *, needs_postgres: bool = True) -> Iterator[OffsetAdmin]:
+        """Connect to Postgres; if that does not answer, do without unless ``needs_postgres``.
 
         Raises ConfigError and Unreachable.
         """
@@ -72,7 +82,7 @@ class OffsetAdmin:
             try:
                 server = stack.enter_context(connected(connector.connection))
             except Unreachable:
-                if not alone:
+                if needs_postgres:
                     raise
             yield cls(connector, kafka, server)
 
@@ -83,67 +93,80 @@ class OffsetAdmin:
         return {plan.full_name(self._server.database): plan for plan in plans}
 
     def stored(self) -> dict[bytes, StoredOffset]:
-        """The connector's offsets, by the keys of their records."""
+        """Return the connector's offsets, by the keys of their records."""
         return {item.key: item for item in read_offsets(self._kafka) if item.connector == self._connector.name}
 
     def key(self, table: str) -> bytes:
-        """The key of a table's offset."""
+        """Return the key of a table's offset."""
         return self.plans[table].offset_key(self._server.database)
 
     def count(self, table: str, offset: SourceOffset | None) -> int:
-        """Rows that a poll from this offset would take now."""
+        """Return the number of rows that a poll from this offset would take now."""
         return open_reader(self._server, self.plans[table], offset).count()
 
-    def resets(self, names: Sequence[str]) -> Decide:
-        """Decides on forgetting the offsets of these tables, whether or not they still exist."""
+    def decide_reset(self, names: Sequence[str], stored: Sequence[StoredOffset]) -> list[OffsetChange]:
+        """Forget offsets, whether or not their tables still exist."""
+        by_table = {item.table: item for item in stored if item.value is not None}
+        chosen = [by_table[name] for name in (matching(list(by_table), names) if by_table else ())]
+        return [OffsetChange(key=item.key, table=item.table, topic=None, previous=item, offset=None) for item in chosen]
 
-        def decide(stored: Sequence[StoredOffset]) -> list[Change]:
-            known = {item.table: item for item in stored if item.value is not None}
-            chosen = [known[name] for name in (matching(list(known), names) if known else ())]
-            return [Change(key=item.key, table=item.table, topic=None, before=item, after=None) for item in chosen]
+    def decide_set(
+        self,
+        names: Sequence[str],
+        cursor: Cursor,
+        edit: Edit,
+        stored: Sequence[StoredOffset],
+        *,
+        includes_time: bool = False,
+    ) -> list[OffsetChange]:
+        """Set offsets to a cursor; with ``includes_time`` rows of its timestamp are sent as well.
 
-        return decide
+        Raises ConfigError for a cursor that does not fit the mode, and for a damaged offset.
+        """
+        by_key = {item.key: item for item in stored}
+        changes = []
+        for name in matching(list(self.plans), names):
+            start = cursor
+            if includes_time and not self.plans[name].incrementing:  # rows later than one microsecond before that time
+                start = Cursor.from_micros((cursor.micros or 0) - 1)
+            changes.append(self._set(name, start, by_key.get(self.key(name)), edit))
+        return changes
 
-    def settings(self, names: Sequence[str], place: Place, edit: Edit, *, skip: bool) -> Decide:
-        """Decides on setting these tables to a place. Raises ConfigError for a row or column that is not there."""
-        cursors = {name: self._cursor(self.plans[name], place) for name in matching(list(self.plans), names)}
-
-        def decide(stored: Sequence[StoredOffset]) -> list[Change]:
-            known = {item.key: item for item in stored}
-            return [self._moved(name, cursor, known, edit, skip=skip) for name, cursor in cursors.items()]
-
-        return decide
-
-    def imports(self, names: Sequence[str], offsets: Sequence[ConnectOffset], edit: Edit, *, by_cursor: bool) -> Decide:
-        """Decides on going on from Kafka Connect's offsets. Raises ConfigError for tables that were polled already."""
+    def decide_import(
+        self,
+        names: Sequence[str],
+        offsets: Sequence[ConnectOffset],
+        edit: Edit,
+        stored: Sequence[StoredOffset],
+        *,
+        by_cursor: bool,
+    ) -> list[OffsetChange]:
+        """Go on from Kafka Connect's offsets. Raises ConfigError for tables that were polled already."""
         chosen = [name for name in matching(list(self.plans), names) if self.plans[name].reading is not Reading.WHOLE]
         if not chosen:
             raise ConfigError("mode bulk sends every table whole at each poll: there is no offset to import")
+        by_key = {item.key: item for item in stored}
+        polled = [name for name in chosen if _was_polled(by_key.get(self.key(name)))]
+        if polled:
+            raise ConfigError(
+                f"table {name} has an offset of this connector already, newer than Kafka Connect's; forget it"
+                f" first: compactory source offsets reset --table {name}"
+                for name in polled
+            )
+        return [self._import(name, offsets, by_key.get(self.key(name)), edit, by_cursor=by_cursor) for name in chosen]
 
-        def decide(stored: Sequence[StoredOffset]) -> list[Change]:
-            known = {item.key: item for item in stored}
-            polled = [name for name in chosen if _polled(known.get(self.key(name)))]
-            if polled:
-                raise ConfigError(
-                    f"table {name} has an offset of this connector already, newer than Kafka Connect's; forget it"
-                    f" first: compactory source offsets reset --table {name}"
-                    for name in polled
-                )
-            return [self._imported(name, offsets, known, edit, by_cursor=by_cursor) for name in chosen]
-
-        return decide
-
-    def left(self, offsets: Sequence[ConnectOffset]) -> list[str]:
-        """Tables that Kafka Connect has offsets of and this connector does not read."""
-        used = {found.key for name in self.plans if (found := find_offset(offsets, self._place_of(name))) is not None}
-        return [item.table or "query" for item in offsets if item.key not in used and item.cursor is not None]
+    def unused(self, offsets: Sequence[ConnectOffset]) -> list[str]:
+        """Return the tables of which Kafka Connect has offsets and that this connector does not read."""
+        matches = [find_offset(offsets, self._connect_table(name)) for name in self.plans]
+        used_keys = {offset.key for offset in matches if offset is not None}
+        return [item.table or "query" for item in offsets if item.key not in used_keys and item.cursor is not None]
 
     def preview(self, decide: Decide) -> list[Preview]:
-        """The effect of the edit now, counted; nothing is written."""
+        """Return the effect of an edit, counted; nothing is written."""
         return [self._preview(change) for change in decide(list(self.stored().values()))]
 
-    def write(self, decide: Decide, edit: Edit, *, force: bool) -> list[Change]:
-        """Edit. Raises LeaseLost while a source of the connector runs; with ``force`` it is fenced."""
+    def write(self, decide: Decide, edit: Edit, *, force: bool) -> list[OffsetChange]:
+        """Write an edit. Raises LeaseLost while a source of the connector runs; with ``force`` it is fenced."""
 
         def check() -> None:
             if self._connected is not None:
@@ -153,143 +176,134 @@ class OffsetAdmin:
         return edit_offsets(self._connector, self._kafka, decide, edit, check)
 
     def difference(self, table: str) -> Difference:
-        """Compare a table with its topic, row by row."""
-        return difference(self._server, self._kafka, self.plans[table], self._connector.max_removed_percent)
+        """Compare every row of a table with its topic.
+
+        Raises psycopg.Error, Unreachable, and CompactoryError for a row that can't be converted.
+        """
+        plan = self.plans[table]
+        has_topic = plan.topic in self._kafka.topics([plan.topic])
+        comparison = Comparison.with_topic(self._kafka, plan.topic) if has_topic else Comparison()
+        topic_keys = comparison.living()
+        lacking = 0
+        examples: list[tuple[bytes | None, bytes | None]] = []
+        try:
+            for page in open_reader(self._server, plan, None).batches(expect=comparison.expect):
+                records = comparison.without_known(page, plan).records
+                lacking += len(records)
+                # the table itself says that deactivated and deleted rows are removed
+                topic_keys.difference_update(hash(record[0]) for record in records if record[1] is None)
+                examples += [(record[0], record[1]) for record in records[: _EXAMPLES - len(examples)]]
+        except RowError as error:
+            raise CompactoryError(f"{plan.label}: {error}") from error
+        row_keys = (hash(key) for keys in living_keys(self._server, plan) for key in keys)
+        removed = len(topic_keys.difference(row_keys)) if plan.sweeps else 0
+        return Difference(
+            same=comparison.left_out,
+            lacking=lacking,
+            removed=removed,
+            held=too_many(removed, len(topic_keys), self._connector.max_removed_percent),
+            examples=tuple(examples),
+        )
 
     @property
     def _server(self) -> Server:
         assert self._connected is not None
         return self._connected
 
-    def _now(self, plan: TablePlan) -> SourceOffset | None:
+    def _present_offset(self, plan: TablePlan) -> SourceOffset | None:
+        """Return the offset of a table of which everything was polled now; None for one without row versions."""
         reader = open_reader(self._server, plan, None)
         return reader.as_of_now() if isinstance(reader, TableReader) and plan.reading is Reading.VERSIONS else None
 
-    def _place_of(self, name: str) -> tuple[str, str, str] | None:
+    def _connect_table(self, name: str) -> tuple[str, str, str] | None:
         plan = self.plans[name]
         return None if plan.connector.query is not None else (self._server.database, plan.schema, plan.name)
 
     @cached_property
     def _topics(self) -> Mapping[str, tuple[str, str | None]]:
-        found = self._kafka.topics({plan.topic for plan in self.plans.values()})
-        return {name: (name, topic.topic_id) for name, topic in found.items()}
+        topics = self._kafka.topics({plan.topic for plan in self.plans.values()})
+        return {name: (name, topic.topic_id) for name, topic in topics.items()}
 
-    def _moved(
-        self, name: str, cursor: Cursor, known: Mapping[bytes, StoredOffset], edit: Edit, *, skip: bool
-    ) -> Change:
-        plan, before = self.plans[name], known.get(self.key(name))
-        if before is not None and before.problem is not None and not skip:
-            raise ConfigError(f"table {name}: its offset can't be read ({before.problem}); reset it first")
-        offset = before.offset if before is not None else None
-        now = self._now(plan) if offset is None or skip else None
-        after = moved(plan, offset, cursor, topic=self._topics.get(plan.topic), edit=edit, now=now, skip=skip)
+    def _set(self, name: str, cursor: Cursor, previous: StoredOffset | None, edit: Edit) -> OffsetChange:
+        plan = self.plans[name]
+        if previous is not None and previous.problem is not None:
+            raise ConfigError(f"table {name}: its offset can't be read ({previous.problem}); reset it first")
+        start = previous.offset if previous is not None else None
+        present = self._present_offset(plan) if start is None else None
+        offset = moved_offset(plan, start, cursor, topic=self._topics.get(plan.topic), edit=edit, present=present)
         note = ""
-        if plan.reading is not Reading.CURSOR and (offset is None or skip):
+        if plan.reading is not Reading.CURSOR and start is None:
             note = "rows up to there are never sent, unless they change"
-        elif after.phase is not Phase.REWINDING and plan.reading is Reading.VERSIONS:
+        elif offset.phase is not Phase.REWINDING and plan.reading is Reading.VERSIONS:
             note = "the first load is not finished: every row is sent anyway"
-        return Change(key=self.key(name), table=name, topic=plan.topic, before=before, after=after, note=note)
+        return OffsetChange(
+            key=self.key(name), table=name, topic=plan.topic, previous=previous, offset=offset, note=note
+        )
 
-    def _imported(
+    def _import(
         self,
         name: str,
         offsets: Sequence[ConnectOffset],
-        known: Mapping[bytes, StoredOffset],
+        previous: StoredOffset | None,
         edit: Edit,
         *,
         by_cursor: bool,
-    ) -> Change:
+    ) -> OffsetChange:
         plan = self.plans[name]
-        found = find_offset(offsets, self._place_of(name))
-        if found is not None and found.problem is not None:
-            raise ConfigError(f"table {name}: Kafka Connect's offset can't be used: {found.problem}")
-        cursor = found.cursor if found is not None else None
-        empty = not length(self._kafka, plan.topic)
-        compare = _comparable(plan) and not by_cursor and (cursor is None or not empty)
-        now = None if compare else self._now(plan)
-        after = imported(plan, cursor, topic=self._topics.get(plan.topic), edit=edit, compare=compare, now=now)
-        return Change(
-            key=self.key(name),
-            table=name,
-            topic=plan.topic,
-            before=known.get(self.key(name)),
-            after=after,
-            note=_note(cursor, compare=compare, empty=plan.topic if empty else None),
+        connect_offset = find_offset(offsets, self._connect_table(name))
+        if connect_offset is not None and connect_offset.problem is not None:
+            raise ConfigError(f"table {name}: Kafka Connect's offset can't be used: {connect_offset.problem}")
+        cursor = connect_offset.cursor if connect_offset is not None else None
+        is_empty = not length(self._kafka, plan.topic)
+        compare = _is_comparable(plan) and not by_cursor and (cursor is None or not is_empty)
+        present = None if compare else self._present_offset(plan)
+        topic = self._topics.get(plan.topic)
+        offset = imported_offset(plan, cursor, topic=topic, edit=edit, compare=compare, present=present)
+        note = _import_note(cursor, compare=compare, empty_topic=plan.topic if is_empty else None)
+        return OffsetChange(
+            key=self.key(name), table=name, topic=plan.topic, previous=previous, offset=offset, note=note
         )
 
-    def _preview(self, change: Change) -> Preview:
-        """Counted, unless the table is only forgotten and gone, or Postgres does not answer."""
-        if change.after is not None and change.after.phase is Phase.COMPARING:
+    def _preview(self, change: OffsetChange) -> Preview:
+        """Count the effect, unless a forgotten table does not exist, or Postgres does not answer."""
+        if change.offset is not None and change.offset.phase is Phase.COMPARING:
             return Preview(change=change, difference=self.difference(change.table))
         try:
             plan = self.plans.get(change.table) if self._connected is not None else None
         except ConfigError:
-            if change.after is not None:
+            if change.offset is not None:
                 raise
             plan = None
         if plan is None or plan.reading is Reading.WHOLE:
             return Preview(change=change)
-        before = change.before.offset if change.before is not None else None
-        return Preview(change=change, due=self.count(change.table, before), rows=self.count(change.table, change.after))
-
-    def _cursor(self, plan: TablePlan, place: Place) -> Cursor:
-        if place.to_id is not None:
-            return self._before_row(plan, place.to_id)
-        if place.to_time is not None:
-            # Without an id the condition is "later than", so one microsecond earlier is the place before that time.
-            return Cursor.from_micros(place.to_time if plan.incrementing else place.to_time - 1)
-        return place.cursor
-
-    def _before_row(self, plan: TablePlan, number: int) -> Cursor:
-        """The place just before the row with this id."""
-        if not plan.incrementing:
-            remedy = "; give --to-time" if plan.timestamps else ""
-            raise ConfigError(f"{plan.label}: its mode has no incrementing column{remedy}")
-        if not plan.timestamps:
-            return Cursor(incrementing=number - 1)
-        moment = row_timestamp(plan)
-        assert moment is not None
-        query = statement(
-            "source/timestamp_of",
-            timestamp=moment,
-            relation=plan.relation(),
-            incrementing=sql.Identifier("t", plan.incrementing),
-            number=sql.Literal(number),
-        )
-        found = self._server.scalar(query)
-        if found is None:
-            raise ConfigError(
-                f"{plan.label}: no row has {plan.incrementing} {number} and a timestamp; give --to-time, or"
-                " the id of a row that is there"
-            )
-        milliseconds, nanos = parse_timestamp(str(found), plan.connector.columns.zone)
-        return Cursor(timestamp=milliseconds, timestamp_nanos=nanos, incrementing=number - 1)
+        previous = change.previous.offset if change.previous is not None else None
+        due, rows = self.count(change.table, previous), self.count(change.table, change.offset)
+        return Preview(change=change, due=due, rows=rows)
 
 
-def _polled(stored: StoredOffset | None) -> bool:
-    """Whether a source has published from this offset; an import that waits for its first run may be repeated."""
+def _was_polled(stored: StoredOffset | None) -> bool:
+    """Return True if a source has published from this offset. An import before its first run may be repeated."""
     if stored is None or stored.value is None:
         return False
     offset = stored.offset
     return offset is None or offset.phase not in {Phase.COMPARING, Phase.REWINDING} or bool(offset.partial_polls)
 
 
-def _comparable(plan: TablePlan) -> bool:
-    """Whether the topic's newest record of a key tells how the row was sent."""
-    if not plan.rows.key_columns or plan.keyless or len(plan.rows.topics) > 1:
-        return False
-    return plan.reading is Reading.VERSIONS
+def _is_comparable(plan: TablePlan) -> bool:
+    """Return True if the topic's newest record of a key tells how the row was sent."""
+    has_one_record = plan.rows.key_columns and not plan.keyless and len(plan.rows.topics) == 1
+    return bool(has_one_record) and plan.reading is Reading.VERSIONS
 
 
-def _note(cursor: Cursor | None, *, compare: bool, empty: str | None) -> str:
+def _import_note(cursor: Cursor | None, *, compare: bool, empty_topic: str | None) -> str:
     if compare:
-        known = "" if cursor is not None else "no offset of Kafka Connect's; "
-        return f"{known}every row is compared with the topic, and what the topic lacks is sent"
+        prefix = "" if cursor is not None else "no offset of Kafka Connect's; "
+        return f"{prefix}every row is compared with the topic, and what the topic lacks is sent"
     if cursor is None:
         return "no offset of Kafka Connect's: every row is sent"
-    if empty is not None:
+    if empty_topic is not None:
         return (
-            f"topic {empty!r} has no records to compare with: only rows after Kafka Connect's offset are sent. If the"
-            " topic should hold the earlier ones, check topic.prefix, or run without an import"
+            f"topic {empty_topic!r} has no records to compare with: only rows after Kafka Connect's offset are sent. If"
+            " the topic should hold the earlier ones, check topic.prefix, or run without an import"
         )
     return "rows after Kafka Connect's offset are sent; rows that committed late before the move stay lost"
