@@ -10,7 +10,6 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from compactory.base_store import BaseStore
-from compactory.cleanup import start_thread
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, Unreachable, WaitTimeout
@@ -18,6 +17,7 @@ from compactory.read.snapshot import DirectorySnapshot
 from compactory.read.store_snapshot import StoreSnapshot
 from compactory.records import Partition
 from compactory.store import GlobalStore
+from compactory.threads import start_thread
 from compactory.token import Token
 from compactory.token import targets as targets_of
 from compactory.waiting import Waiting

@@ -10,7 +10,6 @@ from contextlib import nullcontext, suppress
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from compactory.base_store import BaseStore
-from compactory.cleanup import in_forked_children, keep_forever, start_thread
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WaitTimeout
@@ -25,6 +24,7 @@ from compactory.records import Partition, QuarantinedRecord, StoreState
 from compactory.storage.backend import Backend
 from compactory.storage.memory_backend import Memory
 from compactory.table.table import Table
+from compactory.threads import in_forked_children, keep_forever, start_thread
 from compactory.token import Token
 from compactory.token import targets as targets_of
 

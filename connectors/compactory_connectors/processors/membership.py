@@ -10,10 +10,10 @@ from queue import Empty, SimpleQueue
 import structlog
 
 from compactory import Change, Directory, GlobalStore
-from compactory.cleanup import start_thread
 from compactory.errors import CompactoryError, ConfigError, NotReady, Unreachable, WaitTimeout
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, TopicPartition
 from compactory.records import Partition, StoreState
+from compactory.threads import start_thread
 from compactory.token import Token
 from compactory_connectors.kafka.consumer_group import Group, Located, Position, at_epoch
 

@@ -16,7 +16,7 @@ from compactory.ingest.resumption import TopicLog, missed_tombstones, needed_reb
 from compactory.ingest.topic_config import TopicPolicies
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
-from compactory.stoppable_thread import StoppableThread
+from compactory.threads import StoppableThread
 
 __all__ = ["Discovery"]
 

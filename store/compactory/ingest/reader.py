@@ -25,9 +25,9 @@ from compactory.ingest.topic_tables import TopicTables
 from compactory.kafka.client import Consumer, Kafka, KafkaError, Message, TopicPartition, event_kind, kafka_errors
 from compactory.options import StoreOptions
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState
-from compactory.stoppable_thread import StoppableThread
 from compactory.table.batch import split_batch
 from compactory.table.unusable import missing_field_warnings, unusable_reason
+from compactory.threads import StoppableThread
 
 __all__ = ["Reader"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Condition
 
-from compactory.callbacks import Contained
 from compactory.clock import clock
 from compactory.errors import CompactoryError, NotReady, StoreClosed, StoreFailed
 from compactory.records import StoreState
+from compactory.threads import Contained
 
 __all__ = ["StoreStatus"]
 

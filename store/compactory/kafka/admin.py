@@ -18,8 +18,6 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from compactory.callbacks import contained_callbacks
-from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.kafka.credentials import mechanism
 from compactory.kafka.errors import (
@@ -34,6 +32,7 @@ from compactory.kafka.errors import (
 )
 from compactory.kafka.oauth import TokenSource
 from compactory.kafka.properties import without_secrets
+from compactory.threads import contained_callbacks, in_forked_children, keep_forever
 
 __all__ = ["Admin"]
 

@@ -43,7 +43,7 @@ from compactory.kafka.errors import (
 )
 from compactory.kafka.properties import OWNED, normalise, printable, without_secrets
 from compactory.records import Partition, Topic
-from compactory.stoppable_thread import thread_problems
+from compactory.threads import thread_problems
 
 __all__ = [
     "Consumer",

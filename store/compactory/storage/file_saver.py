@@ -10,12 +10,12 @@ from pathlib import Path
 from threading import Thread
 from zlib import crc32
 
-from compactory.cleanup import start_thread
 from compactory.codec.packed_record import ORIGIN_SIZE
 from compactory.errors import BackendFailed, StoreClosed
 from compactory.storage.backend import SaveSnapshot
 from compactory.storage.checkpoint import Checkpoint
 from compactory.storage.saved_file import HashIndex, Layout, SavedFile, SavedFileWriter, replace_file
+from compactory.threads import start_thread
 
 __all__ = [
     "SMALL_PARTS",

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from compactory.cleanup import start_thread
 from compactory.codec.decoding import Document, Term, lookup_keys_from
 from compactory.codec.packed_record import ORIGIN_SIZE, first_address, origin_of, pack_origin, unpack_origin
 from compactory.directory import Directory
@@ -28,6 +27,7 @@ from compactory.table.entry_writer import EntryWriter
 from compactory.table.key_owners import EntryUpdate, PartitionConflicts
 from compactory.table.record_reader import RecordReader, checked_key
 from compactory.table.secondary_index import SecondaryIndex, Terms
+from compactory.threads import start_thread
 from compactory.watch.change import changes_of
 from compactory.watch.change_log import ChangeLog
 

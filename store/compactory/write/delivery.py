@@ -10,9 +10,8 @@ from itertools import count
 from threading import Event
 from typing import Any
 
-from compactory.cleanup import in_forked_children, keep_forever
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, Message, Producer, enqueue
-from compactory.stoppable_thread import StoppableThread
+from compactory.threads import StoppableThread, in_forked_children, keep_forever
 
 __all__ = ["Delivery", "Record", "Shipment"]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any, Generic, Self, TypeVar
 
-from compactory.cleanup import start_thread
 from compactory.codec.encoding import RecordEncoder
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, ConfigError, Unreachable, WriteFailed, WriteRefused
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
+from compactory.threads import start_thread
 from compactory.token import Token
 from compactory.write.delivery import Delivery, Record, Shipment
 from compactory.write.destination import Destination

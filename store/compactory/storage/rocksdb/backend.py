@@ -11,13 +11,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from compactory.cleanup import in_forked_children, start_thread
 from compactory.errors import BackendCorrupt, BackendFailed, CompactoryError, ConfigError
 from compactory.storage.backend import Backend
 from compactory.storage.rocksdb.database import DAMAGED, RocksDatabase, Unexplained
 from compactory.storage.rocksdb.folder import Lock, TopicFolder, remove
 from compactory.storage.rocksdb.topic_storage import RocksTopicStorage, TopicState
 from compactory.storage.rocksdb.tuning import Resources, Tuning
+from compactory.threads import in_forked_children, start_thread
 
 __all__ = ["RocksDB"]
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-from compactory.cleanup import in_forked_children, keep_forever
 from compactory.errors import BackendCorrupt, BackendFailed, BackendLocked, CompactoryError, StoreClosed
 from compactory.storage.rocksdb.folder import disk_failure
 from compactory.storage.rocksdb.key_filter import KeyFilter
 from compactory.storage.rocksdb.tuning import Resources, library
+from compactory.threads import in_forked_children, keep_forever
 
 __all__ = ["DAMAGED", "RocksDatabase", "RocksSnapshot", "Unexplained", "failure_of"]
 

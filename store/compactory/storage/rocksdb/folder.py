@@ -25,8 +25,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from compactory.cleanup import wait_for_dropped_stores
 from compactory.errors import BackendFailed, BackendLocked
+from compactory.threads import wait_for_dropped_stores
 
 __all__ = ["Lock", "TopicFolder", "disk_failure", "remove"]
 
