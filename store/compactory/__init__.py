@@ -34,6 +34,7 @@ from compactory.errors import (
     WriteFailed,
     WriteRefused,
 )
+from compactory.kafka.client import Kafka
 from compactory.loading import Loading
 from compactory.options import StoreOptions
 from compactory.read.digest import DirectoryDigest, RangeDigest
@@ -74,6 +75,7 @@ __all__ = [
     "GlobalStore",
     "Index",
     "IndexView",
+    "Kafka",
     "LeaseLost",
     "Loading",
     "Memory",

@@ -78,7 +78,7 @@ class AsyncGlobalStore(BaseStore):
         self.sync = store
         super().__init__(store._engine, store._views)  # noqa: SLF001 (of the same family)
         self._waiting = Waiting(store)
-        self._end_requests: dict[asyncio.AbstractEventLoop, _Ends] = {}
+        self._end_requests: dict[asyncio.AbstractEventLoop, _SharedRequest] = {}
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -108,7 +108,7 @@ class AsyncGlobalStore(BaseStore):
         """
         self.sync.wait_for(timeout=0)  # refuses a store that was not started, or has ended
         deadline = clock() + timeout
-        targets = await self._ends(timeout)
+        targets = await self._high_watermarks(timeout)
         await self._waiting.until(targets, max(0.0, deadline - clock()), "the barrier")
 
     async def wait_for(self, *tokens: Token, timeout: float = 5.0) -> None:
@@ -122,7 +122,7 @@ class AsyncGlobalStore(BaseStore):
             targets = targets_of(tokens, self.sync.topics())
         except WaitTimeout:  # unless the topic was created again and the store has not heard of it yet
             with suppress(Unreachable):
-                await self._ends(timeout)
+                await self._high_watermarks(timeout)
             targets = targets_of(tokens, self.sync.topics())
         awaited = "the token" if len(tokens) == 1 else "one of the tokens"
         await self._waiting.until(targets, max(0.0, deadline - clock()), awaited)
@@ -167,50 +167,50 @@ class AsyncGlobalStore(BaseStore):
         finally:
             unsubscribe()
 
-    async def _ends(self, timeout: float) -> dict[Partition, int]:
+    async def _high_watermarks(self, timeout: float) -> dict[Partition, int]:
         loop = asyncio.get_running_loop()
-        ends = self._end_requests.get(loop)
-        if ends is None:
-            ends = self._end_requests[loop] = _Ends(self.sync)
-        ends.askers += 1
+        request = self._end_requests.get(loop)
+        if request is None:
+            request = self._end_requests[loop] = _SharedRequest(self.sync)
+        request.callers += 1
         try:
             async with asyncio.timeout(timeout):
-                return await ends.ask(timeout)
+                return await request.answer(timeout)
         except TimeoutError:
             raise Unreachable("Kafka", f"Kafka did not return the ends of the topics within {timeout:g} s") from None
         finally:
-            ends.askers -= 1
-            if not ends.askers:
+            request.callers -= 1
+            if not request.callers:
                 self._end_requests.pop(loop, None)
 
 
-class _Ends:
-    """The high watermarks: callers in one event loop that ask at the same time share a question."""
+class _SharedRequest:
+    """A request for the high watermarks, which callers in one event loop share."""
 
     def __init__(self, store: GlobalStore) -> None:
-        self.askers = 0
+        self.callers = 0
         self._store = store
-        self._begun: asyncio.Task[dict[Partition, int]] | None = None
-        self._next: asyncio.Task[dict[Partition, int]] | None = None  # the question that has not begun
-        self._timeout = 0.0  # and the longest that anybody wants to wait for it
+        self._running: asyncio.Task[dict[Partition, int]] | None = None
+        self._next: asyncio.Task[dict[Partition, int]] | None = None  # the request that has not begun
+        self._timeout = 0.0  # the longest of its callers
 
-    async def ask(self, timeout: float) -> dict[Partition, int]:
-        """Return ends that were asked for after this was called: a question under way may miss the latest writes."""
+    async def answer(self, timeout: float) -> dict[Partition, int]:
+        """Return the answer to a request that begins after this call: an earlier one may miss the latest writes."""
         self._timeout = max(self._timeout, timeout)
         if self._next is None:
-            self._next = asyncio.ensure_future(self._look())
-            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())  # all askers may be gone
+            self._next = asyncio.ensure_future(self._request())
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())  # all callers may be gone
         return await asyncio.shield(self._next)
 
-    async def _look(self) -> dict[Partition, int]:
-        if self._begun is not None:
-            await asyncio.wait([self._begun])
-        self._begun, self._next, timeout, self._timeout = self._next, None, self._timeout, 0.0
+    async def _request(self) -> dict[Partition, int]:
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        self._running, self._next, timeout, self._timeout = self._next, None, self._timeout, 0.0
         return await _in_thread(partial(self._store.end_offsets, timeout), "ends")
 
 
 async def _in_thread(function: Callable[[], R], name: str) -> R:
-    """Call ``function`` in a thread of its own: the loop's may all be busy. Cancelled, the call ends by itself."""
+    """Call ``function`` in a new thread, as the loop's may all be busy. A cancelled call ends by itself."""
     future: Future[R] = Future()
     future.set_running_or_notify_cancel()  # a coroutine that is cancelled must not cancel the call
 
