@@ -9,6 +9,7 @@ from typing import Any
 from compactory.clock import clock
 from compactory.directory import Directory
 from compactory.ingest.engine import Engine
+from compactory.kafka.client import Kafka
 from compactory.loading import Loading
 from compactory.options import StoreOptions
 from compactory.read.store_snapshot import Views
@@ -41,6 +42,11 @@ class BaseStore(Views):
     def options(self) -> StoreOptions:
         """The options that the store was made with."""
         return self._engine.options
+
+    @property
+    def kafka(self) -> Kafka:
+        """The cluster that the store reads, with the store's rights. Closing the store ends its pending requests."""
+        return self._engine.kafka
 
     @property
     def state(self) -> StoreState:

@@ -123,11 +123,6 @@ class GlobalStore(BaseStore):
             self._engine.close()
         self._finalizer.detach()
 
-    @property
-    def kafka(self) -> Kafka:
-        """The cluster that the store reads, with the store's rights. Closing the store ends its pending requests."""
-        return self._engine.kafka
-
     def end_offsets(self, timeout: float = 5.0) -> dict[Partition, int]:
         """Ask the broker for the high watermark of every partition.
 

@@ -28,14 +28,17 @@ class _Waiter:
         self.future = self.loop.create_future()
 
     def is_satisfied(self, positions: Mapping[Partition, int]) -> bool:
-        return all(positions.get(partition, -1) >= target for partition, target in self.targets.items())
+        for partition, target in self.targets.items():  # noqa: SIM110 (checked after each batch: a loop is quicker)
+            if positions.get(partition, -1) < target:
+                return False
+        return True
 
 
 class Waiting:
     """The coroutines that wait for one store, in any number of event loops. Thread-safe.
 
     It listens to the store only while it has waiters. The store's threads find the waiters that are satisfied (a
-    thousand waiters cost half a millisecond a batch), and wake their event loops.
+    thousand waiters cost about half a millisecond a batch), and wake their event loops.
     """
 
     def __init__(self, store: GlobalStore) -> None:
