@@ -60,7 +60,7 @@ _SOURCE_ROUTES = (
     ("POST /v1/connectors/{connector}/tables/{table}/restart", "The same for one table, also one that was given up"),
     (
         "POST /v1/connectors/{connector}/tables/{table}/approve",
-        'Do the held removal: `{"removal": "ID"}` of the status',
+        'Do the held removal or change: `{"removal": "ID"}` of the status',
     ),
     (
         "POST /v1/connectors/{connector}/tables/{table}/resend",

@@ -90,6 +90,10 @@ class Operated(Worker, Protocol):
         """Return the tables that an order may name."""
         ...
 
+    def admin_status(self) -> dict[str, Any]:
+        """Return the status with values of rows, which only an administrator may read."""
+        ...
+
     def run_command(self, order: Order) -> None:
         """Take an order, to be carried out soon. Raises OrderRefused where the state does not allow it."""
         ...

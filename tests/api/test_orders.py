@@ -34,6 +34,9 @@ class OrderedWorker(Fake):
     def tables(self) -> list[str]:
         return [TABLE]
 
+    def admin_status(self) -> dict[str, Any]:
+        return self.status() | {"sample": "values"}
+
     def run_command(self, order: Order) -> None:
         if self.standby:
             raise OrderRefused("a standby")
@@ -83,6 +86,9 @@ def test_whoever_may_read_gives_no_orders(port: int, worker: OrderedWorker) -> N
     reads = {"Authorization": "Bearer rd"}
     assert ask(port, "/v1/connectors", headers=reads).json == {"connectors": [OrderedWorker.connector]}
     assert tell(port, "/status", "GET", **reads).json == {"detail": "é"}
+    assert tell(port, "/status", "GET").json == {"detail": "é", "sample": "values"}, (
+        "values of rows: for administrators"
+    )
     assert tell(port, "/pause", "PUT", **reads).problem == "forbidden"
     assert tell(port, "/tables/x/approve", document={"removal": "1"}, **reads).problem == "forbidden"
     assert not worker.orders

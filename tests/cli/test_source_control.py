@@ -17,7 +17,7 @@ from compactory_api.http.access import Tokens
 from compactory_api.http.listen import Listen
 from compactory_api.ops.listener import Listener
 from compactory_connectors import schema
-from compactory_connectors.source.polling.removal import HeldRemoval
+from compactory_connectors.source.polling.removal import Hold
 from compactory_connectors.source.runtime.worker import SourceWorker
 from compactory_connectors.source.status.board import StatusBoard
 from compactory_connectors.source.status.status import SourceState
@@ -118,7 +118,7 @@ def test_orders_are_refused_with_what_to_do(remote: Remote) -> None:
     assert (refused.code, "COMPACTORY_HTTP_ADMIN_TOKEN" in refused.err) == (2, True)
     assert remote("restart", "--table", "gone").code == 1
     nothing = remote("approve")
-    assert (nothing.code, "no such removal is held" in nothing.err) == (2, True)
+    assert (nothing.code, "nothing with this id is held" in nothing.err) == (2, True)
     running = remote.files("pause")
     assert (running.code, "is running" in running.err) == (4, True)
 
@@ -178,13 +178,13 @@ def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None
         assert shown.code == 1
         assert "public.t: 98 of 100 keys" in shown.out
         other = compactory("source", "approve", "--removal", "1", **place)
-        assert (other.code, "no such removal is held" in other.err) == (2, True)
+        assert (other.code, "nothing with this id is held" in other.err) == (2, True)
         unasked = compactory("source", "approve", **place)
         assert (unasked.code, "not a terminal: add --removal 4f2a" in unasked.err) == (2, True)
         done = compactory("source", "approve", "c", "public.t", "--yes", "--json", **place)
         assert (done.code, done.json["connectors"][0]["connector"]) == (0, "c")
         shown = compactory("source", "approve", "c", "--removal", "4f2a", **place)
-        assert (shown.code, "removal 4f2a of public.t is approved" in shown.out, "HELD" in shown.out) == (
+        assert (shown.code, "4f2a of public.t is approved" in shown.out, "HELD" in shown.out) == (
             0,
             True,
             False,
@@ -226,6 +226,6 @@ class Holding(OrderedWorker):
         board = StatusBoard("c")
         board.set_state(SourceState.RUNNING)
         board.add_table("public.t", "t", adopted=False)
-        board.hold("public.t", "98 of 100 keys", HeldRemoval(id="4f2a", removed=98, keys=100))
+        board.hold("public.t", "98 of 100 keys", Hold(id="4f2a", removed=98, keys=100))
         source: Any = SimpleNamespace(status=board.picture)
         return SourceWorker(source, lambda: True).status()

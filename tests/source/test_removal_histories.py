@@ -26,8 +26,8 @@ from tests.source.proof import LONG, PROOF
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at now and then is looked at in each round, and a few rows make several ranges."""
-    for module, name in ((published_topics, "TOPIC_CHECK_INTERVAL"), (cleanup, "_READERS"), (cleanup, "_LOOK_AGAIN"),
-                         (cleanup, "_LOOK_DEARLY")):  # fmt: skip
+    for module, name in ((published_topics, "TOPIC_CHECK_INTERVAL"), (cleanup, "_PARTITIONS_KNOWN"),
+                         (cleanup, "_SWEEP_AGAIN"), (cleanup, "_READ_AGAIN")):  # fmt: skip
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(KeyRanges.__init__, "__kwdefaults__", {"size": 7})
 

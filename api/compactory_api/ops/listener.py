@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 from compactory.errors import CompactoryError
@@ -96,10 +97,12 @@ class Listener:
         method, path = scope["method"], raw_path(scope).decode("latin-1")
         headers = joined_headers(scope["headers"])
         if path == CONNECTORS or path.startswith(f"{CONNECTORS}/"):
-            if self._check(headers).default is not Scope.ADMIN and not self._orders.is_read(method, path):
+            is_admin = self._check(headers).default is Scope.ADMIN
+            if not is_admin and not self._orders.is_read(method, path):
                 raise Forbidden(_NOT_ADMIN)
             body = await read_body(scope, receive, _BODY_BYTES)
-            return _document(*await self._threads.run(self._orders.answer, method, path, body))
+            answer = partial(self._orders.answer, method, path, body, is_admin=is_admin)
+            return _document(*await self._threads.run(answer))
         if path not in _PATHS:
             raise NoResource(f"nothing is at {path}; there are {', '.join((*_PATHS, CONNECTORS))}")
         if method not in ("GET", "HEAD"):

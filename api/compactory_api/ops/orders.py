@@ -51,8 +51,8 @@ class Orders:
         """Return True if a request changes nothing."""
         return method in ("GET", "HEAD") and (path == CONNECTORS or path.endswith("/status"))
 
-    def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
-        """Return status and document."""
+    def answer(self, method: str, path: str, body: bytes, *, is_admin: bool) -> tuple[int, dict[str, Any]]:
+        """Return status and document; only an administrator's has values of rows."""
         parts = [decode_segment(part.encode()) for part in path.removeprefix(CONNECTORS).split("/")[1:]]
         if not parts:
             _check_method(method, "GET, HEAD")
@@ -60,7 +60,7 @@ class Orders:
         worker = self._worker(parts[0])
         if parts[1:] == ["status"]:
             _check_method(method, "GET, HEAD")
-            return 200, worker.status()
+            return 200, worker.admin_status() if is_admin else worker.status()
         worker.run_command(_order(method, path, parts[1:], worker, body))
         return 202, worker.status()
 

@@ -28,7 +28,7 @@ __all__ = ["approve", "pause", "restart", "resume", "status"]
 
 _LOOK = 0.2  # seconds between looks whether an order was carried out
 _FILES = (".json", ".properties")
-_NOTHING_HELD = "no such removal is held; compactory source status shows what is, with its id"
+_NOTHING_HELD = "nothing with this id is held; compactory source status shows what is, with its id"
 
 _Names = Annotated[list[str] | None, argument("[CONNECTOR…]", "Names, or connector files; default: all.")]
 _Name = Annotated[
@@ -109,12 +109,12 @@ def approve(
     flags: Flags,
     name: _Name = None,
     table: Annotated[str | None, argument("[TABLE]", "Table with its schema; default: the only one.")] = None,
-    removal: Annotated[str | None, option("--removal", "ID", "Only the removal with this id in the status.")] = None,
+    removal: Annotated[str | None, option("--removal", "ID", "Only what has this id in the status.")] = None,
     yes: Annotated[bool, flag("--yes", "Do not ask; without a terminal this or --removal is needed.", "-y")] = False,
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
-    """Let a source do a removal that it holds. The source holds later removals again."""
+    """Let a source do a removal, or publish a change of many values, that it holds. Later ones are held again."""
     server = _server(begin(flags), flags, url)
     connector = _only(server, name, provider)
     held = [
@@ -124,16 +124,14 @@ def approve(
     ]
     if len(held) != 1:
         listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
-        refuse(f"which removal? held are: {listed}; name the table" if held else _NOTHING_HELD)
+        refuse(f"which one? held are: {listed}; name the table" if held else _NOTHING_HELD)
     _confirm(held[0], yes=yes or removal is not None)
     approved = {"removal": held[0]["removal"]["id"]}
     answer = server.order(connector, "approve", table=held[0]["table"], document=approved)
     if flags.json:
         _show([answer], server, flags)
     else:  # the answer's status is that of before
-        say(
-            f"[green]✓[/] removal {approved['removal']} of {held[0]['table']} is approved; the next poll carries it out"
-        )
+        say(f"[green]✓[/] {approved['removal']} of {held[0]['table']} is approved; the next poll carries it out")
 
 
 def _target_state(
@@ -239,7 +237,12 @@ def _confirm(held: dict[str, Any], *, yes: bool) -> None:
     if not sys.stdin.isatty():
         removal = f"--removal {held['removal']['id']}"
         refuse(f"{held['table']}: {held['detail']}; not a terminal: add {removal}")
-    typer.confirm(f"{held['table']}: {held['detail']}\nRemove them?", abort=True, err=True)
+    sample = [
+        f"\n  {change['key']}: {change.get('old')} → {change.get('new')}"
+        for change in held["removal"].get("sample", ())
+    ]
+    question = "Publish these changes?" if held["removal"].get("changed") else "Remove them?"
+    typer.confirm(f"{held['table']}: {held['detail']}{''.join(sample)}\n{question}", abort=True, err=True)
 
 
 def _show(connectors: list[dict[str, Any]], server: Server, flags: Flags) -> None:

@@ -122,6 +122,11 @@ def length(kafka: Kafka, topic: str) -> int:
     return sum(end - starts.get(part, end) for part, end in kafka.high_watermarks(partitions).items())
 
 
-def newest_records(kafka: Kafka, topic: str) -> dict[bytes, Message]:
-    """Return the newest record of every key of a topic. Raises as `TopicReader` does."""
-    return {key: message for message in read(kafka, topic) if isinstance(key := message.key(), bytes)}
+def newest_records(kafka: Kafka, topic: str, keys: Container[bytes] | None = None) -> dict[bytes, Message]:
+    """Return the newest record of every key of a topic, or only of ``keys``. Raises as `TopicReader` does."""
+    newest: dict[bytes, Message] = {}
+    for message in read(kafka, topic):
+        key = message.key()
+        if isinstance(key, bytes) and (keys is None or key in keys):
+            newest[key] = message
+    return newest

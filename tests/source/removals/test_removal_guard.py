@@ -38,7 +38,7 @@ CONSISTENT = {"partitioner": "consistent_random"}
 @pytest.fixture(autouse=True)
 def quick_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody reads."""
-    monkeypatch.setattr(cleanup, "_READERS", 0.0)
+    monkeypatch.setattr(cleanup, "_PARTITIONS_KNOWN", 0.0)
 
 
 def lookups(bench: Bench) -> dict[bytes, set[int]]:

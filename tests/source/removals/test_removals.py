@@ -13,7 +13,7 @@ from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.files import parse_connector
 from compactory_connectors.source.config.selection import TableName, table_types
-from compactory_connectors.source.polling.removal import ALL, FEW, HeldRemoval, enough_left, removal_id, too_many
+from compactory_connectors.source.polling.removal import ALL, FEW, Hold, hold_id, keys_needed, too_many
 from compactory_connectors.source.status.status import SourceState, TableStatus
 from tests.source.conftest import Bench, Running
 from tests.source.poller import settings
@@ -33,7 +33,7 @@ def status(running: Running) -> TableStatus:
     return table
 
 
-def held(running: Running) -> HeldRemoval:
+def held(running: Running) -> Hold:
     """The removal that is held, once one is."""
     wait_until(lambda: any(table.removal for table in running.source.status().tables), what="a hold")
     found = status(running)
@@ -76,13 +76,13 @@ def test_a_glance_at_what_is_left_agrees_with_the_count() -> None:
     """Guarantee 13: what a poll decides by the rows that are left is what a sweep decides by the keys there were."""
     for percent in (0, 1, 20, 50, 99, 100):
         for removed in range(40):
-            enough = enough_left(removed, percent)
+            enough = keys_needed(removed, percent) - removed
             for left in range(60):
                 assert too_many(removed, removed + left, percent) is (left < enough)
 
 
 def test_an_id_names_the_keys_whatever_their_order() -> None:
-    assert removal_id([b"a", b"b"]) == removal_id([b"b", b"a"]) != removal_id([b"a", b"c"])
+    assert hold_id([b"a", b"b"]) == hold_id([b"b", b"a"]) != hold_id([b"a", b"c"])
 
 
 @pytest.mark.parametrize("as_it_is", [True, False], ids=["as-it-is", "adopted"])
@@ -121,7 +121,7 @@ def test_a_mass_deactivation_waits_and_the_rest_goes_on(bench: Bench, as_it_is: 
 
 def test_a_hold_ends_when_the_rows_come_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 13: and what is then left of the removal is small enough to go."""
-    monkeypatch.setattr("compactory_connectors.source.removals.cleanup._LOOK_AGAIN", 0.2)
+    monkeypatch.setattr("compactory_connectors.source.removals.cleanup._SWEEP_AGAIN", 0.2)
     bench.sql.execute(ROWS.format(40))
     running = bench.start(soft_delete=True)
     bench.wait_for_records(40)

@@ -74,7 +74,7 @@ def test_a_truncate_of_a_table_as_it_is_is_held(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, sweeps: dict[str, int]
 ) -> None:
     """Guarantee 13: and what is loaded again meanwhile stays. That the table has new files tells of TRUNCATE."""
-    monkeypatch.setattr("compactory_connectors.source.removals.cleanup._LOOK_AGAIN", 0.2)
+    monkeypatch.setattr("compactory_connectors.source.removals.cleanup._SWEEP_AGAIN", 0.2)
     bench.sql.execute(ROWS.format(20))
     running = bench.start(**sweeps)
     bench.wait_for_records(20)

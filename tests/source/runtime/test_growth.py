@@ -23,7 +23,7 @@ from tests.stack.apache_kafka import new_admin
 @pytest.fixture(autouse=True)
 def quick_readers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores look for partitions every two seconds."""
-    monkeypatch.setattr(cleanup, "_READERS", 4.0)
+    monkeypatch.setattr(cleanup, "_PARTITIONS_KNOWN", 4.0)
 
 
 def grow(bench: Bench, partitions: int) -> None:

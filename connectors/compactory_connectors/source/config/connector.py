@@ -212,6 +212,13 @@ class ConnectorConfig:
         percentage,
         name="compactory.max.removed.percent",
     )
+    max_changed_percent: int = option(
+        "a poll that changes the values of more of a directory's keys waits for compactory source approve, except in"
+        " a first load; 100: no poll waits",
+        "100",
+        percentage,
+        name="compactory.max.changed.percent",
+    )
     heartbeat_interval_ms: int = option(
         "milliseconds between two heartbeats (table compactory.heartbeats, topic compactory-heartbeats); 0: none",
         "0",

@@ -36,6 +36,7 @@ class CursorReader(Reader):
 
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         super().__init__(server, plan, offset)
+        self._left: sql.Composed | None = None  # the query of the rows after the page that was handed over
         self._order = (
             []
             if plan.reading is Reading.WHOLE
@@ -45,14 +46,17 @@ class CursorReader(Reader):
     def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
-        """Poll once; nothing is expected, for such a relation is not compared with its topic."""
-        del expect
+        """As :meth:`Reader.batches`."""
         with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).keep_session_of(self.offset.identity)
             offset = self.offset.completed(self.offset.seen_snapshot)
             base = replace(offset, identity=identity, shape=self.plan.shape)
             query = self._query(base, read_limit(self.plan, now_ms))
+            if expect is not None:
+                expected = ChunkReader(self._server.connection, "expected rows", query, PageFill(page_rows, page_bytes))
+                while rows := expected.read_page():
+                    expect(self._render.render(rows).records)
             reader = ChunkReader(self._server.connection, "rows", query, PageFill(page_rows, page_bytes))
             complete: _Place | None = None
             rows = reader.read_page()
@@ -60,10 +64,12 @@ class CursorReader(Reader):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
                 found = self._render.render(rows)
+                self._left = self._query(page, read_limit(self.plan, now_ms))
                 yield RecordBatch(found.records, page, skipped=found.skipped, removals=found.removals)
                 rows = following
             found = self._render.render(rows)
             done = self._at(base, self._place(rows[-1]) if rows else complete)
+            self._left = None
         persist = bool(rows) or done.shape != self.offset.shape
         yield RecordBatch(found.records, done, persist, found.skipped, found.removals)
 
@@ -72,6 +78,10 @@ class CursorReader(Reader):
         with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             query = self._query(self.offset, read_limit(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
+
+    def rows_left(self) -> int:
+        """As :meth:`Reader.rows_left`: perhaps some rows of the page are counted again."""
+        return int(self._server.scalar(statement("source/pending", rows=self._left))) if self._left else 0
 
     def query_text(self) -> str:
         """As :meth:`Reader.query_text`."""

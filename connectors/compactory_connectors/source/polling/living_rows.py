@@ -63,6 +63,11 @@ class LivingRows:
         self._passes = count()
         self._takes_any = server.connection.info.parameter_status("server_encoding") == "UTF8"
 
+    def count(self, limit: int) -> int:
+        """Return the number of living rows, at most ``limit``."""
+        parts = {"relation": self._plan.relation(), "alive": self._alive, "limit": sql.Literal(limit)}
+        return int(self._server.scalar(statement("source/count_living", **parts)))
+
     def among(self, keys: Mapping[bytes, KeyParts | None], where: sql.Composable = _ALL) -> set[bytes]:
         """Those of these keys that a living row has for which ``where`` holds; with their columns if those are known.
 

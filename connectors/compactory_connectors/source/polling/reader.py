@@ -24,7 +24,7 @@ from .rendering import Renderer
 __all__ = ["Expect", "Reader"]
 
 Expect: TypeAlias = Callable[[list[ProducerRecord]], object]
-"""Takes the records of a load before the first of them is handed over, in the order in which they will come."""
+"""Takes the records of a poll before the first of them is handed over, in the order in which they will come."""
 
 
 class Reader(ABC):
@@ -94,6 +94,10 @@ class Reader(ABC):
         """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
         del snapshot
         return None
+
+    def rows_left(self) -> int:
+        """Return the number of rows that come after the page that was handed over last."""
+        return 0
 
     def removals_left(self) -> int:
         """How many deletions come behind the page that was handed over last, as far as that is known."""

@@ -1,4 +1,4 @@
-"""When a removal is so large that a mistake is likelier than the truth (guarantee 13). Pure."""
+"""The limits beyond which a removal or a change waits for an operator (guarantee 13). Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from compactory_connectors.kafka.producer_record import Copy
 __all__ = [
     "ALL",
     "FEW",
-    "HeldRemoval",
+    "ChangedValue",
+    "Hold",
+    "PollHeld",
     "Removal",
-    "RemovalHeld",
-    "enough_left",
+    "hold_id",
+    "keys_needed",
     "misplaced",
-    "removal_id",
     "too_many",
 ]
 
@@ -26,12 +27,12 @@ FEW = 10
 """A removal of fewer keys may be of any share, unless it takes all."""
 
 ALL = 3
-"""A removal of every key of a directory of at least so many is held, however few they are."""
+"""A removal of every key of a directory of at least this size is held, however few they are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A record that takes a key away: a tombstone, or a ``value`` that says it is deleted; ``parts``: of its row."""
+    """A record that removes a key: a tombstone, or a ``value`` that says it is deleted; ``parts``: of its row."""
 
     key: bytes
     value: bytes | None = None
@@ -39,61 +40,75 @@ class Removal:
 
 
 def misplaced(
-    stamps: Mapping[tuple[bytes, int], int | None], home: Callable[[bytes], int | None], now: int
+    stamps: Mapping[tuple[bytes, int], int | None], home_of_key: Callable[[bytes], int | None], now: int
 ) -> Iterator[Copy]:
-    """Copies that may go, for their keys live in the partition where they belong, and since later.
+    """Return copies of living keys in partitions where they do not belong, each older than the record at home.
 
-    ``stamps``: timestamps of living records by key and partition, in ms, None of a tombstone, -1 where brokers give
-    them. ``home`` says where a key belongs, or None. A tombstone for a copy that is as new as the record there, or as
-    what comes after ``now``, would be as new itself: readers would take the key for deleted.
+    ``stamps``: timestamps of the newest records by key and partition, in ms; None of a tombstone, -1 if brokers assign
+    them. A tombstone for a copy that is as new as the record at home, or newer than ``now``, would be as new itself:
+    readers would take the key for deleted.
     """
     for (key, partition), stamp in stamps.items():
-        belongs = home(key)
-        there = stamps.get((key, belongs)) if belongs is not None else None
-        if partition != belongs and stamp is not None and there is not None and 0 < stamp < min(there, now):
+        home = home_of_key(key)
+        home_stamp = stamps.get((key, home)) if home is not None else None
+        if partition != home and stamp is not None and home_stamp is not None and 0 < stamp < min(home_stamp, now):
             yield Copy(key, partition, stamp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldRemoval:
-    """A removal of ``removed`` of ``keys`` keys that waits for an operator. An approval has to name its ``id``."""
+class ChangedValue:
+    """A key whose value a held poll would change."""
+
+    key: bytes
+    old: bytes | None
+    new: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A removal of ``removed`` of ``keys`` keys, or a change of ``changed`` values, that waits for an operator.
+
+    An approval has to name its ``id``. ``sample`` has some of the changed values.
+    """
 
     id: str
-    removed: int
     keys: int
+    removed: int = 0
+    changed: int = 0
+    sample: tuple[ChangedValue, ...] = ()
 
     @property
     def percent(self) -> float:
         """The share of the directory, rounded to a tenth."""
-        return round(100 * self.removed / max(self.keys, 1), 1)
+        return round(100 * max(self.removed, self.changed) / max(self.keys, 1), 1)
 
 
-class RemovalHeld(Exception):
+class PollHeld(Exception):
     """Nothing of this poll may be published before an operator approves it."""
 
-    def __init__(self, removal: HeldRemoval, detail: str) -> None:
+    def __init__(self, hold: Hold, detail: str) -> None:
         super().__init__(detail)
-        self.removal = removal
+        self.hold = hold
         self.detail = detail
 
 
-def too_many(removed: int, keys: int, percent: int) -> bool:
-    """Whether the removal of ``removed`` of ``keys`` keys is to be held, ``percent`` of them being allowed."""
-    if removed * 100 <= percent * keys:
+def too_many(count: int, keys: int, percent: int) -> bool:
+    """Return True if ``count`` of ``keys`` keys need an approval, ``percent`` of them being allowed."""
+    if count * 100 <= percent * keys:
         return False
-    return removed >= FEW or (removed >= ALL and removed >= keys)
+    return count >= FEW or (count >= ALL and count >= keys)
 
 
-def enough_left(removed: int, percent: int) -> int:
-    """With so many keys left, or more, a removal is not held; 0: it never is."""
-    if percent >= 100 or removed < ALL:
+def keys_needed(count: int, percent: int) -> int:
+    """Return the smallest number of keys for which ``too_many`` is False."""
+    if percent >= 100 or count < ALL:
         return 0
-    if removed < FEW:
-        return 1
-    return -(-removed * (100 - percent) // percent) if percent else 1 << 62
+    if count < FEW:
+        return count + 1
+    return -(-count * 100 // percent) if percent else 1 << 62
 
 
-def removal_id(keys: Iterable[bytes]) -> str:
-    """A name for the removal of exactly these keys, the same in every process and order."""
-    total = sum(int.from_bytes(blake2b(key, digest_size=16).digest(), "big") for key in keys)
+def hold_id(parts: Iterable[bytes]) -> str:
+    """Return an id for exactly these keys or records, the same in every process and order."""
+    total = sum(int.from_bytes(blake2b(part, digest_size=16).digest(), "big") for part in parts)
     return f"{total % (1 << 40):010x}"

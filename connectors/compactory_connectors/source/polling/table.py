@@ -60,7 +60,6 @@ class TableReader(Reader):
         self._places = len(order_columns(plan))
         self._whole = plan.reading is Reading.WHOLE
         self._stamped = plan.stamped
-        self._id_is_key = plan.incrementing in plan.rows.key_columns
         self._ahead: SourceOffset | None = None  # within a poll, what was handed over
         self._load: tuple[int, float] | None = None  # rows of the load that goes on, and when it began
         self._loaded = 0
@@ -82,7 +81,6 @@ class TableReader(Reader):
         no snapshot is held while Kafka is waited for.
         """
         self._load = None
-        expect = None if self._id_is_key else expect
         fill = partial(PageFill, page_rows, page_bytes or PageBytes())
         ended = False
         while not ended:
@@ -227,9 +225,16 @@ class TableReader(Reader):
 
     def removals_left(self) -> int:
         """How many deactivated and deleted rows come behind the page that was handed over last."""
+        return self._count_left("source/count_removals")
+
+    def rows_left(self) -> int:
+        """As :meth:`Reader.rows_left`."""
+        return self._count_left("source/pending")
+
+    def _count_left(self, counting: str) -> int:
         if self._ahead is None:
             return 0
-        counts = [statement("source/count_removals", rows=query) for _, query in self._rows.queries(self._ahead)]
+        counts = [statement(counting, rows=query) for _, query in self._rows.queries(self._ahead)]
         return sum(int(self._server.scalar(count)) for count in counts)
 
     def _visible(self, snapshot: Snapshot) -> SeenSnapshot:

@@ -1,10 +1,10 @@
-"""A removal that waits for an operator: shown, logged, approved by its id, or let go."""
+"""A removal or change that waits for an operator: shown, logged, approved by its id, or released."""
 
 from __future__ import annotations
 
 import structlog
 
-from ..polling.removal import HeldRemoval, RemovalHeld
+from ..polling.removal import Hold, PollHeld
 from ..status.board import StatusBoard
 from ..status.orders import Orders
 
@@ -14,67 +14,74 @@ log = structlog.get_logger("compactory.source")
 
 
 class PendingApproval:
-    """The hold of one table. Only the removal that an operator saw by its id is ever let pass."""
+    """The hold of one table. An approval is valid only for the hold whose id it names."""
 
     def __init__(self, connector: str, table: str, orders: Orders, board: StatusBoard) -> None:
         self._connector = connector
         self._table = table
         self._orders = orders
         self._board = board
-        self._approved: str | None = None
+        self._approved_id: str | None = None
         self._detail: str | None = None
-        self.removal: HeldRemoval | None = None
-        """The held removal, where an approval would let it pass."""
+        self._holds_poll = False
+        self.hold: Hold | None = None
+        """What an approval would let pass."""
 
     @property
-    def active(self) -> bool:
-        """Whether something is held."""
+    def is_active(self) -> bool:
+        """Return True while something is held."""
         return self._detail is not None
 
-    def hear(self) -> bool:
-        """Take an approval that came meanwhile; whether one did."""
-        approved = self._orders.take_approval(self._table)
-        if approved is None:
+    def take_order(self) -> bool:
+        """Take an operator's approval; return True if there was one."""
+        approved_id = self._orders.take_approval(self._table)
+        if approved_id is None:
             return False
-        self._approved = approved
-        if self.removal is None or approved != self.removal.id:
-            held = self.removal.id if self.removal is not None else "nothing"
-            log.warning("approval of something else", table=self._table, approved=approved, held=held)
+        self._approved_id = approved_id
+        held_id = self.hold.id if self.hold is not None else "nothing"
+        if approved_id != held_id:
+            log.warning("approval of something else", table=self._table, approved=approved_id, held=held_id)
         return True
 
-    def allows(self, removal: HeldRemoval) -> bool:
-        """Whether this very removal was approved."""
-        if self._approved != removal.id:
+    def allows(self, hold: Hold) -> bool:
+        """Return True if this hold was approved."""
+        if self._approved_id != hold.id:
             return False
-        log.info("removal approved", table=self._table, removal=removal.id, removed=removal.removed)
+        log.info("approved", table=self._table, id=hold.id, removed=hold.removed, changed=hold.changed)
         return True
 
-    def keep(self, removal: HeldRemoval, why: str) -> None:
-        """Hold a removal until it is approved."""
-        approve = f"compactory source approve {self._connector} {self._table} --removal {removal.id}"
-        self._show(f"{why}; if it is meant: {approve} --url http://HOST:PORT", removal)
+    def show(self, hold: Hold, reason: str) -> None:
+        """Show a hold until it is approved."""
+        approve = f"compactory source approve {self._connector} {self._table} --removal {hold.id}"
+        self._show(f"{reason}; if it is meant: {approve} --url http://HOST:PORT", hold)
 
-    def doubt(self, detail: str) -> None:
-        """Hold what no approval can let pass."""
+    def show_doubt(self, detail: str) -> None:
+        """Show a hold that no approval ends."""
         self._show(detail, None)
 
-    def refuse(self, removal: HeldRemoval, why: str) -> None:
-        """Raise RemovalHeld unless this was approved."""
-        self.hear()
-        if not self.allows(removal):
-            self.keep(removal, why)
-            raise RemovalHeld(removal, why)
+    def demand(self, hold: Hold, reason: str) -> None:
+        """Raise PollHeld unless the hold was approved."""
+        self._holds_poll = True
+        self.take_order()
+        if not self.allows(hold):
+            self.show(hold, reason)
+            raise PollHeld(hold, reason)
+
+    def end_poll(self) -> None:
+        """End the hold of a poll that was published to its end."""
+        if self._holds_poll:
+            self.release()
 
     def release(self) -> None:
-        """Nothing is held any more."""
-        self._approved = None
-        if self.active:
-            self._detail, self.removal = None, None
+        """Show that nothing is held any more."""
+        self._approved_id, self._holds_poll = None, False
+        if self.is_active:
+            self._detail, self.hold = None, None
             self._board.release(self._table)
-            log.info("removal not held any more", table=self._table)
+            log.info("not held any more", table=self._table)
 
-    def _show(self, detail: str, removal: HeldRemoval | None) -> None:
+    def _show(self, detail: str, hold: Hold | None) -> None:
         if detail != self._detail:
-            log.error("removal held", table=self._table, detail=detail)
-        self._detail, self.removal = detail, removal
-        self._board.hold(self._table, detail, removal)
+            log.error("table held", table=self._table, detail=detail)
+        self._detail, self.hold = detail, hold
+        self._board.hold(self._table, detail, hold)

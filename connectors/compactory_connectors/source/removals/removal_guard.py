@@ -1,6 +1,6 @@
 """The last step before publishing: no tombstone takes away the record of a living row (guarantee 13).
 
-Whatever found that a key is to go (a poll, a sweep, a repair), and however it erred: the table is asked once more.
+Whatever step wants to remove a key (a poll, a sweep, a repair), the table is asked once more.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ __all__ = ["RemovalGuard"]
 
 
 class RemovalGuard:
-    """Publishes what becomes of one table. Owned by one thread.
+    """Publishes the records of one table. Owned by one thread.
 
-    ``stopped`` is called with the number of removals that were stopped although the row's record had been sent: a
-    mistake, whoever made it. A row that came to life since the removal was found is none; its record will follow.
+    ``count_stopped`` is called with the number of removals that were stopped although the row's record had been sent:
+    a mistake. A row that was inserted since the removal was found is none; its record will follow.
     """
 
-    def __init__(self, server: Server, plan: TablePlan, publisher: Publisher, stopped: Callable[[int], None]) -> None:
+    def __init__(
+        self, server: Server, plan: TablePlan, publisher: Publisher, count_stopped: Callable[[int], None]
+    ) -> None:
         self._server = server
         self._plan = plan
         self._publisher = publisher
-        self._stopped = stopped
+        self._count_stopped = count_stopped
         self._rows = LivingRows(server, plan)
         self._where = Conditions(plan)
         self.partitioner = publisher.partitioner
@@ -49,32 +51,32 @@ class RemovalGuard:
         removals: Iterable[Removal] = (),
         copies: Iterable[Copy] = (),
     ) -> set[bytes]:
-        """Publish records, of which these are removals, tombstones of copies, and the offset; which keys live and stay.
+        """Publish records, of which these are removals, tombstones of copies, and the offset; return keys that stay.
 
-        Raises RowError where that is not known, as the key of a row is not; psycopg.Error, TableReplaced, and what a
-        publisher raises. Nothing was published then.
+        Raises RowError if the key of a row can't be made, psycopg.Error, TableReplaced, and what a publisher raises.
+        Nothing was published then.
         """
         removals, copies = list(removals), list(copies)
-        asked: dict[bytes, KeyParts | None] = {copy.key: None for copy in copies if not copy.misplaced}
-        asked |= {removal.key: removal.parts for removal in removals}
-        living = self._living(asked, offset) if asked else set()
+        doomed: dict[bytes, KeyParts | None] = {copy.key: None for copy in copies if not copy.misplaced}
+        doomed |= {removal.key: removal.parts for removal in removals}
+        living = self._living(doomed, offset) if doomed else set()
         if living:
-            kept = {(removal.key, removal.value) for removal in removals if removal.key in living}
-            records = [record for record in records if (record[0], record[1]) not in kept]
+            stopped = {(removal.key, removal.value) for removal in removals if removal.key in living}
+            records = [record for record in records if (record[0], record[1]) not in stopped]
             copies = [copy for copy in copies if copy.misplaced or copy.key not in living]
         self._publisher.publish(self._plan.topic, records, offset, copies)
         return living
 
-    def _living(self, asked: Mapping[bytes, KeyParts | None], offset: ProducerRecord) -> set[bytes]:
+    def _living(self, doomed: Mapping[bytes, KeyParts | None], offset: ProducerRecord) -> set[bytes]:
         with self._snapshot():
-            living = self._rows.among(asked)
-            sent = self._rows.among({key: asked[key] for key in living}, self._sent(offset)) if living else set()
+            living = self._rows.among(doomed)
+            sent = self._rows.among({key: doomed[key] for key in living}, self._sent(offset)) if living else set()
         if sent:
-            self._stopped(len(sent))
+            self._count_stopped(len(sent))
         return living
 
     def _sent(self, offset: ProducerRecord) -> sql.Composable:
-        """Rows whose records were published, by the offset; of what has no row versions that is taken for granted."""
+        """Return the condition of rows whose records the offset covers; all rows if they have no versions."""
         if self._plan.reading is Reading.WHOLE:
             return sql.SQL("false")
         if self._plan.reading is not Reading.VERSIONS:
@@ -83,7 +85,7 @@ class RemovalGuard:
         return sql.SQL("({}) IS NOT TRUE").format(unseen)
 
     def _snapshot(self) -> AbstractContextManager[object]:
-        """The snapshot of the poll that goes on, else one of now."""
+        """Return the snapshot of the running poll, else a new one."""
         if self._server.connection.info.transaction_status is TransactionStatus.INTRANS:
             return nullcontext()
         return snapshot_of(self._server, self._plan, indexed=True)

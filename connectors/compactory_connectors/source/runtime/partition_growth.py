@@ -9,7 +9,7 @@ from compactory.kafka.client import Kafka
 from ..offsets.offset import SourceOffset
 from ..offsets.offset_parts import ResendReason
 from ..planning.table_plan import TablePlan
-from ..polling.removal import HeldRemoval, RemovalHeld
+from ..polling.removal import Hold, PollHeld
 from ..removals.pending_approval import PendingApproval
 
 __all__ = ["PartitionGrowth"]
@@ -31,7 +31,7 @@ class PartitionGrowth:
         """True while nothing may be sent before an operator approves the new partitions."""
 
     def adapt(self, offset: SourceOffset) -> SourceOffset:
-        """Return the offset with the present number of partitions. Raises RemovalHeld until an operator approves it."""
+        """Return the offset with the present number of partitions. Raises PollHeld until an operator approves it."""
         previous = offset.partition_count
         self.is_held = previous is not None and previous != self._partitions and not self._plan.keyless
         if previous is not None and self.is_held:
@@ -48,11 +48,11 @@ class PartitionGrowth:
             f"topic {topic!r} has {self._partitions} partitions and had {previous}: keys belong elsewhere now, and what"
             " they have in their former partitions would stay there"
         )
-        growth = HeldRemoval(id=f"partitions-{previous}-{self._partitions}", removed=0, keys=0)
+        growth = Hold(id=f"partitions-{previous}-{self._partitions}", keys=0)
         config = self._kafka.topic_configs([topic]).get(topic, {})
         if config.get("message.timestamp.type") == "LogAppendTime":
             problem = f"{problem}; {_RECREATE}"
-            self._approval.doubt(problem)
-            raise RemovalHeld(growth, problem)
-        self._approval.refuse(growth, f"{problem}; approved, {_REPAIR if self._plan.sweeps else _LEAVE}")
+            self._approval.show_doubt(problem)
+            raise PollHeld(growth, problem)
+        self._approval.demand(growth, f"{problem}; approved, {_REPAIR if self._plan.sweeps else _LEAVE}")
         self._approval.release()

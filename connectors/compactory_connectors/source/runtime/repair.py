@@ -33,7 +33,7 @@ from ..polling.removal import Removal, misplaced, too_many
 from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server, connected
 from ..removals.removal_guard import RemovalGuard
-from ..removals.sweeper import stamps
+from ..removals.sweeper import newest_stamps
 from ..verify.checker import Finding, Row
 from ..verify.outcome import Outcome
 from ..verify.table_side import look_at
@@ -123,7 +123,7 @@ def _copies(kafka: Kafka, plan: TablePlan, records: Mapping[bytes, bytes | None]
             return []
         newest: dict[tuple[bytes, int], int | None] = {}
         for messages in topic.read_to(topic.ends()):
-            newest.update(stamps(messages, records.__contains__))
+            newest.update(newest_stamps(messages, records.__contains__))
     homes = {key: partition_by(key, count, partitioner) for key in records}
     copies = [
         Copy(key, partition)

@@ -14,6 +14,7 @@ _SHORTEST = 0.001  # seconds between two checks of any table
 _IDLE = 1.0  # seconds between two checks of a table that does not change
 _NOTIFYING = 5.0  # of a table whose writers notify: a check only finds changes without a notification
 _UNSETTLED = 0.2  # until the check of a table whose last changes a crash could take back; the server's wal_writer_delay
+_HELD = 1.0  # between two attempts of a poll that an operator has to approve
 _FIRST_SLEEP_PAUSE, _LONGEST_SLEEP_PAUSE = 0.002, 0.5  # between two attempts to sleep while a writer is open
 
 
@@ -91,6 +92,10 @@ class Schedule:
         """Try again soon: another transaction has locked the table."""
         self.last_poll = PollResult.LOCKED
         self.due = at + self._locks.pause()
+
+    def record_hold(self, at: float) -> None:
+        """An operator has to approve the poll: try again soon; an approval makes the table due at once."""
+        self.due = at + max(_HELD, self.interval)
 
     def delay_sleep(self, at: float) -> None:
         """Try again to sleep after a pause: a writer is open that began while the source was awake and won't notify."""

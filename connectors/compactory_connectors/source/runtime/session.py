@@ -6,6 +6,7 @@ was in flight needs to be remembered. Faults of one table alone, and tables that
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from functools import partial
@@ -25,7 +26,7 @@ from ..config.connector import ConnectorConfig
 from ..mapping.function_call import class_and_place
 from ..offsets.topics import TopicEnds, publisher_of
 from ..planning.planner import Cause, find_plans
-from ..polling.removal import RemovalHeld
+from ..polling.removal import PollHeld
 from ..postgres.chunk_reader import PageBytes
 from ..postgres.poll_transaction import TableReplaced
 from ..postgres.server import Server
@@ -114,7 +115,7 @@ class Session:
 
     def is_sweeping(self) -> bool:
         """Return True if a sweep is running, or is due."""
-        return any(table.cleanup.pending and not table.schedule.is_failing for table in self._registry)
+        return any(table.cleanup.is_pending and not table.schedule.is_failing for table in self._registry)
 
     def failures(self) -> list[str]:
         """Return the reasons why tables are not polled, or why there are none at all."""
@@ -176,8 +177,9 @@ class Session:
         """Run ``action`` and return its result; None if it failed for this table alone."""
         try:
             return action()
-        except RemovalHeld as held:
-            log.debug("table held", table=table.name, removal=held.removal.id)
+        except PollHeld as held:
+            log.debug("table held", table=table.name, id=held.hold.id)
+            table.schedule.record_hold(time.monotonic())
         except RowFailed as error:
             logged = error.log_text(name_rows=self._connector.errors.name_rows)
             table.record_failure(f"{table.plan.label}: {error}", f"{table.plan.label}: {logged}")

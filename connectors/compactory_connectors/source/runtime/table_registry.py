@@ -82,7 +82,7 @@ class TableRegistry:
         details = {status.table: status.detail for status in self._context.board.picture().tables}
         for name, table in self._tables.items():
             is_polled = table.schedule.is_current and not table.schedule.is_failing
-            if (not is_polled or table.cleanup.approval.active) and (detail := details.get(name)):
+            if (not is_polled or table.cleanup.approval.is_active) and (detail := details.get(name)):
                 reasons.append(detail)
         return reasons or ([] if self._tables else [self._no_tables()])
 

@@ -13,17 +13,19 @@ import structlog
 
 from compactory_connectors.connect.record.record import RowError, RowFailed
 from compactory_connectors.kafka.partitioner import partition_by
-from compactory_connectors.kafka.producer_record import Copy
+from compactory_connectors.kafka.producer_record import Copy, ProducerRecord
 from compactory_connectors.kafka.topic_reader import length
 
 from ..offsets.offset import SourceOffset
 from ..offsets.offset_parts import Phase
 from ..polling.cursor_reader import CursorReader
-from ..polling.reader import Reader
+from ..polling.living_rows import LivingRows
+from ..polling.reader import Expect, Reader
 from ..polling.readers import open_reader
 from ..polling.record_batch import RecordBatch
 from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server
+from ..removals.change_guard import ChangeGuard
 from ..removals.cleanup import TopicCleanup
 from ..removals.pending_approval import PendingApproval
 from ..removals.removal_guard import RemovalGuard
@@ -72,10 +74,14 @@ class TableTask:
             server, self.plan, context.publisher, partial(context.board.count_stopped_removals, self.name)
         )
         approval = PendingApproval(connector.name, self.name, context.orders, context.board)
+        rows = LivingRows(server, self.plan)
+        self._change_guard: ChangeGuard | None = None  # if any number of values may change at once
+        if connector.max_changed_percent < 100 and not (self.plan.keyless or self.plan.rows.routed):
+            self._change_guard = ChangeGuard(context.kafka, rows, approval, connector.max_changed_percent)
         self._growth = PartitionGrowth(self.plan, context.kafka, approval, partitions)
         self.cleanup = TopicCleanup(
             reader=reader,
-            server=server,
+            rows=rows,
             sweeper=Sweeper(context.kafka, server, self.plan, self._home),
             approval=approval,
             percent=connector.max_removed_percent,
@@ -117,21 +123,21 @@ class TableTask:
     def poll(self, stop: Stop) -> bool | None:
         """Publish the changes of one poll. Return True if there were any, None if ``stop`` was set before its end.
 
-        Raises RemovalHeld where nothing may be published before an operator approves it.
+        Raises PollHeld where nothing may be published before an operator approves it.
         """
         before = self.reader.offset
-        self.cleanup.begin()
+        self.cleanup.begin_poll()
         self._adapt_offset()
         self._compare(before)
         is_empty = self._begins_empty()
-        sent, has_ended = self._publish_pages(stop, checks_removals=not is_empty)
+        sent, has_ended = self._publish_poll(stop, is_gated=not is_empty)
         if not has_ended:
             return None
         if is_empty:  # the topic has no keys of other tables that a sweep would have to find
             self._publish(RecordBatch([], replace(self.reader.offset, sweep=False)))
         if before.seen_snapshot is not None and self.reader.offset.sweep and not before.sweep:
             log.warning("the topic will be looked through for keys that the table lacks", table=self.name)
-        self.cleanup.ended()
+        self.cleanup.end_poll()
         self.schedule.record_success()
         self._context.board.record_poll(self.name, sent)
         return sent > 0
@@ -139,7 +145,7 @@ class TableTask:
     def sweep(self, stop: Stop) -> bool:
         """Go a slice further with a sweep that is due. Return True if that removed anything."""
         self._stop = stop
-        sent = self.cleanup.tend()
+        sent = self.cleanup.step()
         if sent:
             self._context.board.record_poll(self.name, sent)
         return sent > 0
@@ -176,20 +182,42 @@ class TableTask:
         detail = f"{self.plan.label} is locked by {by}; tried again by itself"
         self._context.board.record_locked(self.name, detail)
 
-    def _publish_pages(self, stop: Stop, *, checks_removals: bool = True) -> tuple[int, bool]:
-        """Publish the batches of one poll. Return the number of their records, and True if the poll came to its end.
+    def _publish_poll(self, stop: Stop, *, is_gated: bool = True) -> tuple[int, bool]:
+        """Publish one poll. Return the number of its records, and True if it came to its end.
+
+        ``is_gated``: its removals and changes of values are checked.
+        """
+        guard = self._change_guard if is_gated and not self._is_first_load else None
+        if guard is None:
+            return self._publish_pages(stop, is_gated=is_gated)
+        guard.begin()
+        is_counted = self.reader.offset.seen_snapshot is None and not isinstance(self.reader, CursorReader)
+        sent, has_ended = self._publish_pages(stop, guard=guard, is_counted=is_counted)
+        if has_ended or stop.is_set():
+            return sent, has_ended
+        sent_after_count, has_ended = self._publish_pages(stop, guard=guard, is_counted=True)
+        return sent + sent_after_count, has_ended
+
+    def _publish_pages(
+        self, stop: Stop, *, is_gated: bool = True, guard: ChangeGuard | None = None, is_counted: bool = False
+    ) -> tuple[int, bool]:
+        """Publish the batches of a poll, up to one that the change guard does not let pass before the poll is counted.
 
         The reader selects rows, converts them and covers them with an offset. Here a batch is compared with the topic,
-        its removals are checked, and it is published.
+        its removals and changes are checked, and it is published.
         """
         sent = 0
         comparison = self._comparison
-        expect = comparison.expect if comparison is not None else None
+        expect = self._expect(comparison, guard if is_counted else None)
         with closing(self.reader.batches(self._page_rows, self._context.page_bytes, expect)) as batches:
             for page in batches:
                 self._comparison = None  # until the batch is in the topic: it would leave the records out next time
                 batch = page if comparison is None else comparison.without_known(page, self.plan)
-                batch = self.cleanup.check(batch) if checks_removals else batch
+                batch = self.cleanup.check(batch) if is_gated else batch
+                if guard is not None:
+                    guard.check(self.plan.topic)
+                    if not guard.passes(batch, self.reader):
+                        return sent, False
                 if batch.skipped:
                     self._report(batch.skipped)
                 self._publish(batch)
@@ -201,8 +229,27 @@ class TableTask:
                     return sent, False
         return sent, True
 
+    def _expect(self, comparison: Comparison | None, guard: ChangeGuard | None) -> Expect | None:
+        """Return the function that takes all records of a poll before the first of them is published."""
+        id_is_key = self.plan.incrementing in self.plan.rows.key_columns
+        compare = comparison.expect if comparison is not None and not id_is_key else None
+        count = partial(guard.count, self.plan.topic) if guard is not None else None
+        if compare is None or count is None:
+            return compare or count
+
+        def take(records: list[ProducerRecord]) -> None:
+            compare(records)
+            count(records)
+
+        return take
+
+    @property
+    def _is_first_load(self) -> bool:
+        offset = self.reader.offset
+        return offset.phase in {Phase.LOADING, Phase.COMPARING} and offset.resend_reason is None
+
     def _catch_up(self) -> bool:
-        sent, has_ended = self._publish_pages(self._stop)
+        sent, has_ended = self._publish_poll(self._stop)
         if sent:
             self._context.board.record_poll(self.name, sent)
         return has_ended
@@ -216,7 +263,7 @@ class TableTask:
         return topic is not None and not any(self._context.kafka.high_watermarks(topic.all()).values())
 
     def _adapt_offset(self) -> None:
-        """Adapt the offset to the present partitions and keys. Raises RemovalHeld where an operator has to approve."""
+        """Adapt the offset to the present partitions and keys. Raises PollHeld where an operator has to approve."""
         offset = self._growth.adapt(self.reader.offset)
         if self.plan.sweeps:
             if self._key_digest is None:
@@ -265,7 +312,7 @@ class TableTask:
             try:
                 living = self._guard.publish(batch.records, (self._key, offset.dumps()), batch.removals)
             except RowError as error:
-                if not self.cleanup.sweepable:
+                if not self.cleanup.can_sweep:
                     reason = f"removals wait until the key of every row can be made: {error}"
                     raise RowFailed(reason) from error
                 log.warning("a row's key is not known: removals are left to a sweep", table=self.name, why=str(error))

@@ -11,10 +11,14 @@ from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
 
 from ..offsets.target_state import Target
+from ..polling.removal import Hold
 from ..status.status import Moment, SourceState, SourceStatus, TableStatus, figures_of
 from .source import Source
 
 __all__ = ["SourceWorker", "source_metrics"]
+
+
+_MOST_VALUE_BYTES = 2000  # of a value in the sample of a hold
 
 
 class SourceWorker:
@@ -59,7 +63,14 @@ class SourceWorker:
         return [{**connector, "table": table} for table in unfinished] or ([] if status.tables else [connector])
 
     def status(self) -> dict[str, Any]:
-        """Return the connector's state and that of its tables."""
+        """Return the connector's state and that of its tables, without values of rows."""
+        return self._document(with_values=False)
+
+    def admin_status(self) -> dict[str, Any]:
+        """Return :meth:`status` with the values of held changes."""
+        return self._document(with_values=True)
+
+    def _document(self, *, with_values: bool) -> dict[str, Any]:
         moment = self._moment()
         status, document = moment.status, asdict(moment.status)
         del document["target_state"], document["target_state_stored"]
@@ -70,7 +81,7 @@ class SourceWorker:
             "target": status.target_state.target.value,
             "target_since": status.target_state.since,
             "target_stored": status.target_state_stored,
-            "tables": [_table_document(table, moment) for table in status.tables],
+            "tables": [_table_document(table, moment, with_values) for table in status.tables],
         }
 
     def metrics(self) -> Iterable[Metric]:
@@ -115,14 +126,27 @@ def _refuse_other_removal(status: SourceStatus, table: str, removal: str) -> Non
         raise OrderRefused(f"{table} does not hold removal {removal}; {present} held now")
 
 
-def _table_document(table: TableStatus, moment: Moment) -> dict[str, Any]:
+def _table_document(table: TableStatus, moment: Moment, with_values: bool) -> dict[str, Any]:
     document = asdict(table)
     lag = moment.lag(document.pop("current_at"))
     return document | {
         "state": moment.status.shown(table.state).value,
+        "removal": _hold_document(table.removal, with_values) if table.removal is not None else None,
         "load": table.load.fields() if table.load is not None else None,
         "lag_seconds": round(lag, 3) if lag is not None else None,
     }
+
+
+def _hold_document(hold: Hold, with_values: bool) -> dict[str, Any]:
+    sample = []
+    for change in hold.sample:
+        values = {"old": _text(change.old), "new": _text(change.new)} if with_values else {}
+        sample.append({"key": _text(change.key)} | values)
+    return asdict(hold) | {"sample": sample}
+
+
+def _text(raw: bytes | None) -> str | None:
+    return None if raw is None else raw[:_MOST_VALUE_BYTES].decode(errors="replace")
 
 
 def source_metrics(moment: Moment) -> Iterator[Metric]:

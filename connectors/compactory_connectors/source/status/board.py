@@ -13,7 +13,7 @@ import structlog
 from ..offsets.offset_parts import ResendReason
 from ..planning.table_plan import Reading
 from ..polling.load_progress import Load
-from ..polling.removal import HeldRemoval
+from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 from .status import HeartbeatStatus, LeaseStatus, SourceState, SourceStatus, TableStatus
 
@@ -154,7 +154,7 @@ class StatusBoard:
         """Record that everything committed before ``at`` is published."""
         self._update(table, current_at=at)
 
-    def hold(self, table: str, detail: str, removal: HeldRemoval | None = None) -> None:
+    def hold(self, table: str, detail: str, removal: Hold | None = None) -> None:
         """Show a table of which a poll or a removal waits for an operator."""
         since = self._tables[table].held_since or time.time()
         self._update(table, state=SourceState.HELD, detail=detail, held_since=since, removal=removal)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 from ..offsets.offset_parts import ResendReason
 from ..offsets.target_state import TargetState
 from ..polling.load_progress import Load
-from ..polling.removal import HeldRemoval
+from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 
 __all__ = [
@@ -39,7 +39,7 @@ class SourceState(Enum):
     PAUSED = "PAUSED"  # by an operator; nothing is polled until an operator resumes it
     STANDBY = "STANDBY"  # another process publishes; this one takes over when that process ends
     WAITING = "WAITING"  # Postgres or Kafka is away; the source tries again by itself
-    HELD = "HELD"  # a removal of too many keys, or too long a list of open transactions, waits for an operator
+    HELD = "HELD"  # an operator must approve a removal or change of many keys, or end a transaction
     FAILED = "FAILED"
     STOPPED = "STOPPED"
 
@@ -188,19 +188,24 @@ class TableStatus:
         float | None,
         Figure(
             "held_back_seconds",
-            "Seconds for which a removal or a poll has waited for an operator; 0 if none waits",
+            "Seconds for which a removal, a change or a poll has waited for an operator; 0 if none waits",
             _seconds_since,
         ),
     ] = None
     removal: Annotated[
-        HeldRemoval | None,
+        Hold | None,
         Figure(
             "held_keys",
             "Keys whose removal waits for compactory source approve",
-            lambda removal, _: removal.removed if removal is not None else 0,
+            lambda hold, _: hold.removed if hold is not None else 0,
+        ),
+        Figure(
+            "held_changes",
+            "Keys whose change of value waits for compactory source approve",
+            lambda hold, _: hold.changed if hold is not None else 0,
         ),
     ] = None
-    """The removal that waits for an approval."""
+    """The removal or change of values that waits for an approval."""
     detail: str | None = None
 
 

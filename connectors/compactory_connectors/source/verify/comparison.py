@@ -210,6 +210,10 @@ class Comparison:
         removals = tuple(each for each in batch.removals if (each.key, each.value) in sent)
         return replace(batch, records=records, removals=removals)
 
+    def values(self) -> Mapping[int, object]:
+        """Return each key's value in the topic, as the numbers of `QUICK`; None for a tombstone."""
+        return self._newest
+
     def living(self) -> set[int]:
         """Numbers of the keys that any partition had with a value, before records were sent."""
         return {number for number, mark in self._newest.items() if mark is not None}

@@ -62,8 +62,8 @@ class KeyRanges:
                 return
             low = found.high
 
-    def same(self, known: KeyRange) -> bool:
-        """Whether the keys of a range are those that it had, for all that their hash tells."""
+    def is_unchanged(self, known: KeyRange) -> bool:
+        """Return True if the keys of a range have the same hash as when it was read."""
         with snapshot_of(self._server, self._plan, indexed=True):
             return self._fingerprint(known.low, known.high) == known.fingerprint
 
