@@ -35,12 +35,15 @@ class Problem(BaseModel):
     cursor: str | None = Field(None, description="With 410: read the directory, then watch on from here")
 
 
-class ListedEntry(BaseModel):
-    key: str
-    value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
+class Origin(BaseModel):
     partition: int
     offset: Long
     timestamp_ms: Long = Field(description="The record's time, milliseconds since 1970 UTC; -1 where it has none")
+
+
+class ListedEntry(Origin):
+    key: str
+    value: Any = Field(description='The JSON of the topic; text as a string; other bytes as {"base64": …}')
 
 
 class ListedEntries(BaseModel):
@@ -50,16 +53,13 @@ class ListedEntries(BaseModel):
     next_cursor: str | None
 
 
-class DirectoryChange(BaseModel):
+class DirectoryChange(Origin):
     """A change of one entry. Values are as in `ListedEntry`."""
 
     kind: Literal["put", "delete"]
     key: str
     old: Any = Field(description="null where there was no value")
     new: Any = Field(description="null for a delete")
-    partition: int
-    offset: Long
-    timestamp_ms: Long
 
 
 class WriteLine(BaseModel):
@@ -118,14 +118,11 @@ class Directories(BaseModel):
     directories: list[DirectoryState]
 
 
-class RecordProblem(BaseModel):
+class RecordProblem(Origin):
     """A bad record. The last three need the admin scope."""
 
     directory: str
     topic: str
-    partition: int
-    offset: Long
-    timestamp_ms: Long
     error: str = Field(description="The kind of error; with the admin scope its text too")
     key_base64: str | None = None
     value_base64: str | None = None

@@ -37,7 +37,7 @@ _NOT_ADMIN = "this needs the admin token: set COMPACTORY_HTTP_ADMIN_TOKEN for th
 
 
 class Listener:
-    """Serves the state of workers. ``start`` returns when it listens; ``stop`` is idempotent and complete.
+    """Serves the state of workers. ``start`` is called once; it returns when it listens. ``stop`` is idempotent.
 
     Probes and metrics need no token. ``/v1/status`` can quote error messages: it needs a token, and on a listener
     without tokens only this machine gets it. Orders need the admin token: without an admin token none is possible.
