@@ -159,7 +159,7 @@ def test_an_unclean_election_cuts_a_log_off(three: KafkaCluster, unique: Callabl
         want = {"k0": {"n": 1}} | {f"k{number}": {"n": 3} for number in range(1, 20)}
         eventually(lambda: dict(store[name]) == want)
         assert store.rebuilds() == {(name, "truncated"): 1}
-        with pytest.raises(CompactoryError, match=r"was cut off, .* end offset is 10 "):
+        with pytest.raises(CompactoryError, match=r"was truncated, .* end offset is 10 "):
             eventually(lambda: group.poll(100, 0.1) and False)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.processors import ProcessRunner
-from compactory_connectors.processors.membership import Members
+from compactory_connectors.processors.membership import ProcessorGroup
 from compactory_connectors.processors.work import Work
 from tests.processors.harness import registration
 
@@ -34,7 +34,7 @@ class Fate:
 
 def main(bootstrap: str, name: str, topic: str, created: str, failed: str, book: str, *fated: str) -> int:
     fate = Fate(fated[0], signal.Signals[fated[1]]) if fated else Fate("", signal.SIGKILL)
-    call, transact, send_offsets = Work._call, Publisher.transact, Members.send_offsets
+    call, transact, send_offsets = Work._call, Publisher.transact, ProcessorGroup.send_offsets
 
     def calling(self: Work, *given: Any) -> None:
         call(self, *given)
@@ -46,13 +46,13 @@ def main(bootstrap: str, name: str, topic: str, created: str, failed: str, book:
         fate.meets("after the commit")
         fate.transactions += 1
 
-    def sending(self: Members, *given: Any) -> None:
+    def sending(self: ProcessorGroup, *given: Any) -> None:
         fate.meets("before the offsets")
         send_offsets(self, *given)
         fate.meets("before the commit")
 
     Work._call, Publisher.transact = calling, transacting  # type: ignore[method-assign]
-    Members.send_offsets = sending  # type: ignore[method-assign]
+    ProcessorGroup.send_offsets = sending  # type: ignore[method-assign]
     settings = {"bootstrap.servers": bootstrap, "session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
     runner = ProcessRunner(settings, registration(name, topic, created, failed, book, concurrency=2))
     signal.signal(signal.SIGTERM, lambda *_: runner.stop())

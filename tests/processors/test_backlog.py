@@ -8,20 +8,20 @@ from typing import Any
 
 from compactory_connectors.kafka.consumer_group import Position
 from compactory_connectors.processors.backlog import Backlog
-from compactory_connectors.processors.pending import Parked, Task
+from compactory_connectors.processors.pending import StoredEvent, Task
 
 
 def runnable(tasks: dict[str, Task]) -> set[str]:
     """Of each key the first event, if none of the key runs and it is due."""
     keys: dict[Any, list[Task]] = {}
     for task in tasks.values():
-        keys.setdefault(task.parked.key or task.parked.id, []).append(task)
+        keys.setdefault(task.stored.key or task.stored.id, []).append(task)
     firsts = [
-        min(of_key, key=lambda task: task.parked.offset)
+        min(of_key, key=lambda task: task.stored.offset)
         for of_key in keys.values()
         if not any(t.running for t in of_key)
     ]
-    return {task.parked.id for task in firsts if task.parked.due <= time.time()}
+    return {task.stored.id for task in firsts if task.stored.due <= time.time()}
 
 
 def test_of_each_key_the_first_event_runs(seeded: random.Random) -> None:
@@ -29,10 +29,10 @@ def test_of_each_key_the_first_event_runs(seeded: random.Random) -> None:
     for offset in seeded.sample(range(2000), 400):
         key = seeded.choice([None, "a", "b", "c", "d"])
         due = seeded.choice([0.0, 0.0, time.time() + 3600])
-        parked = Parked(
+        parked = StoredEvent(
             id=str(offset), topic="t", partition=0, offset=offset, timestamp_ms=0, key=key, value=b"12", due=due
         )
-        task = Task(parked, position, kept=False, size=2)
+        task = Task(parked, position, is_stored=False, size=2)
         assert backlog.add(task)
         assert not backlog.add(task)
         model[parked.id] = task
@@ -43,12 +43,12 @@ def test_of_each_key_the_first_event_runs(seeded: random.Random) -> None:
         wanted, limit = runnable(model), seeded.randrange(4)
         taken = backlog.take(limit)
         assert len(taken) == min(limit, len(wanted))
-        assert {task.parked.id for task in taken} <= wanted
+        assert {task.stored.id for task in taken} <= wanted
         for task in [task for task in model.values() if task.running and seeded.random() < 0.5]:
             if seeded.random() < 0.5:
                 backlog.put_back(task)
             else:
                 backlog.remove(task)
-                del model[task.parked.id]
+                del model[task.stored.id]
         assert backlog.tasks == model
         assert backlog.bytes == 2 * len(model)

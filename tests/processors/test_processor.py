@@ -114,7 +114,7 @@ def test_each_event_has_an_outcome_and_a_failing_one_does_not_hold_up_others(ben
     want = {"a": "created", "b": "created", "c": "failed", "d": "failed", "e": "created", "f": "created"}
     assert bench.outcomes() == want
     bench.once()
-    [aside] = operators.kept_events(Kafka(bench.kafka), bench.name)
+    [aside] = operators.stored_events(Kafka(bench.kafka), bench.name)
     assert (aside.key, aside.state, aside.attempts) == ("d", "failed", QUICK.max_attempts)
     reasons = {key: value["error"] for key, value in committed(bench.kafka, bench.failed) if value}
     assert reasons == {"c": "no money", "d": "ConnectionError"}  # the text of any other error may hold a secret
@@ -165,7 +165,7 @@ def test_many_events_that_fail_do_not_hold_up_another_key(bench: Bench) -> None:
         eventually(lambda: runner.board.waiting == 1100)
     quick = Processor(function=note, name=bench.name, topic=topic, retry=QUICK)
     kafka = Kafka(bench.kafka)
-    kept = operators.kept_events(kafka, bench.name)
+    kept = operators.stored_events(kafka, bench.name)
     assert (len(kept), {event.attempts for event in kept}, kept[0].value) == (1100, {1}, b'{"fails": true}')
     with closing(Publisher(kafka, "test", group_of(bench.name), transactions=False)) as publisher:  # the hour is over
         due = [(event.id.encode(), replace(event, due=0.0).data()) for event in kept]
@@ -230,22 +230,22 @@ def test_poison_is_set_aside_and_tried_again_by_order(bench: Bench) -> None:
     kafka = Kafka(bench.kafka)
     with ProcessRunner(bench.kafka, check) as runner:
         eventually(lambda: runner.board.located)
-        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 4)
+        eventually(lambda: len(operators.stored_events(kafka, bench.name)) == 4)
         assert [key for key, _ in committed(bench.kafka, bench.created)] == ["good"]
         assert runner.alive
-        aside = {parked.key: parked for parked in operators.kept_events(kafka, bench.name)}
+        aside = {parked.key: parked for parked in operators.stored_events(kafka, bench.name)}
         assert "DecodeError" in str(aside["bad"].error)
         assert aside["refused"].error == "Refused: never"
         assert "Topic authorization failed" in str(aside["elsewhere"].error)
         fixed |= {"refused", "large"}
         assert operators.retry(kafka, bench.name, [aside["refused"].id, aside["large"].id]) == 2
         eventually(lambda: {"refused", "large"} <= {key for key, _ in committed(bench.kafka, bench.created)})
-        eventually(lambda: len(operators.kept_events(kafka, bench.name)) == 2)
+        eventually(lambda: len(operators.stored_events(kafka, bench.name)) == 2)
         with pytest.raises(OrderRefused, match="not set aside: event "):
             operators.drop(kafka, bench.name, ["nobody"])
         assert "which events? give ids or --all" in tell(bench, "drop", bench.name, code=2)
         assert json.loads(tell(bench, "drop", bench.name, "--all", "--json")) == {"events": 2}
-    assert operators.kept_events(kafka, bench.name) == []
+    assert operators.stored_events(kafka, bench.name) == []
     assert Counter(key for key, _ in committed(bench.kafka, bench.created)) == {"good": 1, "refused": 1, "large": 1}
 
 
@@ -261,7 +261,7 @@ def test_an_event_that_is_kept_and_read_again_is_handled_once(bench: Bench) -> N
     with bench.runner():
         eventually(lambda: bench.outcomes().keys() == {"a", "b"})
     bench.once()
-    assert operators.kept_events(Kafka(bench.kafka), bench.name) == []
+    assert operators.stored_events(Kafka(bench.kafka), bench.name) == []
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -574,7 +574,7 @@ def test_a_processor_needs_no_more(house: House) -> None:
         assert runner.stop()
     assert len([*read(Kafka(house.server.client()), f"{house.topic}-done")]) == 1
     kafka = Kafka(house.server.client(SOURCE))
-    assert [parked.state for parked in operators.kept_events(kafka, house.prefix)] == ["failed"]
+    assert [parked.state for parked in operators.stored_events(kafka, house.prefix)] == ["failed"]
     assert operators.retry(kafka, house.prefix) == 1
 
 

@@ -51,9 +51,9 @@ def failed(flags: Flags, name: Name) -> None:
 
     With --json also the place in the code where the last attempt failed.
     """
-    from compactory_connectors.processors.operators import kept_events
+    from compactory_connectors.processors.operators import stored_events
 
-    events = kept_events(begin(flags).kafka(), name)
+    events = stored_events(begin(flags).kafka(), name)
     names = ("id", "key", "state", "attempts", "error")
     if flags.json:
         print_json({"events": [fields(event, *names, "trace") for event in events]})

@@ -1,4 +1,4 @@
-"""Processors: a function handles each event of a topic, and its results are written exactly once."""
+"""Processors: a function for the events of a topic, whose results are written exactly once."""
 
 from .event import Event, Failed, Output, Refused
 from .processor import Processor, Retry, processor

@@ -12,21 +12,21 @@ __all__ = ["Event", "Failed", "Output", "Refused"]
 
 
 class Refused(Exception):
-    """Raised by a function for an event that it will never take: it is set aside without further attempts."""
+    """Raised by a function to set an event aside without further attempts."""
 
 
 class Failed(Exception):
-    """Raised by a function of a chain: the event is done, and its outcome is ``failed``. The text is the reason."""
+    """Raised by a function of a chain: the event is finished with the outcome ``failed``. The text is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One record of the processor's topic.
+    """A record of the processor's topic.
 
-    ``id``       the same for each attempt and in each process: the Idempotency-Key of the function's effects. It is
-                 the ETag that the write was answered with
-    ``value``    what the processor's ``decode`` made of the record; None for a tombstone
-    ``attempt``  1 for the first call. A call that a crash cut off does not count
+    ``id``       equal for each attempt in each process: use it as Idempotency-Key of the function's effects. It is
+                 the ETag of the write
+    ``value``    the decoded value; None for a tombstone
+    ``attempt``  1 for the first call. A call that a crash interrupted does not count
     """
 
     id: str
@@ -41,9 +41,9 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """One record to write. ``value`` is JSON, bytes that go as they are, or None for a tombstone.
+    """A record to write. ``value`` is JSON, or bytes that are written unchanged, or None for a tombstone.
 
-    Raises TypeError or UnicodeEncodeError for what no record can hold.
+    Raises TypeError or UnicodeEncodeError for a value that no record can have.
     """
 
     topic: str

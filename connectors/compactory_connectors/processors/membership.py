@@ -1,4 +1,4 @@
-"""The consumer group of a processor: where partitions go on, and what is kept of their events that are not done."""
+"""The consumer group of a processor, and the topic of its unfinished events."""
 
 from __future__ import annotations
 
@@ -17,120 +17,120 @@ from compactory.threads import start_thread
 from compactory.token import Token
 from compactory_connectors.kafka.consumer_group import Group, Located, Position, at_epoch
 
-from .pending import LARGEST, Parked, group_of
+from .pending import LARGEST, StoredEvent, group_of
 from .processor import Processor
 
-__all__ = ["KeptEvents", "Members"]
+__all__ = ["ProcessorGroup", "StoredEvents"]
 
 log = structlog.get_logger("compactory.process")
 
-_SENDING = 9.0  # seconds for the offsets of a transaction
-_SECONDS = 20.0  # Kafka ends the transaction of a process that died within 10
+_SEND_TIMEOUT = 9.0  # seconds for the offsets of a transaction
+_READ_TIMEOUT = 20.0  # seconds; Kafka aborts the transaction of a dead process within 10
 
 
-class _KeptStates:
-    """The kept events without their values. The store's thread writes it, the runner's thread reads it."""
+class _StoredStates:
+    """The stored events without their values. The store's thread writes them, the runner's thread reads them."""
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Parked] = {}
+        self.waiting: dict[str, StoredEvent] = {}
         self.failed: dict[str, Partition] = {}
         self.changed: SimpleQueue[str] = SimpleQueue()
 
-    def apply(self, change: Change[Parked]) -> None:
-        """Take a change of the topic."""
-        parked = change.new
+    def apply(self, change: Change[StoredEvent]) -> None:
+        """Apply a change of the topic."""
+        stored = change.new
         self.waiting.pop(change.key, None)
         self.failed.pop(change.key, None)
-        if parked is not None and parked.state == "failed":
-            self.failed[change.key] = parked.place
-        elif parked is not None:
-            self.waiting[change.key] = parked.without_value()
+        if stored is not None and stored.state == "failed":
+            self.failed[change.key] = stored.place
+        elif stored is not None:
+            self.waiting[change.key] = stored.without_value()
             self.changed.put(change.key)
 
 
-class KeptEvents:
-    """The topic of events that are not done, read by each process. Owned by one thread."""
+class StoredEvents:
+    """The topic of unfinished events, which each process reads. Owned by one thread."""
 
     def __init__(self, kafka: Kafka, name: str) -> None:
         self.topic = group_of(name)
         self._kafka = kafka
-        kept = Directory("kept", topic=self.topic, decode=Parked.parse, projection=_KeptStates)
-        own = kafka.properties()  # a store that is closed ends what is asked through its `Kafka`
-        self._store = GlobalStore(own, [kept], missing_topic="wait", start_timeout=30.0)
+        directory = Directory("events", topic=self.topic, decode=StoredEvent.parse, projection=_StoredStates)
+        properties = kafka.properties()  # not `kafka` itself: a closed store ends the requests of its `Kafka`
+        self._store = GlobalStore(properties, [directory], missing_topic="wait", start_timeout=30.0)
         self._written: dict[int, Token] = {}
 
     def start(self) -> None:
-        """Create the topic where it is missing, and read it. Raises ConfigError, Unreachable, StartTimeout."""
+        """Create the topic if it is missing, and read it. Raises ConfigError, Unreachable, StartTimeout."""
         config = {"cleanup.policy": "compact", "max.message.bytes": str(LARGEST)}
         if not self._kafka.topics([self.topic]):
             self._kafka.create_topic(self.topic, partitions=1, config=config)
         self._store.start()
 
     def close(self) -> None:
-        """End the store."""
+        """Close the store."""
         self._store.close()
 
-    def write(self, producer: Producer, event: str, parked: Parked | None) -> None:
-        """Keep an event, or forget it, within the producer's transaction."""
-        data = None if parked is None else parked.data()
-        producer.produce(self.topic, data, event, on_delivery=self._note)
+    def write(self, producer: Producer, event: str, stored: StoredEvent | None) -> None:
+        """Store an event, or with None remove it, in the producer's transaction."""
+        data = None if stored is None else stored.data()
+        producer.produce(self.topic, data, event, on_delivery=self._delivered)
 
     def read_to_the_end(self) -> None:
-        """Wait for everything that is in the topic. Raises Unreachable where an open transaction holds it back."""
+        """Wait until the topic is read to its end. Raises Unreachable if an open transaction prevents that."""
         try:
-            self._store.barrier(_SECONDS)
+            self._store.barrier(_READ_TIMEOUT)
         except WaitTimeout as error:
             raise Unreachable("Kafka", f"topic {self.topic!r} can't be read to its end: {error}") from error
 
-    def current(self) -> bool:
-        """Whether all that this process has written is read back."""
-        at = self._store.positions()
+    def is_current(self) -> bool:
+        """Return True if every event that this process has written is read back."""
+        positions = self._store.positions()
         return self._store.state is StoreState.READY and all(
-            at.get(token.place, 0) > token.offset for token in self._written.values()
+            positions.get(token.place, 0) > token.offset for token in self._written.values()
         )
 
-    def events(self) -> list[Parked]:
-        """Return all that are kept, as far as read."""
-        return list(self._store["kept"].values())
+    def events(self) -> list[StoredEvent]:
+        """Return every stored event that was read."""
+        return list(self._store["events"].values())
 
-    def event(self, waiting: Parked) -> Parked | None:
-        """Return a waiting event with its value; None where its last attempt is not read back yet."""
+    def event(self, waiting: StoredEvent) -> StoredEvent | None:
+        """Return a waiting event with its value; None until its last attempt is read back."""
         with suppress(NotReady):
-            stored: Parked | None = self._store["kept"].get(waiting.id)
+            stored: StoredEvent | None = self._store["events"].get(waiting.id)
             if stored is not None and stored.attempts == waiting.attempts:
                 return stored
         return None
 
-    def waiting(self) -> list[Parked]:
-        """Return the events that wait, without their values."""
+    def waiting(self) -> list[StoredEvent]:
+        """Return the waiting events without their values."""
         return list(self._states.waiting.values())
 
-    def changed(self) -> list[Parked]:
-        """Return those of the events that wait, without their values, that changed since the last call."""
+    def changed(self) -> list[StoredEvent]:
+        """Return the waiting events that have changed since the last call, without their values."""
         states, changed = self._states, []
         with suppress(Empty):
             while True:
-                parked = states.waiting.get(states.changed.get_nowait())
-                changed += [parked] if parked is not None else []
+                stored = states.waiting.get(states.changed.get_nowait())
+                changed += [stored] if stored is not None else []
         return changed
 
     def failed(self) -> list[Partition]:
-        """Return the partition of each event that was set aside."""
+        """Return the partition of each failed event."""
         return list(self._states.failed.values())
 
     @property
-    def _states(self) -> _KeptStates:
-        states: _KeptStates = self._store["kept"].projection
+    def _states(self) -> _StoredStates:
+        states: _StoredStates = self._store["events"].projection
         return states
 
-    def _note(self, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             token = Token.from_message(message)
             self._written[token.partition] = token
 
 
-class Members(Group):
-    """Membership whose offsets are committed in the transactions of a producer, with the topic's id beside them.
+class ProcessorGroup(Group):
+    """A membership whose offsets, with the topic's id, are committed in the transactions of a producer.
 
     Owned by one thread.
     """
@@ -142,70 +142,70 @@ class Members(Group):
         self.topic_id: str | None = None
 
     def send_offsets(self, producer: Producer, positions: Mapping[Partition, Position]) -> None:
-        """Commit the offsets in the producer's transaction. Kafka refuses a member that its group has left behind.
+        """Commit the offsets in the producer's transaction. Kafka refuses a member that the group has removed.
 
-        A thread does it. The client (2.16) ignores the time-out once the coordinator's broker has left the cluster.
-        The thread is abandoned then, and the next producer finds the new coordinator. Raises KafkaException.
+        Works in a thread, because the client (2.16) ignores the time-out once the coordinator's broker has left the
+        cluster. Then the thread is abandoned, and the next producer finds the new coordinator. Raises KafkaException.
         """
-        offsets = [at_epoch(part, its.read, its.leader_epoch, self.topic_id or "") for part, its in positions.items()]
-        metadata, done = self._consumer.consumer_group_metadata(), Future[None]()
+        offsets = [
+            at_epoch(part, position.read, position.leader_epoch, self.topic_id or "")
+            for part, position in positions.items()
+        ]
+        metadata, result = self._consumer.consumer_group_metadata(), Future[None]()
 
         def send() -> None:
             try:
-                producer.send_offsets_to_transaction(offsets, metadata, _SENDING)
-                done.set_result(None)
+                producer.send_offsets_to_transaction(offsets, metadata, _SEND_TIMEOUT)
+                result.set_result(None)
             except BaseException as error:  # noqa: BLE001 (raised to the caller)
-                done.set_exception(error)
+                result.set_exception(error)
 
         start_thread("process-offsets", send)
         try:
-            done.result(_SENDING + 1)
+            result.result(_SEND_TIMEOUT + 1)
         except TimeoutError:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no answer of the group's coordinator")) from None  # noqa: SLF001
 
     def commit(self, partitions: Iterable[Partition] | None = None, *, wait: bool = False) -> None:
-        """Do nothing: a transaction has done it."""
+        """Do nothing: offsets are committed in transactions."""
 
-    def hold(self, held: bool) -> None:
-        """Fetch nothing, or go on, and stay in the group."""
+    def pause_reading(self, is_paused: bool) -> None:
+        """Pause or resume reading, and stay in the group."""
         listed = [TopicPartition(*part) for part, position in self.positions.items() if position is not None]
         try:
-            (self._consumer.pause if held else self._consumer.resume)(listed)
+            (self._consumer.pause if is_paused else self._consumer.resume)(listed)
         except KafkaException as error:
             log.debug("could not pause or resume yet", error=str(error))
 
     def check_topic(self) -> None:
-        """See that the topic is still the same, and that Kafka answers: a client without records tells of no outage.
+        """Check that the topic was not created again. Raises Unreachable, which a client without records does not."""
+        topic = self._kafka.topics([self._processor.topic]).get(self._processor.topic)
+        if topic is not None and self.topic_id not in (None, topic.topic_id):
+            self.forget_positions(self.positions)  # the next poll raises the error
 
-        Raises Unreachable.
+    def locate(self, stored_events: StoredEvents, partitions: Sequence[Partition]) -> dict[Partition, Located]:
+        """Return the start positions, once no open transaction can change them or add to ``stored_events``.
+
+        Raises Unreachable, ConfigError, CompactoryError if the log lacks the next records.
         """
-        found = self._kafka.topics([self._processor.topic]).get(self._processor.topic)
-        if found is not None and self.topic_id not in (None, found.topic_id):
-            self.forget_positions(self.positions)  # the next poll says what is wrong
-
-    def locate(self, kept: KeptEvents, partitions: Sequence[Partition]) -> dict[Partition, Located]:
-        """Return where partitions go on, once no transaction is open that might move that or add to ``kept``.
-
-        Raises Unreachable, ConfigError, CompactoryError where the log does not have what comes next.
-        """
-        topic = self._processor.topic
-        found = self._kafka.topics([topic]).get(topic)
-        if found is None:
-            raise ConfigError(f"topic {topic!r} does not exist; create it")
-        if self.topic_id not in (None, found.topic_id):
-            raise CompactoryError(f"topic {topic!r} was deleted and created again; start the processor anew")
-        self.topic_id = found.topic_id
+        name = self._processor.topic
+        topic = self._kafka.topics([name]).get(name)
+        if topic is None:
+            raise ConfigError(f"topic {name!r} does not exist; create it")
+        if self.topic_id not in (None, topic.topic_id):
+            raise CompactoryError(f"topic {name!r} was deleted and created again; restart the processor")
+        self.topic_id = topic.topic_id
         starts, ends = self._kafka.log_starts(partitions), self._kafka.high_watermarks(partitions)
         first = starts if self._processor.start == "earliest" else ends
-        stored = self.stored(partitions)  # some of it perhaps for a topic of that name that was deleted
+        committed = self.stored(partitions)  # perhaps of a deleted topic of the same name
         located = {part: Located(first[part], first[part]) for part in partitions}
-        for part, item in stored.items():
-            if item.metadata not in (None, "", found.topic_id):
+        for part, item in committed.items():
+            if item.metadata not in (None, "", topic.topic_id):
                 continue
             if item.offset > ends[part]:
-                place = f"partition {part.partition} of {topic!r}"
-                raise CompactoryError(f"{place} ends at {ends[part]}, before offset {item.offset}: it was cut off")
+                where = f"partition {part.partition} of {name!r}"
+                raise CompactoryError(f"{where} ends at {ends[part]}, before offset {item.offset}: it was truncated")
             offset = max(item.offset, starts[part])
             located[part] = Located(offset, offset, item.leader_epoch if offset == item.offset else None)
-        kept.read_to_the_end()  # after the offsets, whose answer waited for open transactions
+        stored_events.read_to_the_end()  # after the offsets: their answer waits for open transactions
         return located

@@ -1,7 +1,7 @@
-"""Events that are not done: those that run, wait for their next attempt or behind one of their key; those set aside.
+"""Unfinished events: running, waiting for the next attempt or for an earlier event of the key, or failed.
 
-One that is not done when the offset moves past it is kept in the topic ``compactory-process-NAME``, written in the same
-transaction as the offset. So the offset always moves on, and events that wait take little memory.
+An event that is unfinished when the offset moves past it is stored in the topic ``compactory-process-NAME``, in the
+transaction of the offset. So the offset always moves, and waiting events take little memory.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from compactory_connectors.kafka.consumer_group import Position
 
 from .event import Failed, Output, Refused
 
-__all__ = ["LARGEST", "Parked", "Task", "group_of"]
+__all__ = ["LARGEST", "StoredEvent", "Task", "group_of"]
 
 State = Literal["waiting", "failed"]
 
 LARGEST: Final = 2 << 20
-"""Bytes of a kept event: one of the usual limit, and what is noted about it."""
+"""Bytes of a stored event: a value of the usual limit, and the fields beside it."""
 
 
 def group_of(name: str) -> str:
-    """Return the name of a processor's consumer group, and of the topic of its events that are not done."""
+    """Return the name of a processor's consumer group, and of the topic of its unfinished events."""
     return f"compactory-process-{name}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parked:
-    """An event as it is kept. ``attempts`` have been made; the next is due at ``due``, in seconds since 1970.
+class StoredEvent:
+    """An unfinished event after ``attempts`` attempts. The next one is due at ``due``, in seconds since 1970.
 
-    State ``failed`` is set aside: only an operator's order tries it again. ``size`` is that of the value, in bytes.
+    A ``failed`` event is retried only by an operator. ``size`` is that of the value, in bytes.
     """
 
     id: str
@@ -55,30 +55,30 @@ class Parked:
 
     @property
     def place(self) -> Partition:
-        """The partition that it was read from."""
+        """The partition of the event."""
         return Partition(self.topic, self.partition)
 
-    def without_value(self) -> Parked:
-        """Return the event without its value, as it waits in memory."""
+    def without_value(self) -> StoredEvent:
+        """Return the event without its value, to wait in memory."""
         return self if self.value is None else replace(self, value=None)
 
     def data(self) -> bytes:
-        """Return the record's value: a line of JSON, then the event's bytes as they are."""
+        """Return the value of the record: a line of JSON, then the bytes of the event's value."""
         names = [name for name in self.__dataclass_fields__ if name != "value"]
-        known = {name: getattr(self, name) for name in names} | {"tombstone": self.value is None}
-        return orjson.dumps(known) + b"\n" + (self.value or b"")
+        fields = {name: getattr(self, name) for name in names} | {"tombstone": self.value is None}
+        return orjson.dumps(fields) + b"\n" + (self.value or b"")
 
     @classmethod
-    def parse(cls, data: bytes) -> Parked:
-        """Read what `data` wrote."""
+    def parse(cls, data: bytes) -> StoredEvent:
+        """Read the result of :meth:`data`. Raises ValueError."""
         head, _, value = data.partition(b"\n")
-        known = orjson.loads(head)
-        return cls(value=None if known.pop("tombstone") else value, **known)
+        fields = orjson.loads(head)
+        return cls(value=None if fields.pop("tombstone") else value, **fields)
 
-    def after(self, error: BaseException, pause: float | None) -> Parked:
-        """Return the event after a failed attempt; without a ``pause``, in seconds, it is set aside.
+    def after(self, error: BaseException, pause: float | None) -> StoredEvent:
+        """Return the event after a failed attempt; ``pause`` is in seconds, None: the event has failed.
 
-        It keeps the class of the error and the calls that raised it, the text only of `Failed`, `Refused` and our own.
+        It has the class of the error and the calls that raised it; the text only of `Failed`, `Refused` and ours.
         """
         due = time.time() + (pause or 0.0)
         state: State = "failed" if pause is None else "waiting"
@@ -88,17 +88,17 @@ class Parked:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """An event of ours that is not done. Owned by the runner's thread; a call's thread gives its results.
+    """An unfinished event of this process. Owned by the runner's thread; the thread of a call sets the results.
 
-    ``outputs`` and ``left`` are the results: what to write, and what is kept of the event; None: it is done. While an
-    event waits that the topic of kept events has, ``parked`` lacks the value: it is read again before the next call.
+    The results are ``outputs``, to be written, and ``remaining``, to be stored; None: the event is finished. While an
+    event waits in the topic of stored events, ``stored`` has no value: it is read again before the next call.
     """
 
-    parked: Parked
-    position: Position  # of its partition: another one once that was lost and gained again
-    kept: bool  # whether the topic of kept events has it
+    stored: StoredEvent
+    position: Position  # of its partition; another object after a rebalance
+    is_stored: bool  # the topic of stored events has it
     size: int  # bytes of its value
     running: bool = False  # from its call until the results are committed
-    ended: bool = False  # whether the call has given its results
+    ended: bool = False  # the call has set its results
     outputs: Sequence[Output] = ()
-    left: Parked | None = None
+    remaining: StoredEvent | None = None

@@ -1,4 +1,4 @@
-"""`Processor`: a function on the events of a topic, and the rules by which it is called."""
+"""`Processor`: a function for the events of a topic, and its rules."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.retry import Retry
 
 from .event import Event, Failed, Output, Refused
-from .pending import Parked
+from .pending import StoredEvent
 
 __all__ = ["Processor", "Retry", "processor"]
 
@@ -30,14 +30,14 @@ class Processor:
 
     ``function``     takes an `Event`, sync or async; returns an `Output`, several or None. In a chain it returns the
                      value of the outcome instead. The coroutines of a runner share one event loop
-    ``name``         of the consumer group: processes of one name share the partitions, and what is under way
-    ``topic``        whose events it is called for
-    ``decode``       makes an event's value: dict, a class (as of a `Directory`), or a callable that takes bytes
+    ``name``         of the consumer group: processes of one name share the partitions and the unfinished events
+    ``topic``        the topic of the events
+    ``decode``       for an event's value: dict, a class (as of a `Directory`), or a callable that takes bytes
     ``created``, ``failed``  the topics of a chain. The outcome of each event is written to one of them, with the
                      event's id in field ``event``, and removed from the other
     ``retry``        the attempts, and the pauses between them
     ``concurrency``  calls at a time, of different keys
-    ``start``        where partitions begin that the group never had
+    ``start``        for partitions that the group has never read
 
     Raises ConfigError with all problems.
     """
@@ -68,11 +68,11 @@ class Processor:
             raise ConfigError(f"processor {self.name!r}: {problem}" for problem in problems)
 
     def __call__(self, event: Event) -> Any:
-        """Call the function itself, say in a test."""
+        """Call the function, for tests."""
         return self.function(event)
 
     def decoder(self) -> Callable[[bytes], Any]:
-        """Return what makes values of bytes."""
+        """Return the decoder of values."""
         return decoder(Directory(self.topic, decode=self.decode))
 
     def outputs(self, event: Event, wait_for: Callable[[Awaitable[Any]], Any]) -> list[Output]:
@@ -92,15 +92,15 @@ class Processor:
             raise Refused(f"the function returned {type(value).__name__}, and an outcome is a mapping")
         return self._outcome(event, value, None)
 
-    def failure(self, event: Event | Parked, reason: str | None) -> list[Output]:
-        """Return what is to be written for an event that is given up."""
+    def failure(self, event: Event | StoredEvent, reason: str | None) -> list[Output]:
+        """Return the outputs of a failed event."""
         return [] if self.failed is None else self._outcome(event, None, {"error": reason})
 
     def _result(self, event: Event, wait_for: Callable[[Awaitable[Any]], Any]) -> Any:
         result = self.function(event)
         return wait_for(result) if inspect.isawaitable(result) else result
 
-    def _outcome(self, event: Event | Parked, created: Any, failed: Any) -> list[Output]:
+    def _outcome(self, event: Event | StoredEvent, created: Any, failed: Any) -> list[Output]:
         assert self.created is not None
         assert self.failed is not None
         return [
@@ -110,14 +110,14 @@ class Processor:
 
 
 def processor(topic: str, *, name: str | None = None, **rules: Any) -> Callable[[Function], Processor]:
-    """Make a `Processor` of the decorated function. ``name`` is the function's where none is given."""
+    """Return a decorator that makes a `Processor` of a function. ``name`` defaults to the function's name."""
     return lambda function: Processor(function=function, name=name or function.__name__, topic=topic, **rules)
 
 
-def _listed(found: Any) -> Iterator[Output]:
-    listed = () if found is None else (found,) if isinstance(found, Output) else found
+def _listed(result: Any) -> Iterator[Output]:
+    listed = () if result is None else (result,) if isinstance(result, Output) else result
     if not isinstance(listed, Iterable):
-        raise Refused(f"the function returned {type(found).__name__}, not an Output, several or None")
+        raise Refused(f"the function returned {type(result).__name__}, not an Output, several or None")
     for item in listed:
         if not isinstance(item, Output):
             raise Refused(f"the function returned {type(item).__name__} among its outputs")

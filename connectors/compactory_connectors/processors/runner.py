@@ -16,7 +16,7 @@ from compactory_connectors.kafka.group_worker import GroupThread
 from compactory_connectors.kafka.publisher import Publisher
 from compactory_connectors.loop_thread import LoopThread
 
-from .membership import KeptEvents, Members
+from .membership import ProcessorGroup, StoredEvents
 from .pending import LARGEST, group_of
 from .processor import Processor
 from .work import Work
@@ -24,14 +24,14 @@ from .worker import Board
 
 __all__ = ["ProcessRunner"]
 
-_BEAT = 1.0  # seconds between looks for what an operator wants tried again
-_CHECK = 5.0  # seconds between looks whether the topic is still the same
+_BEAT_EVERY = 1.0  # seconds; retries that operators want, figures
+_CHECK_EVERY = 5.0  # seconds; a topic that was created again
 
 
-class ProcessRunner(GroupThread[Members]):
-    """Runs one processor. Thread-safe; start it once. Any number may run, in any processes, beside each other.
+class ProcessRunner(GroupThread[ProcessorGroup]):
+    """Runs one processor. Thread-safe; start it once. Any number of runners may run side by side.
 
-    What a function returns is written in a Kafka transaction with the offset of its event: once, whatever dies.
+    The outputs of a function are written in one Kafka transaction with the offset of the event, so exactly once.
     """
 
     def __init__(self, kafka: str | Mapping[str, Any] | Kafka, processor: Processor) -> None:
@@ -54,8 +54,8 @@ class ProcessRunner(GroupThread[Members]):
         if problems:
             raise ConfigError(problems)
 
-    def _join(self) -> Members:
-        return Members(self._kafka, self.processor)
+    def _join(self) -> ProcessorGroup:
+        return ProcessorGroup(self._kafka, self.processor)
 
     def _run(self) -> None:
         self._loop.start()
@@ -65,25 +65,27 @@ class ProcessRunner(GroupThread[Members]):
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._loop.stop()
 
-    def _live(self, group: Members, worked: Callable[[], None]) -> None:
+    def _live(self, group: ProcessorGroup, worked: Callable[[], None]) -> None:
         with ExitStack() as stack:
-            kept = stack.enter_context(closing(KeptEvents(self._kafka, self.processor.name)))
-            publisher = Publisher(self._kafka, self._id, kept.topic, overrides={"message.max.bytes": LARGEST})
+            stored_events = stack.enter_context(closing(StoredEvents(self._kafka, self.processor.name)))
+            publisher = Publisher(self._kafka, self._id, stored_events.topic, overrides={"message.max.bytes": LARGEST})
             stack.callback(publisher.close)
             stack.callback(publisher.abort)
-            kept.start()
+            stored_events.start()
             publisher.open()
-            group.attach(partial(group.locate, kept))
+            group.attach(partial(group.locate, stored_events))
             chosen = self.processor
-            work = Work(chosen, chosen.decoder(), group, kept, publisher, self._threads, self._loop, self.board)
-            beat = check = time.monotonic() + _BEAT
+            work = Work(
+                chosen, chosen.decoder(), group, stored_events, publisher, self._threads, self._loop, self.board
+            )
+            beat_at = check_at = time.monotonic() + _BEAT_EVERY
             while not self._stop.is_set():
-                if work.turn():
+                if work.run_round():
                     worked()
-                if time.monotonic() >= beat:
-                    work.look_around()
-                    beat = time.monotonic() + _BEAT
-                if time.monotonic() >= check:
+                if time.monotonic() >= beat_at:
+                    work.beat()
+                    beat_at = time.monotonic() + _BEAT_EVERY
+                if time.monotonic() >= check_at:
                     group.check_topic()
-                    check = time.monotonic() + _CHECK
+                    check_at = time.monotonic() + _CHECK_EVERY
             work.finish()

@@ -20,8 +20,8 @@ from compactory_connectors.loop_thread import LoopThread
 
 from .backlog import Backlog
 from .event import Event, Refused
-from .membership import KeptEvents, Members
-from .pending import Parked, Task
+from .membership import ProcessorGroup, StoredEvents
+from .pending import StoredEvent, Task
 from .processor import Processor
 from .worker import Board
 
@@ -30,135 +30,142 @@ __all__ = ["Work"]
 log = structlog.get_logger("compactory.process")
 
 _POLL = 0.1  # seconds that a poll waits for a record
-_PATIENCE = 1.0  # seconds after which an event that is not done is kept, so that the offset moves on
-_GATHER = 0.1  # seconds in which further events that are due join a transaction
+_STORE_AFTER = 1.0  # seconds after which an unfinished event is stored, so that the offset moves
+_GATHER = 0.1  # seconds that a transaction waits for more finished events
 _GRACE = 5.0  # seconds that calls may take after a stop
 _BATCH = 16  # events for each call at a time
-_MOST = 100_000  # events that are not done; more are not fetched
-_MOST_BYTES = 256 << 20  # of their values
+_MAX_EVENTS = 100_000  # unfinished events; more are not fetched
+_MAX_BYTES = 256 << 20  # of their values
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """The events under way. Owned by one thread; the function is called in others. Raises Unreachable, ConfigError."""
+    """The unfinished events of a runner. Owned by one thread; the function is called in others.
+
+    Raises Unreachable, ConfigError. States of an event:
+
+        WAITING → RUNNING → ENDED → finished    its outputs and its offset are committed together
+        ENDED → WAITING                         a failed attempt; it is stored until the next one
+        ENDED → failed                          set aside, until an operator retries or drops it
+    """
 
     processor: Processor
     decode: Callable[[bytes], Any]
-    group: Members
-    kept: KeptEvents
+    group: ProcessorGroup
+    stored_events: StoredEvents
     publisher: Publisher
     threads: ThreadPoolExecutor
     loop: LoopThread
     board: Board
-    _ours: dict[Partition, Position] = field(default_factory=dict)  # as of the last poll
-    _backlog: Backlog = field(default_factory=Backlog)  # events of our partitions
-    _unkept: dict[str, Task] = field(default_factory=dict)  # those that the topic of kept events does not have yet
-    _uncommitted: list[Task] = field(default_factory=list)  # those that have ended
+    _positions: dict[Partition, Position] = field(default_factory=dict)  # as of the last poll
+    _backlog: Backlog = field(default_factory=Backlog)  # events of the assigned partitions
+    _unstored: dict[str, Task] = field(default_factory=dict)  # events that the topic of stored events does not have
+    _uncommitted: list[Task] = field(default_factory=list)  # events that have ended
     _ended: SimpleQueue[Task] = field(default_factory=SimpleQueue)
-    _running: int = 0  # calls, also of tasks that are not ours any more
-    _since: float = 0.0  # when the events were taken that the offset does not cover yet
-    _committed_at: float = 0.0  # time.monotonic()
-    _held: bool = False
+    _running: int = 0  # calls, also for lost partitions
+    _taken_at: float = 0.0  # by the monotonic clock; when the oldest events without a committed offset were taken
+    _committed_at: float = 0.0  # by the monotonic clock
+    _is_paused: bool = False
 
-    def turn(self) -> bool:
-        """Take events, call, commit what is done. Return True if something was committed."""
-        if not self._unkept:
+    def run_round(self) -> bool:
+        """Take events, call the function, commit ended events. Return True if there was a commit."""
+        if not self._unstored:
             is_busy = self._running or self._backlog.is_due()
             self._take(self.processor.concurrency * _BATCH, 0.0 if is_busy else _POLL)
         self._call_due()
         self._collect(0.02)
-        return self._commit_all(_PATIENCE)
+        return self._commit_all(_STORE_AFTER)
 
     def finish(self) -> None:
-        """Commit what ends within some seconds; what does not is kept for the next process."""
+        """Commit the calls that end within some seconds; store the other events for the next process."""
         deadline = time.monotonic() + _GRACE
         while self._running and time.monotonic() < deadline:
             self._collect(0.1)
-        self._take(1, 0.0)  # a rebalance may have come
+        self._take(1, 0.0)  # there may have been a rebalance
         self._commit_all(0.0)
 
-    def look_around(self) -> None:
-        """Take up what an operator wants tried again; refresh the figures."""
-        if self.kept.current():
-            self._adopt(self.kept.changed())
-            self.board.set_aside = sum(place in self._ours for place in self.kept.failed())
+    def beat(self) -> None:
+        """Take the events that operators retry; refresh the figures."""
+        if self.stored_events.is_current():
+            self._add_stored(self.stored_events.changed())
+            self.board.set_aside = sum(place in self._positions for place in self.stored_events.failed())
         self.board.lag = self.group.lag()
         self.board.waiting = len(self._backlog.tasks)
 
     def _take(self, limit: int, timeout: float) -> None:
-        full = len(self._backlog.tasks) >= _MOST or self._backlog.bytes >= _MOST_BYTES
-        if full is not self._held:
-            self.group.hold(full)
-            self._held = full
+        full = len(self._backlog.tasks) >= _MAX_EVENTS or self._backlog.bytes >= _MAX_BYTES
+        if full is not self._is_paused:
+            self.group.pause_reading(full)
+            self._is_paused = full
         fetched = self.group.poll(limit, timeout)
-        self.board.polled_at = self._since = time.monotonic()
-        self._follow()
-        for each in fetched:
-            for message in each.messages if self.group.is_current(each) else ():
-                self._add(message, each.position)
+        self.board.polled_at = self._taken_at = time.monotonic()
+        self._follow_assignment()
+        for run in fetched:
+            for message in run.messages if self.group.is_current(run) else ():
+                self._add(message, run.position)
 
-    def _follow(self) -> None:
-        """Drop what belongs to partitions that were lost, and take up what is kept of those that were gained."""
-        before = self._ours
-        self._ours = {part: position for part, position in self.group.positions.items() if position is not None}
-        if self._ours != before:
+    def _follow_assignment(self) -> None:
+        """Drop the events of lost partitions, and take the stored events of new ones."""
+        previous = self._positions
+        self._positions = {part: position for part, position in self.group.positions.items() if position is not None}
+        if self._positions != previous:
             tasks = self._backlog.tasks.values()
-            self._backlog = Backlog(task for task in tasks if self._ours.get(task.parked.place) is task.position)
-            self._unkept = {event: task for event, task in self._unkept.items() if event in self._backlog.tasks}
-        if any(before.get(part) is not position for part, position in self._ours.items()):
-            self.board.located, self.board.error, self._held = True, None, False
-            self._adopt(self.kept.waiting())
+            self._backlog = Backlog(task for task in tasks if self._positions.get(task.stored.place) is task.position)
+            self._unstored = {event: task for event, task in self._unstored.items() if event in self._backlog.tasks}
+        if any(previous.get(part) is not position for part, position in self._positions.items()):
+            self.board.located, self.board.error, self._is_paused = True, None, False
+            self._add_stored(self.stored_events.waiting())
 
-    def _adopt(self, events: Sequence[Parked]) -> None:
-        """Take up events that are kept, where they are of our partitions."""
-        for parked in events:
-            position = self._ours.get(parked.place)
+    def _add_stored(self, events: Sequence[StoredEvent]) -> None:
+        """Add the stored events of assigned partitions."""
+        for stored in events:
+            position = self._positions.get(stored.place)
             if position is not None:
-                self._backlog.add(Task(parked, position, kept=True, size=parked.size))
+                self._backlog.add(Task(stored, position, is_stored=True, size=stored.size))
 
     def _add(self, message: Message, position: Position) -> None:
-        parked = _parked(message, self.group.topic_id)
-        task = Task(parked, position, kept=False, size=parked.size)
+        stored = _stored_event(message, self.group.topic_id)
+        task = Task(stored, position, is_stored=False, size=stored.size)
         if self._backlog.add(task):
-            self._unkept[parked.id] = task
+            self._unstored[stored.id] = task
 
     def _call_due(self) -> None:
         for task in self._backlog.take(self.processor.concurrency - self._running):
-            parked = self.kept.event(task.parked) if task.kept else task.parked
-            if parked is None:
+            stored = self.stored_events.event(task.stored) if task.is_stored else task.stored
+            if stored is None:
                 self._backlog.put_back(task, soon=True)
                 continue
-            task.parked = parked
+            task.stored = stored
             self._running += 1
             self.threads.submit(self._call, task)
 
     def _call(self, task: Task) -> None:
-        """Call the function. In a thread of the pool."""
-        decoded = False
+        """Call the function, in a thread of the pool."""
+        is_decoded = False
         try:
-            event = _event(task.parked, self.decode)
-            decoded = True
-            task.left, task.outputs = None, self.processor.outputs(event, self.loop.wait_for)
+            event = _event(task.stored, self.decode)
+            is_decoded = True
+            task.remaining, task.outputs = None, self.processor.outputs(event, self.loop.wait_for)
         except BaseException as error:  # noqa: BLE001 (of the user's code: sys.exit, a coroutine that was cancelled)
-            self._fail(task, error, decoded=decoded)
+            self._fail(task, error, is_decoded=is_decoded)
         self._ended.put(task)
 
-    def _fail(self, task: Task, error: BaseException, *, decoded: bool) -> None:
-        retry, attempt = self.processor.retry, task.parked.attempts + 1
-        final = not decoded or isinstance(error, Refused) or retry.ends(attempt, error)
-        task.left = task.parked.after(error, None if final else retry.pause(attempt))
-        task.outputs = self.processor.failure(task.left, task.left.error) if final else ()
+    def _fail(self, task: Task, error: BaseException, *, is_decoded: bool) -> None:
+        retry, attempt = self.processor.retry, task.stored.attempts + 1
+        is_final = not is_decoded or isinstance(error, Refused) or retry.ends(attempt, error)
+        task.remaining = task.stored.after(error, None if is_final else retry.pause(attempt))
+        task.outputs = self.processor.failure(task.remaining, task.remaining.error) if is_final else ()
         log.warning(
-            "an event was set aside" if final else "an attempt failed",
+            "an event was set aside" if is_final else "an attempt failed",
             processor=self.processor.name,
-            id=task.parked.id,
+            id=task.stored.id,
             attempt=attempt,
-            error=task.left.error,
+            error=task.remaining.error,
             traceback=f"compactory process failed {self.processor.name} --json",
         )
 
     def _collect(self, timeout: float) -> None:
-        """Take the results of calls; wait for the first one."""
+        """Collect ended calls; wait up to ``timeout`` seconds for the first one."""
         try:
             while self._running:
                 task = self._ended.get(timeout=timeout)
@@ -169,93 +176,96 @@ class Work:
         except Empty:
             return
 
-    def _commit_all(self, patience: float) -> bool:
-        """Commit the events that have ended, and keep those that last longer than ``patience``, in seconds.
+    def _commit_all(self, store_after: float) -> bool:
+        """Commit ended events, and store events that have been unfinished for ``store_after`` seconds.
 
-        Return whether there was an event to commit or keep.
+        Return True if there was a commit.
         """
         ended = self._uncommitted = [
-            task for task in self._uncommitted if self._backlog.tasks.get(task.parked.id) is task
+            task for task in self._uncommitted if self._backlog.tasks.get(task.stored.id) is task
         ]
-        undone = [task for task in self._unkept.values() if not task.ended]
-        now = time.monotonic()
-        if not (ended or undone) or (undone and now - self._since < patience):
+        unfinished = [task for task in self._unstored.values() if not task.ended]
+        clock = time.monotonic()
+        if not (ended or unfinished) or (unfinished and clock - self._taken_at < store_after):
             return False
-        if self._backlog.is_due() and now - self._committed_at < min(_GATHER, patience):
+        if self._backlog.is_due() and clock - self._committed_at < min(_GATHER, store_after):
             return False
-        self._commit(ended, undone)
+        self._commit(ended, unfinished)
         self._uncommitted = []
         self._committed_at = time.monotonic()
         return True
 
-    def _commit(self, ended: Sequence[Task], undone: Sequence[Task]) -> None:
-        """Write outputs, what is to be kept and the offsets in one transaction."""
-        # An offset of each partition is committed: that fences a member without it.
-        positions = {task.parked.place: task.position for task in (*ended, *undone)}
+    def _commit(self, ended: Sequence[Task], unfinished: Sequence[Task]) -> None:
+        """Write outputs, stored events and offsets in one transaction."""
+        # Offsets of all partitions are committed, so that Kafka fences a member without them.
+        positions = {task.stored.place: task.position for task in (*ended, *unfinished)}
         try:
-            self._transact(ended, undone, positions)
+            self._transact(ended, unfinished, positions)
         except TopicRefused as error:
-            self._commit_apart(ended, undone, error)
+            self._commit_apart(ended, unfinished, error)
             return
         for task in ended:
             self._settle(task)
-        for task in undone:
-            task.kept = True
-            self._unkept.pop(task.parked.id, None)
+        for task in unfinished:
+            task.is_stored = True
+            self._unstored.pop(task.stored.id, None)
             if not task.running:
-                task.parked = task.parked.without_value()
+                task.stored = task.stored.without_value()
         for part, position in positions.items():
             self.group.advance(part, position.read)
 
-    def _commit_apart(self, ended: Sequence[Task], undone: Sequence[Task], error: TopicRefused) -> None:
-        """Find the outputs that Kafka refuses: keep every event, then commit each by itself; that one is set aside."""
-        if len(ended) > 1 or (ended and undone):
-            self._commit([], [*undone, *(task for task in ended if not task.kept)])
+    def _commit_apart(self, ended: Sequence[Task], unfinished: Sequence[Task], error: TopicRefused) -> None:
+        """Find the outputs that Kafka refuses: store every event, then commit each alone; set the refused one aside."""
+        if len(ended) > 1 or (ended and unfinished):
+            self._commit([], [*unfinished, *(task for task in ended if not task.is_stored)])
             for task in ended:
                 self._commit([task], [])
         elif ended and ended[0].outputs:
             [task] = ended
-            left, task.left = task.left, task.parked.after(error, None)
-            task.outputs = self.processor.failure(task.left, task.left.error) if left is None else ()
-            self._commit(ended, undone)
+            was_finished = task.remaining is None
+            task.remaining = task.stored.after(error, None)
+            task.outputs = self.processor.failure(task.remaining, task.remaining.error) if was_finished else ()
+            self._commit(ended, unfinished)
         else:
-            raise Unreachable("Kafka", f"topic {self.kept.topic!r} takes no records: {error}") from error
+            raise Unreachable("Kafka", f"topic {self.stored_events.topic!r} takes no records: {error}") from error
 
-    def _transact(self, ended: Sequence[Task], undone: Sequence[Task], positions: Mapping[Partition, Position]) -> None:
+    def _transact(
+        self, ended: Sequence[Task], unfinished: Sequence[Task], positions: Mapping[Partition, Position]
+    ) -> None:
         def send(producer: Any) -> None:
             for task in ended:
                 for output in task.outputs:
-                    headers = [*output.headers.items(), ("compactory-event-id", task.parked.id)]
+                    headers = [*output.headers.items(), ("compactory-event-id", task.stored.id)]
                     producer.produce(output.topic, output.data(), output.key, headers=headers)
-                if task.left is not None or task.kept:
-                    self.kept.write(producer, task.parked.id, task.left)
-            for task in undone:
-                self.kept.write(producer, task.parked.id, task.parked)
+                if task.remaining is not None or task.is_stored:
+                    self.stored_events.write(producer, task.stored.id, task.remaining)
+            for task in unfinished:
+                self.stored_events.write(producer, task.stored.id, task.stored)
             self.group.send_offsets(producer, positions)
 
         try:
             self.publisher.transact(send)
         except (ConfigError, TopicRefused, Unreachable):
             raise
-        except CompactoryError as error:  # the group has gone on without us, or Kafka has ended the transaction
+        except CompactoryError as error:  # the group has removed this member, or Kafka has aborted the transaction
             raise Unreachable("Kafka", str(error)) from error
 
     def _settle(self, task: Task) -> None:
-        left = task.left
-        self._unkept.pop(task.parked.id, None)
-        if left is not None and left.state == "waiting":
-            task.parked, task.kept, task.ended = left.without_value(), True, False
+        remaining = task.remaining
+        self._unstored.pop(task.stored.id, None)
+        if remaining is not None and remaining.state == "waiting":
+            task.stored, task.is_stored, task.ended = remaining.without_value(), True, False
             self._backlog.put_back(task)
             self.board.counters["retries"] += 1
             return
         self._backlog.remove(task)
-        self.board.counters["events" if left is None else "failed"] += 1
+        self.board.counters["events" if remaining is None else "failed"] += 1
 
 
-def _parked(message: Message, topic_id: str | None) -> Parked:
+def _stored_event(message: Message, topic_id: str | None) -> StoredEvent:
     topic, partition, offset = message.topic() or "", message.partition() or 0, message.offset() or 0
     key, value = message.key(), message.value()
-    return Parked(
+    return StoredEvent(
         id=f"{topic_id or topic}-{partition}-{offset}",
         topic=topic,
         partition=partition,
@@ -267,7 +277,7 @@ def _parked(message: Message, topic_id: str | None) -> Parked:
     )
 
 
-def _event(parked: Parked, decode: Callable[[bytes], Any]) -> Event:
-    value = None if parked.value is None else decode(parked.value)
+def _event(stored: StoredEvent, decode: Callable[[bytes], Any]) -> Event:
+    value = None if stored.value is None else decode(stored.value)
     names = ("id", "topic", "partition", "offset", "timestamp_ms", "key")
-    return Event(value=value, attempt=parked.attempts + 1, **{name: getattr(parked, name) for name in names})
+    return Event(value=value, attempt=stored.attempts + 1, **{name: getattr(stored, name) for name in names})

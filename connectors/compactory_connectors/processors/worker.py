@@ -1,4 +1,4 @@
-"""A running processor as what it shows of itself: probes, status, metrics."""
+"""Figures, probes, status and metrics of a processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compactory_connectors.kafka.group_worker import MemberBoard, MemberWorker
 __all__ = ["Board", "ProcessWorker"]
 
 _COUNTERS = {
-    "events": "Events that are done",
+    "events": "Events that are finished",
     "retries": "Attempts that failed and are repeated",
     "failed": "Events set aside by this process",
 }
@@ -21,7 +21,7 @@ _COUNTERS = {
 
 @dataclass(slots=True)
 class Board(MemberBoard):
-    """Figures of one runner. Its thread writes them; any may read."""
+    """Figures of a runner. Its thread writes them; any thread may read."""
 
     waiting: int = 0
     set_aside: int = 0
@@ -29,7 +29,7 @@ class Board(MemberBoard):
 
 
 class ProcessWorker(MemberWorker):
-    """Implements `compactory.worker.Worker`. Thread-safe. A function that never returns does not make it not live."""
+    """Implements `compactory.worker.Worker`. Thread-safe. It is live also while a function never returns."""
 
     def __init__(self, runner: Any, *, polling_ttl: float = 300.0) -> None:
         super().__init__("process", runner.processor.name, runner, polling_ttl)
@@ -49,7 +49,7 @@ class ProcessWorker(MemberWorker):
             yield Metric(name=f"compactory_process_{counter}_total", kind="counter", help=text, labels=("process",),
                          samples={name: board.counters[counter]})  # fmt: skip
         for gauge, text, figure in (
-            ("waiting", "Events that were read and are not done", board.waiting),
+            ("waiting", "Events that were read and are not finished", board.waiting),
             ("set_aside", "Events of its partitions that are set aside", board.set_aside),
             ("lag", "Events that were not read yet", sum(board.lag.values())),
         ):
