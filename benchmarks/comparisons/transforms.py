@@ -16,6 +16,7 @@ from benchmarks.rows import Row
 from benchmarks.stage import Comparison, Measured, Stage, Terms
 from compactory_connectors.source import SourceRecord
 from compactory_connectors.source.config.files import parse_connector
+from compactory_connectors.source.config.selection import RelationKind
 from compactory_connectors.source.mapping.row_plan import compile_plan
 from compactory_connectors.source.postgres.catalog import Column, Table
 
@@ -29,7 +30,7 @@ TABLE = Table(
     schema="public",
     name="terminal_acquirer",
     oid=1,
-    kind="r",
+    kind=RelationKind.TABLE,
     columns=(
         Column(name="id", type="int8", not_null=True),
         Column(name="terminal_id", type="text", not_null=True),

@@ -15,6 +15,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.postgres.watched_connection import connect
 from compactory_connectors.source.config.connector import ConnectorConfig
 from compactory_connectors.source.config.files import parse_connector
+from compactory_connectors.source.config.selection import RelationKind
 from compactory_connectors.source.mapping.row_plan import RowPlan, compile_plan
 from compactory_connectors.source.postgres.catalog import Column, Table
 from compactory_connectors.source.postgres.chunk_reader import raw_rows
@@ -190,7 +191,7 @@ def test_a_key_that_two_rows_may_share_is_warned_of(class_name: str, options: di
         schema="s",
         name="t",
         oid=1,
-        kind="r",
+        kind=RelationKind.TABLE,
         columns=(Column(name="id", type="int8", not_null=True),),
         primary_key=("id",),
     )
@@ -211,7 +212,7 @@ def test_a_converter_of_headers_is_refused(name: str) -> None:
 def test_converters_that_cannot_write_the_record_are_problems() -> None:
     string = "org.apache.kafka.connect.storage.StringConverter"
     columns = (Column(name="id", type="int8", not_null=True), Column(name="y", type="bytea"))
-    table = Table(schema="s", name="t", oid=1, kind="r", columns=columns, primary_key=("id",))
+    table = Table(schema="s", name="t", oid=1, kind=RelationKind.TABLE, columns=columns, primary_key=("id",))
     with pytest.raises(ConfigError) as caught:
         compile_plan(
             connector(

@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
 from compactory_connectors.connect.javatext.java_regex import java_pattern
 from compactory_connectors.connect.setting import names, nearest
 
 __all__ = [
-    "RELATIONS",
     "ColumnMapping",
     "Relation",
+    "RelationKind",
     "TableName",
     "TableSelection",
     "column_mapping",
@@ -26,12 +27,34 @@ __all__ = [
     "table_types",
 ]
 
-RELATIONS = {"r": "table", "p": "partitioned table", "v": "view", "m": "materialized view", "f": "foreign table"}
-"""The kinds of relations that can be polled, by ``pg_class.relkind``."""
 
-_KINDS = {name.upper(): letter for letter, name in RELATIONS.items()}
-"""The same by its type of JDBC."""
+class RelationKind(StrEnum):
+    """A kind of relation that can be polled, by ``pg_class.relkind``; or a query."""
 
+    TABLE = "r"
+    PARTITIONED_TABLE = "p"
+    VIEW = "v"
+    MATERIALIZED_VIEW = "m"
+    FOREIGN_TABLE = "f"
+    QUERY = "q"
+
+    @property
+    def label(self) -> str:
+        """The kind in words: ``materialized view``. JDBC has the same in capitals."""
+        return self.name.lower().replace("_", " ")
+
+    @property
+    def is_table(self) -> bool:
+        """True for a table and a partitioned table: their rows have versions."""
+        return self in {RelationKind.TABLE, RelationKind.PARTITIONED_TABLE}
+
+    @property
+    def can_have_indexes(self) -> bool:
+        """True for tables and materialized views."""
+        return self.is_table or self is RelationKind.MATERIALIZED_VIEW
+
+
+_KINDS = {kind.label.upper(): kind for kind in RelationKind if kind is not RelationKind.QUERY}
 _NONE_OF_POSTGRES = {"GLOBAL TEMPORARY", "LOCAL TEMPORARY", "ALIAS", "SYNONYM"}
 _OF_THE_SYSTEM = {"SYSTEM TABLE", "SYSTEM VIEW", "SYSTEM TOAST TABLE", "TEMPORARY TABLE", "TEMPORARY VIEW"}
 
@@ -53,13 +76,12 @@ class TableName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """Something that the catalogue has and that could be polled."""
+    """A relation of the catalogue that could be polled."""
 
     oid: int
     schema: str
     name: str
-    kind: str
-    """``pg_class.relkind``."""
+    kind: RelationKind
     partition: bool = False
     """It is a part of a partitioned table."""
 
@@ -85,8 +107,7 @@ class TableSelection:
     excluded: tuple[re.Pattern[str], ...] = ()
     schemas: str | None = None
     """``schema.pattern``, a pattern of LIKE."""
-    kinds: frozenset[str] = frozenset("r")
-    """Letters of ``pg_class.relkind``."""
+    kinds: frozenset[RelationKind] = frozenset({RelationKind.TABLE})
 
     @property
     def key(self) -> str:
@@ -123,7 +144,7 @@ class TableSelection:
             elif not any(self._in_schemas(relation) for relation in named):
                 problems.append(f"table.whitelist: {name}: is not in a schema that schema.pattern {self.schemas} fits")
             elif not any(self._of_kind(relation) for relation in named):
-                kind = RELATIONS[named[0].kind]
+                kind = named[0].kind.label
                 problems.append(f"table.whitelist: {name}: is a {kind}; add {kind.upper()} to table.types")
         return problems
 
@@ -150,7 +171,8 @@ class TableSelection:
 
     def _of_kind(self, relation: Relation) -> bool:
         """A partitioned table that is listed by its name counts as a table."""
-        return relation.kind in self.kinds or (bool(self.listed) and relation.kind == "p" and "r" in self.kinds)
+        counts_as_table = bool(self.listed) and relation.kind.is_table and RelationKind.TABLE in self.kinds
+        return relation.kind in self.kinds or counts_as_table
 
 
 def patterns(value: str) -> tuple[re.Pattern[str], ...]:
@@ -158,19 +180,20 @@ def patterns(value: str) -> tuple[re.Pattern[str], ...]:
     return tuple(_pattern(item) for item in names(value))
 
 
-def table_types(value: str) -> frozenset[str]:
-    """Return the letters of ``pg_class.relkind`` for a comma separated list of JDBC's table types."""
-    letters: set[str] = set()
+def table_types(value: str) -> frozenset[RelationKind]:
+    """Return the kinds of relations that a comma separated list of JDBC's table types names."""
+    kinds = set()
     for item in names(value):
-        kind = item.upper()
-        if kind in _OF_THE_SYSTEM:
-            raise ValueError(f"must not name {kind}: the system's and temporary tables can't be polled")
-        if kind not in _KINDS and kind not in _NONE_OF_POSTGRES:
+        name = item.upper()
+        if name in _OF_THE_SYSTEM:
+            raise ValueError(f"must not name {name}: the system's and temporary tables can't be polled")
+        if name in _KINDS:
+            kinds.add(_KINDS[name])
+        elif name not in _NONE_OF_POSTGRES:
             raise ValueError(f"must be of {', '.join(_KINDS)}")
-        letters.update(_KINDS.get(kind, ""))
-    if not letters:
+    if not kinds:
         raise ValueError(f"must name at least one of {', '.join(_KINDS)}")
-    return frozenset(letters)
+    return frozenset(kinds)
 
 
 def column_mapping(value: str) -> tuple[ColumnMapping, ...]:

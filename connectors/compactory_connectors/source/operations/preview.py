@@ -12,7 +12,6 @@ from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
-from ..config.selection import RELATIONS
 from ..planning.planner import find_plans
 from ..planning.table_plan import Reading, TablePlan
 from ..polling.readers import open_reader
@@ -103,7 +102,7 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         pages.close()
     return TablePreview(
         table=plan.qualified,
-        kind=RELATIONS.get(plan.kind, "query"),
+        kind=plan.kind.label,
         topic=plan.topic,
         mode=connector.mode.value,
         cursor=() if plan.reading is Reading.WHOLE else plan.order,

@@ -9,7 +9,7 @@ from compactory_connectors.connect.setting import nearest
 from compactory_sql.naming import quoted
 
 from ..config.connector import ConnectorConfig, CursorColumns
-from ..config.selection import RELATIONS, ColumnMapping
+from ..config.selection import ColumnMapping, RelationKind
 from ..postgres.catalog import Column, Table
 from .table_plan import Reading
 
@@ -33,11 +33,11 @@ class CursorOf:
     """Warnings about a first load alone."""
 
 
-def reading_of(config: ConnectorConfig, kind: str) -> Reading:
+def reading_of(config: ConnectorConfig, kind: RelationKind) -> Reading:
     """Return how a relation of this kind is read. Row versions need a table, a timestamp and no suffix."""
     if not config.mode.incrementing and not config.mode.timestamp:
         return Reading.WHOLE
-    has_versions = kind in "rp" and not config.suffix
+    has_versions = kind.is_table and not config.suffix
     return Reading.VERSIONS if has_versions and config.mode.timestamp else Reading.CURSOR
 
 
@@ -49,7 +49,7 @@ def cursor_of(config: ConnectorConfig, table: Table) -> CursorOf:
     timestamps = _timestamps(cursor, table, problems) if mode.timestamp else ()
     timestamp_columns = [column for name in timestamps if (column := table.column(name)) is not None]
     problems += _unfit(table, incrementing, timestamps)
-    if cursor.validate_non_null and table.kind in "rp":
+    if cursor.validate_non_null and table.kind.is_table:
         problems += _nullable(table, incrementing, timestamp_columns)
     warnings = tuple(_warnings(config, table, incrementing, timestamp_columns))
     slow = tuple(_slow(table, reading_of(config, table.kind), incrementing, timestamp_columns))
@@ -119,14 +119,14 @@ def _warnings(
     config: ConnectorConfig, table: Table, incrementing: str | None, timestamps: list[Column]
 ) -> Iterator[str]:
     reading = reading_of(config, table.kind)
-    if reading is Reading.CURSOR and table.kind in "rp" and not config.suffix:
+    if reading is Reading.CURSOR and table.kind.is_table and not config.suffix:
         yield (
             f"{table}: mode incrementing goes by the highest id, so a row that commits late with a lower id is missed"
             " (guarantee 8 does not cover it); to have late rows sent use mode=timestamp+incrementing; compactory sql"
             " adopt adds a timestamp column to a table that has none"
         )
     elif reading is Reading.CURSOR:
-        description = "read with query.suffix" if table.kind in "rp" else f"a {RELATIONS.get(table.kind)}"
+        description = "read with query.suffix" if table.kind.is_table else f"a {table.kind.label}"
         subject = f"{table} is {description}: it" if table.name else "a query"
         rarer = "; timestamp.delay.interval.ms makes that rarer" if config.mode.timestamp else ""
         yield (
@@ -154,7 +154,7 @@ def _fate(config: ConnectorConfig, reading: Reading) -> str:
 def _slow(table: Table, reading: Reading, incrementing: str | None, timestamps: list[Column]) -> Iterator[str]:
     """Yield the cost of a missing index."""
     name = timestamps[0].name if timestamps else incrementing
-    if table.kind not in "rpm" or reading is Reading.WHOLE or name is None:
+    if not table.kind.can_have_indexes or reading is Reading.WHOLE or name is None:
         return
     if len(timestamps) > 1:  # only an index on the expression helps, and it is not looked for
         return

@@ -48,9 +48,9 @@ def _decimals(schema: Schema) -> Iterator[str]:
 
 def _key_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
     """Yield doubts about a key: rows that share one overwrite each other in the topic."""
-    if table.kind in "rp" and not table.primary_key:
+    if table.kind.is_table and not table.primary_key:
         yield f"table {table}: has no primary key"
-    if table.kind not in "rpm" or not rows.key_columns:
+    if not table.kind.can_have_indexes or not rows.key_columns:
         return
     key = set(rows.key_columns)
     unique = [index for index in table.indexes if index.unique and set(index.columns) <= key]

@@ -176,7 +176,7 @@ def _plan(server: Server, connector: ConnectorConfig, relation: Relation) -> Tab
         rows, cursor = _compiled(connector, table)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from None
-    adoption = inspect(server.connection, table.oid) if table.kind in "rp" and not problems else None
+    adoption = inspect(server.connection, table.oid) if table.kind.is_table and not problems else None
     is_adopted = adoption is not None and adoption.adopted
     if is_adopted:
         problems += rights.lacking_log()
@@ -276,7 +276,7 @@ def _table_plan(
         zoned=cursor.zoned,
         key_types=tuple(types[name] for name in rows.key_columns),
         shape=shape,
-        sweeps=table.kind in "rp" and reading.sweeps and has_one_topic and not connector.suffix,
+        sweeps=table.kind.is_table and reading.sweeps and has_one_topic and not connector.suffix,
         sweeps_always=connector.bulk_deletes and has_one_topic,
         warnings=(*rows.warnings, *cursor.warnings, *plan_warnings(connector, table, rows)),
         load_warnings=cursor.load_warnings,

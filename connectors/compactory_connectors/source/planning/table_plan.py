@@ -9,6 +9,7 @@ from typing import LiteralString, cast
 from psycopg import sql
 
 from ..config.connector import ConnectorConfig
+from ..config.selection import RelationKind
 from ..mapping.row_plan import RowPlan
 from ..offsets.stored_fields import offset_key, query_key
 
@@ -51,8 +52,7 @@ class TablePlan:
     tie_breakers: tuple[str, ...] = ()
     """Columns that make the order of emission total after timestamp and id: the primary key."""
     reading: Reading = Reading.VERSIONS
-    kind: str = "r"
-    """``pg_class.relkind``, or q for a query."""
+    kind: RelationKind = RelationKind.TABLE
     initial: str | None = None
     """``timestamp.initial`` as a timestamp of the table: a first load takes rows from it on."""
     zoned: bool = False
@@ -92,21 +92,25 @@ class TablePlan:
     @property
     def qualified(self) -> str:
         """``schema.table`` for people; ``query`` for a query."""
-        return "query" if self.kind == "q" else f"{self.schema}.{self.name}"
+        return "query" if self.kind is RelationKind.QUERY else f"{self.schema}.{self.name}"
 
     def full_name(self, database: str) -> str:
         """Return ``db.schema.table``, by which offsets and operators name it; ``query`` for a query."""
-        return "query" if self.kind == "q" else f"{database}.{self.schema}.{self.name}"
+        return "query" if self.kind is RelationKind.QUERY else f"{database}.{self.schema}.{self.name}"
 
     def offset_key(self, database: str) -> bytes:
         """Return the key of its offset."""
         connector = self.connector.name
-        return query_key(connector) if self.kind == "q" else offset_key(connector, database, self.schema, self.name)
+        return (
+            query_key(connector)
+            if self.kind is RelationKind.QUERY
+            else offset_key(connector, database, self.schema, self.name)
+        )
 
     @property
     def label(self) -> str:
         """The beginning of a message about it."""
-        return self.qualified if self.kind == "q" else f"table {self.qualified}"
+        return self.qualified if self.kind is RelationKind.QUERY else f"table {self.qualified}"
 
     @property
     def timestamp(self) -> str:

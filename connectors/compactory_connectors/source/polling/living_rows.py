@@ -32,7 +32,7 @@ def snapshot_of(
     Raises TableReplaced where it is another table, or unless ``changed`` its columns or triggers are others.
     """
     serializable = plan.connector.serializable
-    if plan.kind not in "rp":
+    if not plan.kind.is_table:
         with read_transaction(server, serializable=serializable):
             yield None
         return

@@ -22,6 +22,6 @@ def open_reader(
     begun = offset or SourceOffset(
         identity=server.identity(plan.oid), topic=topic, sweep=plan.sweeps, initial_timestamp=plan.initial
     )
-    if plan.reading is Reading.CURSOR or plan.kind not in "rp" or plan.connector.suffix:
+    if plan.reading is Reading.CURSOR or not plan.kind.is_table or plan.connector.suffix:
         return CursorReader(server, plan, begun)
     return TableReader(server, plan, begun)

@@ -14,6 +14,7 @@ from compactory_connectors.connect.record.record import KeyParts, LogUnreadable,
 from compactory_connectors.kafka.producer_record import ProducerRecord
 from compactory_connectors.postgres.postgres_errors import refusal
 
+from ..config.selection import RelationKind
 from ..planning.table_plan import TablePlan
 from ..postgres.chunk_reader import RawRow
 from ..postgres.server import Server, statement
@@ -148,7 +149,7 @@ def _never_null(plan: TablePlan) -> list[tuple[int, str]]:
     The columns of a query have the NOT NULL of their tables, whatever its joins do; a foreign server promises nothing.
     The real connector's task fails on such a row.
     """
-    if plan.kind not in {"q", "f"}:
+    if plan.kind not in {RelationKind.QUERY, RelationKind.FOREIGN_TABLE}:
         return []
     fixed = {column.name for column in plan.rows.table.columns if column.not_null}
     return [(position, name) for position, name in enumerate(plan.rows.columns) if name in fixed]

@@ -17,7 +17,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.postgres.postgres_errors import refusal_text
 from compactory_sql import query
 
-from ..config.selection import Relation
+from ..config.selection import Relation, RelationKind
 
 __all__ = ["Column", "Index", "Rights", "Table", "describe", "describe_query", "find_relations", "read_rights"]
 
@@ -58,17 +58,12 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table with its columns in order; ``updated_xid``, the adopted table's own stamp, is not among them.
+class Table(Relation):
+    """A relation with its columns in order, without ``updated_xid``, the stamp of an adopted table.
 
-    A query is a table without a name, of the kind q.
+    A query is a table without a name.
     """
 
-    schema: str
-    name: str
-    oid: int
-    kind: str
-    """``pg_class.relkind``: r table, p partitioned table, v view, m materialized view, f foreign table; or q."""
     columns: tuple[Column, ...]
     primary_key: tuple[str, ...]
     indexes: tuple[Index, ...] = ()
@@ -88,7 +83,8 @@ class Table:
 
 def find_relations(connection: Connection[Any]) -> list[Relation]:
     """Return everything that could be polled, system schemas and our own left out, in the order of the names."""
-    return connection.cursor(row_factory=class_row(Relation)).execute(query("catalog/relations")).fetchall()
+    rows = connection.cursor(row_factory=dict_row).execute(query("catalog/relations")).fetchall()
+    return [Relation(**row | {"kind": RelationKind(row["kind"])}) for row in rows]
 
 
 def describe(connection: Connection[Any], relation: Relation) -> Table | None:
@@ -132,7 +128,7 @@ def describe_query(connection: Connection[Any], text: str, *, masked: bool = Fal
     repeated = sorted(name for name, count in Counter(column.name for column in columns).items() if count > 1)
     if repeated:
         raise ConfigError(f"query: gives several columns named {name}; rename them with AS" for name in repeated)
-    return Table(schema="", name="", oid=0, kind="q", columns=columns, primary_key=())
+    return Table(schema="", name="", oid=0, kind=RelationKind.QUERY, columns=columns, primary_key=())
 
 
 def _result_column(connection: Connection[Any], result: PGresult, number: int) -> Column:

@@ -18,6 +18,7 @@ from compactory_connectors.connect.converters.string_converter import StringConv
 from compactory_connectors.connect.setting import nearest
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.source.config.connector import ConnectorConfig
+from compactory_connectors.source.config.selection import RelationKind
 from compactory_connectors.source.mapping.row_plan import compile_plan
 from compactory_connectors.source.planning.planner import find_plans
 from compactory_connectors.source.postgres.catalog import Column, Table
@@ -124,7 +125,7 @@ def _of_rules(connector: ConnectorConfig, topic: str, types: Mapping[str, str]) 
 
 
 def _table(name: str, columns: tuple[Column, ...]) -> Table:
-    kind = "r" if name else "q"
+    kind = RelationKind.TABLE if name else RelationKind.QUERY
     return Table(schema="", name=name, oid=0, kind=kind, columns=columns, primary_key=())
 
 
