@@ -142,7 +142,7 @@ class Sweeper:
 
     def _read_table(self, comparison: Comparison) -> Generator[None]:
         plan = self._plan
-        if not plan.tie_breakers or plan.connector.suffix or not plan.kind.is_table:  # no order for ranges: read at once
+        if not plan.tie_breakers or plan.connector.suffix or not plan.kind.is_table:  # no order, no ranges
             for keys in living_keys(self._server, self._plan):
                 comparison.take_numbers(map(hash, keys))
             return
