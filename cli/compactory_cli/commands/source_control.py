@@ -72,10 +72,11 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
             "which process? give --url http://HOST:PORT of a source's --listen, set COMPACTORY_URL,"
             " or name connector files to see what Kafka and Postgres know of them"
         )
-    from compactory_connectors.source.operations.overview import sight
+    from compactory_connectors.source.operations.overview import read_overview
 
     overviews = [
-        sight(connector, configuration.kafka()) for connector in load_connectors(map(Path, files), provider or ())
+        read_overview(connector, configuration.kafka())
+        for connector in load_connectors(map(Path, files), provider or ())
     ]
     show_overviews(overviews, unanswered, as_json=flags.json)
     _exit(all(overview.target_state.is_paused or overview.publishes for overview in overviews))
@@ -84,13 +85,13 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
 @connector_command
 def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Stop publishing a connector until it is resumed, also after a restart. It keeps its lease."""
-    _target_state(flags, name, url, wait, provider, paused=True)
+    _set_target(flags, name, url, wait, provider, paused=True)
 
 
 @connector_command
 def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
     """Resume a paused connector."""
-    _target_state(flags, name, url, wait, provider, paused=False)
+    _set_target(flags, name, url, wait, provider, paused=False)
 
 
 @connector_command
@@ -134,14 +135,14 @@ def approve(
         say(f"[green]✓[/] {approved['removal']} of {held[0]['table']} is approved; the next poll carries it out")
 
 
-def _target_state(
+def _set_target(
     flags: Flags, name: str | None, url: str | None, wait: float, provider: Providers, *, paused: bool
 ) -> None:
-    """Pause or resume: over HTTP where there is a place, else by way of the offsets topic."""
+    """Pause or resume: over HTTP if an address is known, else through the offsets topic."""
     configuration = begin(flags)
     if _place(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
         for connector in load_connectors([Path(name)], provider or ()):
-            _target_state_without(configuration, connector, flags, paused=paused)
+            _set_target_without_process(configuration, connector, flags, paused=paused)
         return
     server = _server(configuration, flags, url)
     connector_name = _only(server, name, provider)
@@ -157,18 +158,17 @@ def _target_state(
     _show([answer], server, flags)
 
 
-def _target_state_without(
+def _set_target_without_process(
     configuration: Configuration, connector: ConnectorConfig, flags: Flags, *, paused: bool
 ) -> None:
-    from compactory_connectors.source.offsets.target_state import Target, TargetState
-    from compactory_connectors.source.operations.overview import sight, target_state_from_outside
+    from compactory_connectors.source.offsets.target_state import Target
+    from compactory_connectors.source.operations.overview import read_overview, store_target
 
     from ..views.source_view import show_overviews
 
     kafka = configuration.kafka()
-    target = Target.PAUSED if paused else Target.RUNNING
-    target_state_from_outside(connector, kafka, TargetState(target=target, since=time.time()))
-    show_overviews([sight(connector, kafka)], None, as_json=flags.json)
+    store_target(connector, kafka, Target.PAUSED if paused else Target.RUNNING)
+    show_overviews([read_overview(connector, kafka)], None, as_json=flags.json)
 
 
 def _until(

@@ -146,7 +146,11 @@ def prune(
         return
     verb = "could go" if dry_run else "removed"
     for table in tables:
-        say(f"{table.table}: {table.removed:,} {verb}" if table.kept is None else f"{table.table}: kept: {table.kept}")
+        say(
+            f"{table.table}: {table.removed:,} {verb}"
+            if table.problem is None
+            else f"{table.table}: kept: {table.problem}"
+        )
     if not tables:
         write("nothing to do: no deletion is logged")
 

@@ -42,8 +42,9 @@ class Server:
 
     def entry(self, directory: str, key: str) -> Entry:
         """The entry of a key, without its record's time."""
-        body, headers = self._ask(f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}")
-        token = Token.parse(headers["Compactory-Offset"])
+        path = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}"
+        with self._opened(path) as answer:
+            body, token = answer.read(), Token.parse(answer.headers["Compactory-Offset"])
         return Entry(key, body, token.topic, token.partition, token.offset, -1)
 
     def directories(self, names: Iterable[str] = ()) -> list[dict[str, Any]]:
@@ -115,17 +116,13 @@ class Server:
         return self._json(f"/v1/connectors/{quote(connector, safe='')}{part}/{verb}", body, method)
 
     def _json(self, path: str, body: bytes | None = None, method: str | None = None) -> dict[str, Any]:
-        answer, _ = self._ask(path, body, method)
-        try:
-            found: dict[str, Any] = json.loads(answer)
-        except ValueError:
-            raise Unreachable("HTTP", f"{self.place} did not answer with JSON; check that address") from None
-        return found
-
-    def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> tuple[bytes, Any]:
-        """Ask with GET, with a body by POST."""
+        """Return the document that answers a request: GET, or POST with a body, unless ``method`` says otherwise."""
         with self._opened(path, body, method) as answer:
-            return answer.read(), answer.headers
+            try:
+                document: dict[str, Any] = json.loads(answer.read())
+            except ValueError:
+                raise Unreachable("HTTP", f"{self.place} did not answer with JSON; check that address") from None
+        return document
 
     @contextmanager
     def _opened(

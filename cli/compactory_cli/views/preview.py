@@ -57,8 +57,7 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
 def _json(item: TablePreview) -> dict[str, Any]:
     return {
         **fields(item, "table", "kind", "topic", "mode", "cursor", "rows", "key_columns", "columns"),
-        "rows_found_by": item.reading,
-        "misses_late_commits": not item.covered,
+        **fields(item, "rows_found_by", "misses_late_commits"),
         "left_out": [column.name for column in item.schema if not column.used],
         "schema": [fields(column, "name", "type", "nullable", "used") for column in item.schema],
         "fields": _fields(item),
@@ -75,8 +74,10 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
         "kind": f"{item.kind}, {counted(item.rows, 'row')}",
         "key": ", ".join(item.key_columns) or "none",
         "order": ", ".join(item.cursor) or "none",
-        "finds": item.reading,
-        "late": "commits are found (guarantee 8)" if item.covered else "commits are missed (no guarantee 8)",
+        "finds": item.rows_found_by,
+        "late": "commits are missed (no guarantee 8)"
+        if item.misses_late_commits
+        else "commits are found (guarantee 8)",
         "columns": ", ".join(item.columns),
         "fields": ", ".join(_fields(item)) or _no_fields(item),
         "adopted": _adopted(item),

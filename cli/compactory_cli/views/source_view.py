@@ -81,12 +81,12 @@ def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
 def _of_overview(each: Overview) -> Iterable[tuple[str, str]]:
     target = each.target_state
     yield "target", f"{target.target.value} {_for(target.since)}" if target.is_paused else target.target.value
-    if each.unseen is not None:
-        yield "Postgres", f"was not asked: {each.unseen}"
+    if each.postgres_error is not None:
+        yield "Postgres", f"was not asked: {each.postgres_error}"
         return
     late = " (not renewed in time: gone, or cut off)" if each.renewed is False else ""
     yield "lease", f"{each.holder}{late}" if each.holder else "nobody has it"
-    yield "sessions", "; ".join(each.running) or "none: nothing is published now"
+    yield "sessions", "; ".join(each.sessions) or "none: nothing is published now"
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
@@ -130,9 +130,9 @@ def _overview_json(each: Overview) -> dict[str, Any]:
         "state": None,
         "target": each.target_state.target.value,
         "target_since": each.target_state.since,
-        "lease": None if each.unseen is not None else {"holder": each.holder, "renewed": each.renewed},
-        "sessions": list(each.running),
-        "postgres": each.unseen,
+        "lease": None if each.postgres_error is not None else {"holder": each.holder, "renewed": each.renewed},
+        "sessions": list(each.sessions),
+        "postgres": each.postgres_error,
         "tables": [
             {"table": stored.table, "written_at": stored.written_at if stored.value is not None else None}
             for stored in each.offsets

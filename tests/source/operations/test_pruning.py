@@ -26,7 +26,7 @@ def logged(bench: Bench) -> int:
 def pruned(bench: Bench, age: timedelta = NOW, **options: bool) -> tuple[int, str | None]:
     [found] = prune(bench.sql, read_offsets(bench.kafka), age, **options)
     assert found.table == "public.terminal_acquirer"
-    return found.removed, found.kept
+    return found.removed, found.problem
 
 
 def delete(bench: Bench, *ids: int) -> None:

@@ -1,1 +1,1 @@
-"""What operators do by command: preview, overview, edits and import of offsets."""
+"""Commands of operators: preview, overview, pause without a process, edits and import of offsets, pruning."""

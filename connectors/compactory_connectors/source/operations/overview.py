@@ -1,13 +1,13 @@
-"""A connector as Kafka and Postgres know it: for people who can't reach its process.
+"""The state of a connector as Kafka and Postgres know it, for people who can't reach its process.
 
-Neither says what the process does now: the offsets say what was published when, the lease who would publish.
+The offsets tell what was published when, the lease which source may publish. Neither tells what a process does now.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
@@ -18,20 +18,20 @@ from compactory_sql import LEASE_LOCK_CLASS, query
 
 from ..config.connector import ConnectorConfig
 from ..offsets.stored_offsets import StoredOffset, read_offsets
-from ..offsets.target_state import TargetState, read_target_state, write_target_state
+from ..offsets.target_state import Target, TargetState, read_target_state, write_target_state
 from ..postgres.server import connected, connector_lock
 from ..runtime.claim import TTL
 
-__all__ = ["Overview", "running_sources", "sight", "target_state_from_outside"]
+__all__ = ["Overview", "read_overview", "running_sources", "store_target"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """What Kafka and Postgres say of one connector.
+    """The state of one connector in Kafka and Postgres.
 
-    ``holder``: who has the lease, in words. ``renewed``: True if the holder renewed it in time, None for a lock, which
-    ends with its holder's connection. ``running``: sessions in Postgres of sources of this connector. ``unseen``: why
-    Postgres could not be asked.
+    ``holder`` describes the source that has the lease. ``renewed``: True if it renewed the lease in time, None for a
+    lock, which ends with its connection. ``sessions``: connections of sources of this connector to Postgres.
+    ``postgres_error``: the reason why Postgres could not be asked.
     """
 
     connector: str
@@ -39,8 +39,8 @@ class Overview:
     offsets: tuple[StoredOffset, ...]
     holder: str | None = None
     renewed: bool | None = None
-    running: tuple[str, ...] = ()
-    unseen: str | None = None
+    sessions: tuple[str, ...] = ()
+    postgres_error: str | None = None
 
     @property
     def publishes(self) -> bool:
@@ -48,49 +48,56 @@ class Overview:
         return self.holder is not None and self.renewed is not False
 
 
-def sight(connector: ConnectorConfig, kafka: Kafka) -> Overview:
-    """Ask Kafka, and Postgres where it answers. Raises Unreachable and ConfigError for Kafka."""
-    target_state = read_target_state(kafka, connector.name)
-    offsets = tuple(stored for stored in read_offsets(kafka) if stored.connector == connector.name)
-    seen: dict[str, Any]
+def read_overview(connector: ConnectorConfig, kafka: Kafka) -> Overview:
+    """Ask Kafka, and Postgres if it answers. Raises Unreachable and ConfigError for Kafka."""
+    overview = Overview(
+        connector=connector.name,
+        target_state=read_target_state(kafka, connector.name),
+        offsets=tuple(stored for stored in read_offsets(kafka) if stored.connector == connector.name),
+    )
     try:
         with connected(connector.connection) as server:
-            holder, renewed = _holder(server.connection, connector.name)
-            seen = {"running": tuple(server.running_sources(connector.name)), "holder": holder, "renewed": renewed}
+            holder, renewed = _lease_holder(server.connection, connector.name)
+            sessions = tuple(server.running_sources(connector.name))
+            return replace(overview, holder=holder, renewed=renewed, sessions=sessions)
     except CompactoryError as error:
-        seen = {"unseen": str(error)}
-    return Overview(connector=connector.name, target_state=target_state, offsets=offsets, **seen)
+        return replace(overview, postgres_error=str(error))
 
 
 def running_sources(connector: ConnectorConfig) -> list[str]:
-    """Which sources of the connector run, as people are told. Raises Unreachable, ConfigError."""
+    """Return descriptions of the connector's sources that run. Raises Unreachable, ConfigError."""
     with connected(connector.connection) as server:
         return server.running_sources(connector.name)
 
 
-def target_state_from_outside(connector: ConnectorConfig, kafka: Kafka, target_state: TargetState) -> None:
-    """Store a target for the next process, and for one that is paused, which looks now and then.
+def store_target(connector: ConnectorConfig, kafka: Kafka, target: Target) -> None:
+    """Store a target for the next process of the connector, and for one that is paused, which reads it now and then.
 
-    Raises LeaseLost where a source publishes: it would be fenced and hear nothing of it; and Unreachable, ConfigError.
+    Raises LeaseLost if a source publishes: it would be fenced without knowing why. Raises Unreachable, ConfigError.
     """
     if running := running_sources(connector):
         raise LeaseLost(
             f"a source of {connector.name!r} is running: {'; '.join(running)}; it takes orders over HTTP where it was"
             " started with --listen (--url says where); else stop it first"
         )
-    write_target_state(connector, kafka, target_state)
+    write_target_state(connector, kafka, TargetState(target=target, since=time.time()))
 
 
-def _holder(connection: psycopg.Connection, connector: str) -> tuple[str | None, bool | None]:
-    """The lease's holder in words, and whether it was renewed in time; None for a lock, which has no time."""
-    given: dict[str, Any] = {"connector": connector, "holder": None, "ttl": timedelta(seconds=TTL)}
-    given |= {"class": LEASE_LOCK_CLASS, "key": connector_lock(connector)}
+def _lease_holder(connection: psycopg.Connection, connector: str) -> tuple[str | None, bool | None]:
+    """Return a description of the lease's holder, and True if it was renewed in time; None for a lock."""
+    parameters = {
+        "connector": connector,
+        "holder": None,
+        "ttl": timedelta(seconds=TTL),
+        "class": LEASE_LOCK_CLASS,
+        "key": connector_lock(connector),
+    }
     cursor = connection.cursor(row_factory=dict_row)
     try:
-        row = cursor.execute(query("lease/holder"), given).fetchone()
+        row = cursor.execute(query("lease/holder"), parameters).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege):
         row = None
     if row is not None:
         return row["words"], not row["expired"]
-    locked = cursor.execute(query("lease/locked_by"), given).fetchone()
+    locked = cursor.execute(query("lease/locked_by"), parameters).fetchone()
     return (locked["words"] if locked is not None else None), None

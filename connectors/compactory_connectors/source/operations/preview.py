@@ -1,4 +1,4 @@
-"""A plan of every table with its first records; nothing is written. For ``--dry-run`` and ``validate``."""
+"""Previews of a connector: the plan of every table with its first records; nothing is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "prev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPreview:
-    """A column. ``used``: the records have it."""
+    """A column of a table. ``used``: the records have it."""
 
     name: str
     type: str
@@ -41,10 +41,10 @@ class TablePreview:
     mode: str
     cursor: tuple[str, ...]
     """The columns by which rows are found and ordered."""
-    reading: str
+    rows_found_by: str
     """How new rows are found, in words."""
-    covered: bool
-    """No committed change is missed (guarantee 8)."""
+    misses_late_commits: bool
+    """True if a change can be missed that commits late (guarantee 8 does not hold)."""
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
     schema: tuple[ColumnPreview, ...]
@@ -54,7 +54,7 @@ class TablePreview:
     """Counted for a small table, the planner's estimate for a large one."""
     records: tuple[ProducerRecord, ...]
     skipped: tuple[str, ...]
-    """The first rows that can't be converted, each with the reason, where such rows are tolerated."""
+    """The first rows that can't be converted, each with the reason, if the connector tolerates them."""
     sql: str
     warnings: tuple[str, ...]
 
@@ -69,7 +69,7 @@ class ConnectorPreview:
 
 
 def preview(connector: ConnectorConfig, *, limit: int = 5) -> list[TablePreview]:
-    """Connect to Postgres (not to Kafka) and show every table's plan with its first ``limit`` records.
+    """Return every table's plan with its first ``limit`` records. Connects to Postgres, not to Kafka.
 
     Raises ConfigError with all problems, Unreachable, and CompactoryError for a row that can't be converted.
     """
@@ -77,17 +77,17 @@ def preview(connector: ConnectorConfig, *, limit: int = 5) -> list[TablePreview]
 
 
 def preview_connector(connector: ConnectorConfig, *, limit: int = 5) -> ConnectorPreview:
-    """As :func:`preview`, with notes and warnings about the connector as a whole."""
+    """Return the tables' previews with notes and warnings about the connector as a whole. See :func:`preview`."""
     key, value = connector.key_converter.dry(), connector.value_converter.dry()
     connector = replace(connector, key_converter=key, value_converter=value)
     with connected(connector.connection) as server:
-        found = find_plans(server, connector)
-        if found.all_problems:
-            raise ConfigError(found.all_problems)
-        warnings = found.warnings
-        if not found.plans:
+        discovered = find_plans(server, connector)
+        if discovered.all_problems:
+            raise ConfigError(discovered.all_problems)
+        warnings = discovered.warnings
+        if not discovered.plans:
             warnings = (*warnings, connector.selection.nothing(connector.connection.server))
-        tables = tuple(_preview(server, connector, plan, limit) for plan in found.plans)
+        tables = tuple(_preview(server, connector, plan, limit) for plan in discovered.plans)
     return ConnectorPreview(tables=tables, notes=connector.notes, warnings=warnings)
 
 
@@ -106,8 +106,8 @@ def _preview(server: Server, connector: ConnectorConfig, plan: TablePlan, limit:
         topic=plan.topic,
         mode=connector.mode.value,
         cursor=() if plan.reading is Reading.WHOLE else plan.order,
-        reading=plan.reading.value,
-        covered=plan.reading.covered,
+        rows_found_by=plan.reading.value,
+        misses_late_commits=not plan.reading.covered,
         columns=tuple(plan.rows.columns),
         key_columns=tuple(plan.rows.key_columns),
         schema=tuple(_columns(plan)),

@@ -1,4 +1,4 @@
-"""Removes logged deletions that no source needs any more.
+"""Logged deletions that no source needs any more are removed.
 
 A source needs those that its offset does not cover. The offsets of all connectors of a Kafka cluster are in its offsets
 topic; connectors of other clusters are unknown here, hence the age below which nothing is removed.
@@ -16,7 +16,6 @@ from psycopg import sql
 
 from compactory_sql import query
 
-from ..offsets.offset import SourceOffset
 from ..offsets.stored_offsets import StoredOffset
 from ..postgres.server import Server, statement
 
@@ -28,27 +27,27 @@ _ROWS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """Logged deletions of a table: how many were removed, or with ``kept`` why none was."""
+    """The number of logged deletions of a table that were removed, or in ``problem`` the reason why none was."""
 
     table: str
     removed: int = 0
-    kept: str | None = None
+    problem: str | None = None
 
 
 def prune(
     connection: psycopg.Connection[Any], offsets: Iterable[StoredOffset], age: timedelta, *, dry_run: bool = False
 ) -> list[Pruned]:
-    """Remove logged deletions older than ``age`` that every connector of ``offsets`` has behind it, table by table.
+    """Remove logged deletions older than ``age`` that every connector of ``offsets`` has published, table by table.
 
-    With ``dry_run`` they are counted only. May be cut off and run again. Needs DELETE on ``compactory.deleted_rows``.
-    Raises psycopg.Error.
+    With ``dry_run`` they are only counted. May be interrupted and run again. Needs DELETE on
+    ``compactory.deleted_rows``. Raises psycopg.Error.
     """
     server = Server(connection)
     stored: dict[str, list[StoredOffset]] = {}
-    for each in offsets:
-        stored.setdefault(each.table, []).append(each)
-    found = connection.execute(query("source/logged_tables")).fetchall()
-    return [_prune(server, str(name), int(oid), stored, age, dry_run=dry_run) for oid, name in found]
+    for offset in offsets:
+        stored.setdefault(offset.table, []).append(offset)
+    tables = connection.execute(query("source/logged_tables")).fetchall()
+    return [_prune(server, str(name), int(oid), stored, age, dry_run=dry_run) for oid, name in tables]
 
 
 def _prune(
@@ -62,7 +61,7 @@ def _prune(
 ) -> Pruned:
     floor = _floor(server, oid, stored.get(f"{server.database}.{table}", []))
     if isinstance(floor, str):
-        return Pruned(table=table, kept=floor)
+        return Pruned(table=table, problem=floor)
     parts = {"oid": sql.Literal(oid), "floor": sql.Literal(str(floor)), "age": sql.Literal(age)}
     if dry_run:
         return Pruned(table=table, removed=int(server.scalar(statement("source/prunable", **parts))))
@@ -73,24 +72,17 @@ def _prune(
 
 
 def _floor(server: Server, oid: int, stored: Iterable[StoredOffset]) -> int | str:
-    """The transaction id below which every connector has all deletions, or why there is none."""
+    """Return the transaction id before which every connector has all deletions, or the reason why there is none."""
     floors: list[int] = []
-    for each in stored:
-        if each.value is None:
+    for item in stored:
+        if item.value is None:
             continue
-        if each.offset is None:
-            return f"the offset of connector {each.connector} can't be read"
-        if not each.offset.identity.same_history(server.identity(oid)):
+        if item.offset is None:
+            return f"the offset of connector {item.connector} can't be read"
+        if not item.offset.identity.same_history(server.identity(oid)):
             continue  # it will compare the whole table, and needs no log
-        covered = _covered(each.offset)
-        if covered is None:
-            return f"connector {each.connector} has not finished its load"
-        floors.append(covered)
+        seen, durable = item.offset.seen_snapshot, item.offset.durable
+        if seen is None:
+            return f"connector {item.connector} has not finished its load"
+        floors.append(min(snapshot.snapshot.xmin for snapshot in (seen, durable or seen)))  # durable: after a crash
     return min(floors) if floors else "no connector of this Kafka cluster polls it"
-
-
-def _covered(offset: SourceOffset) -> int | None:
-    """The floor of what a source would go on from, after a crash as well."""
-    if offset.seen_snapshot is None:
-        return None
-    return min(known.snapshot.xmin for known in (offset.seen_snapshot, offset.durable or offset.seen_snapshot))
