@@ -46,8 +46,7 @@ _SECTION_MEANINGS = {
     },
     "store": {
         "backend": "where `compactory serve` keeps entries: `memory` or `rocksdb`",
-        "path": "folder of `rocksdb` (for it alone), of `shared`, or of saved `memory`; relative to this file",
-        "map_bytes": "what a topic of `shared` may take at most; 64 GiB",
+        "path": "folder of `rocksdb` (used by nothing else), or of saved files of `memory`; relative to this file",
         "save_every": "seconds between two files of a topic that `memory` saves; 300",
     },
     "http": {
