@@ -12,7 +12,7 @@ import pytest
 from compactory.errors import ConfigError
 from compactory_connectors.connect.setting import Status, find_setting
 from compactory_connectors.source.config.connector import ConnectorConfig, Mode, SoftDelete
-from compactory_connectors.source.config.files import load_connector, parse_connector, parse_connectors
+from compactory_connectors.source.config.files import load_connector, load_connectors, parse_connector
 from compactory_connectors.source.config.keys import SETTINGS
 from compactory_connectors.source.config.selection import TableName
 
@@ -463,14 +463,14 @@ def test_several_connectors_of_one_file(tmp_path: Path) -> None:
     """A list, and what Connect's REST API answers to ?expand=info; every problem names its connector."""
     several = [{"name": name, "config": MINIMAL} for name in ("a", "b")]
     expanded = {item["name"]: {"info": {**item, "tasks": []}} for item in several}
+    path = tmp_path / "several.json"
     for document in (several, expanded):
-        assert [found.name for found in parse_connectors(json.dumps(document), default_name="c", environment={})] == [
-            "a",
-            "b",
-        ]
+        path.write_text(json.dumps(document))
+        assert [found.name for found in load_connectors(path, environment={})] == ["a", "b"]
     several[1]["config"] = MINIMAL | {"mode": "x"}
-    with pytest.raises(ConfigError, match=r"^b: mode: must be one of"):
-        parse_connectors(json.dumps(several), default_name="c", environment={})
+    path.write_text(json.dumps(several))
+    with pytest.raises(ConfigError, match=r"several.json: b: mode: must be one of"):
+        load_connectors(path, environment={})
 
 
 def test_the_properties_of_a_standalone_worker(tmp_path: Path) -> None:

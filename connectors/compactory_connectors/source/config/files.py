@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from compactory.errors import ConfigError
 from compactory_connectors.connect.config.config_file import parse_text, read_file
@@ -17,7 +16,7 @@ from compactory_connectors.connect.config.placeholder import Placeholders
 from .connector import ConnectorConfig
 from .reading import ConnectorReader
 
-__all__ = ["load_connector", "load_connectors", "parse_connector", "parse_connectors"]
+__all__ = ["load_connector", "load_connectors", "parse_connector"]
 
 
 def load_connectors(
@@ -42,20 +41,9 @@ def load_connector(
     return _only(load_connectors(path, providers, environment), f"{path}: ")
 
 
-def parse_connectors(
-    text: str,
-    *,
-    default_name: str,
-    providers: Mapping[str, Path] | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> list[ConnectorConfig]:
-    """Return the connectors of JSON text. Raises ConfigError with every problem found."""
-    return _connectors(parse_text(text), default_name, providers, environment)
-
-
-def parse_connector(text: str, **options: Any) -> ConnectorConfig:
-    """Return the connector of JSON text that holds one; see :func:`parse_connectors`."""
-    return _only(parse_connectors(text, **options))
+def parse_connector(text: str, *, default_name: str, environment: Mapping[str, str] | None = None) -> ConnectorConfig:
+    """Return the connector of JSON text that holds one. Raises ConfigError with every problem found."""
+    return _only(_connectors(parse_text(text), default_name, None, environment))
 
 
 def _only(connectors: list[ConnectorConfig], place: str = "") -> ConnectorConfig:
