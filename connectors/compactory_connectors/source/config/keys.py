@@ -169,18 +169,8 @@ _RECORDS: tuple[Setting, ...] = (
 
 _TOPICS: tuple[Setting, ...] = (
     honoured("topic.creation.enable", "create topics that are missing", "true", boolean),
-    honoured(
-        "topic.creation.default.partitions",
-        "partitions of a new topic; -1: the broker's default",
-        "-1",
-        at_least(1, also=-1),
-    ),
-    honoured(
-        "topic.creation.default.replication.factor",
-        "replicas of a new topic; -1: the broker's default",
-        "-1",
-        at_least(1, also=-1),
-    ),
+    honoured("topic.creation.default.partitions", "partitions of a new topic; -1: the broker's default", "-1"),
+    honoured("topic.creation.default.replication.factor", "replicas of a new topic; -1: the broker's default", "-1"),
     honoured("topic.creation.default.*", "configuration of a new topic, such as min.insync.replicas"),
     honoured("topic.creation.groups", "groups of topics with a configuration of their own", "", names),
     honoured("topic.creation.*", "include, exclude (regular expressions of topics), partitions … of a group"),

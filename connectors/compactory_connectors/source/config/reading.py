@@ -255,7 +255,7 @@ class ConnectorReader(KeyReader):
             self._below("topic.creation."),
             create=self._values["topic.creation.enable"],
         )
-        self._problems += [problem for problem in problems if problem.partition(":")[0] not in self._refused_keys()]
+        self._problems += problems
         return topics
 
     def _transactions(self) -> bool:
