@@ -12,9 +12,8 @@ import orjson
 from compactory.codec.encoding import json_bytes
 from compactory.token import Token
 from compactory.write.delivery import Record
-from compactory.write.operation import Operation
+from compactory.write.operation import Operation, Written
 from compactory_mastered.rules import WriteRules
-from compactory_mastered.written import Written
 
 __all__ = ["RememberedAnswers"]
 

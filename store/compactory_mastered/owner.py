@@ -11,13 +11,12 @@ import orjson
 from compactory.errors import CompactoryError
 from compactory.token import Token
 from compactory.write.delivery import Record
-from compactory.write.operation import Operation
+from compactory.write.operation import Operation, Written
 from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import AcceptedWrite, CurrentState
 from compactory_mastered.fenced_producer import FencedProducer
 from compactory_mastered.idempotency import RememberedAnswers
 from compactory_mastered.rules import WriteRules
-from compactory_mastered.written import Written
 
 __all__ = ["OWNER", "Owner", "PendingOperations"]
 

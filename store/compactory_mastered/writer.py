@@ -19,14 +19,13 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.records import StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
-from compactory.write.operation import Operation
+from compactory.write.operation import Operation, Written, failure
 from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import CurrentState
 from compactory_mastered.fenced_producer import FencedProducer, OutcomeUnknown
 from compactory_mastered.idempotency import RememberedAnswers
 from compactory_mastered.owner import OWNER, Owner, PendingOperations
 from compactory_mastered.rules import rule_problems, topic_problems
-from compactory_mastered.written import Written, failure
 
 __all__ = ["Announcement", "MasteredWriter", "check_topics", "start_writers"]
 

@@ -10,9 +10,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from compactory.errors import CompactoryError
-from compactory.write.operation import Operation
+from compactory.write.operation import Operation, Written
 from compactory_mastered.writer import MasteredWriter
-from compactory_mastered.written import Written
 
 __all__ = ["Result", "WriteBatcher"]
 

@@ -14,9 +14,8 @@ import orjson
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady, Unreachable
 from compactory.store import GlobalStore
-from compactory.write.operation import Kind, Operation
+from compactory.write.operation import Kind, Operation, Written, failure
 from compactory_mastered.writer import Announcement, MasteredWriter, check_topics, start_writers
-from compactory_mastered.written import Written, failure
 
 from ..http import limits
 from ..http.access import GRANT, Scope

@@ -1,4 +1,4 @@
-"""One requested write of an entry. Used by the writer of directories mastered in Kafka and by the HTTP client."""
+"""A requested write of one entry, and its result. The writer of mastered directories and the HTTP client share it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 import orjson
 
-from compactory.errors import WriteRefused
+from compactory.errors import CompactoryError, WriteFailed, WriteRefused
+from compactory.token import Token, Version
 
-__all__ = ["LONGEST_IDEMPOTENCY_KEY", "Kind", "Operation"]
+__all__ = ["LONGEST_IDEMPOTENCY_KEY", "Kind", "Operation", "Written", "failure"]
 
 Kind = Literal["put", "patch", "delete", "post"]
 
@@ -55,3 +56,31 @@ class Operation:
         """Raise WriteRefused if the Idempotency-Key was first used for an operation with another fingerprint."""
         if fingerprint != self.fingerprint():
             raise WriteRefused("the Idempotency-Key was used for another request; choose a new one for each")
+
+
+@dataclass(kw_only=True, slots=True)
+class Written:
+    """The result of a write that is in the log. ``content`` is the value as stored, without internal fields."""
+
+    status: Literal["created", "replaced", "deleted"]
+    key: str
+    content: bytes | None = field(repr=False)
+    token: Token
+    repeated: bool = False
+    """True if an earlier operation was the same, and this is its answer."""
+
+    @property
+    def etag(self) -> str:
+        """The ETag of the entry's record as lookups over HTTP return it, without quotes."""
+        topic, partition, offset, topic_id = self.token
+        return str(Version(topic_id or topic, partition, offset))
+
+
+def failure(topic: str, key: str | None, error: Exception, *, unknown: bool) -> WriteFailed:
+    """Return the error of an operation on a key whose transaction failed."""
+    outcome = "nothing was written"
+    if unknown:
+        outcome = "it may have been written; a repeat with the same Idempotency-Key returns the outcome"
+    cause = error if isinstance(error, CompactoryError) else None
+    message = f"the write to topic {topic!r} failed: {error if cause else type(error).__name__}; {outcome}"
+    return WriteFailed.of_key(message, topic=topic, key=key, unknown=unknown, cause=cause)
