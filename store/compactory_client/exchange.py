@@ -168,7 +168,7 @@ class Exchange(Generic[T]):
         response = yield from self._answered(request, None)
         try:
             results = [self._line_result(orjson.loads(line)) for line in response.content.splitlines()]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
             raise wrong_server(response) from error
         if len(results) != (request.body or b"").count(b"\n") + 1:
             raise wrong_server(response)

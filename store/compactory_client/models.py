@@ -1,4 +1,4 @@
-"""What calls of the client take and return."""
+"""The options and results of calls of the client."""
 
 from __future__ import annotations
 

@@ -213,6 +213,13 @@ def test_an_answer_that_does_not_say_what_was_done_leaves_it_unknown(lost: httpx
     assert failed.value.unknown == ("k",)
 
 
+@pytest.mark.parametrize("body", [b'{"status":409,"problem":"conflict"}', b"[]", b"<html>"])
+def test_a_bulk_reply_of_another_server_is_refused_by_name(body: bytes) -> None:
+    entries, _ = scripted(httpx2.Response(200, content=body))
+    with pytest.raises(ConfigError, match="was not answered by compactory serve"):
+        list(entries.bulk([Operation(kind="put", key="k", value={})]))
+
+
 @pytest.mark.parametrize("step", [BUSY, httpx2.Response(429), httpx2.ConnectTimeout(""), httpx2.ProxyError("")])
 def test_what_was_certainly_not_done_is_sent_again(step: httpx2.Response | Exception) -> None:
     entries, script = scripted(step, httpx2.Response(200, content=WRITTEN))

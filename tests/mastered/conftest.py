@@ -32,7 +32,7 @@ Start = Callable[..., MasteredWriter]
 
 @pytest.fixture
 def start(kafka: str) -> Iterator[Start]:
-    """Starts a writer over a store of its own, as a process would."""
+    """Return a function that starts a writer with a store of its own, as a process would."""
     with ExitStack() as stack:
 
         def started(*directories: Directory[Any]) -> MasteredWriter:
@@ -48,24 +48,24 @@ def topic(topics: Topics) -> str:
 
 
 def log_of(kafka: str, topic: str) -> list[tuple[str, Any]]:
-    """Keys and values of the committed records of a topic."""
+    """Return keys and values of the committed records of a topic."""
     return [(key, value) for key, value, _ in placed_log_of(kafka, topic)]
 
 
 def placed_log_of(kafka: str, topic: str) -> list[tuple[str, Any, int]]:
-    """The same with their offsets."""
+    """Return keys, values and offsets of the committed records of a topic."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "test", "auto.offset.reset": "earliest",
                          "enable.auto.commit": False, "enable.partition.eof": True})  # fmt: skip
     consumer.subscribe([topic])
-    found, ended = list[tuple[str, Any, int]](), set[int]()
+    records, ended_partitions = list[tuple[str, Any, int]](), set[int]()
     partitions = consumer.list_topics(topic).topics[topic].partitions
-    while len(ended) < len(partitions):
+    while len(ended_partitions) < len(partitions):
         message = consumer.poll(10)
         assert message is not None
         if message.error():
-            ended.add(message.partition())
+            ended_partitions.add(message.partition())
         else:
             value = message.value()
-            found.append((message.key().decode(), None if value is None else json.loads(value), message.offset()))
+            records.append((message.key().decode(), None if value is None else json.loads(value), message.offset()))
     consumer.close()
-    return found
+    return records

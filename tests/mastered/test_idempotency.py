@@ -14,18 +14,23 @@ from tests.mastered.conftest import Start, log_of, tenants
 
 def test_a_repeat_gets_the_first_answer_from_any_process(kafka: str, topic: str, start: Start) -> None:
     """Guarantee 17: a repeat with its Idempotency-Key writes nothing, in another process and after a restart."""
-    one, two = start(tenants(topic)), start(tenants(topic))
-    first = one.put("t1", {"email": "a@x"}, idempotency_key="k")
-    one.put("t1", {"email": "b@x"})
+    first_writer, second_writer = start(tenants(topic)), start(tenants(topic))
+    first = first_writer.put("t1", {"email": "a@x"}, idempotency_key="k")
+    first_writer.put("t1", {"email": "b@x"})
 
-    def repeated(writer: MasteredWriter) -> Written:
+    def repeat_first(writer: MasteredWriter) -> Written:
         return writer.put("t1", {"email": "a@x"}, idempotency_key="k")
 
-    for writer in (one, two, start(tenants(topic))):
-        again = repeated(writer)
-        assert (again.etag, again.content, again.status, again.repeated) == (first.etag, first.content, "created", True)
+    for writer in (first_writer, second_writer, start(tenants(topic))):
+        repeat = repeat_first(writer)
+        assert (repeat.etag, repeat.content, repeat.status, repeat.repeated) == (
+            first.etag,
+            first.content,
+            "created",
+            True,
+        )
     with pytest.raises(WriteRefused, match="another request"):
-        two.put("t1", {"email": "c@x"}, idempotency_key="k")
+        second_writer.put("t1", {"email": "c@x"}, idempotency_key="k")
     assert len(log_of(kafka, topic)) == 2
 
 
@@ -45,8 +50,8 @@ def test_a_value_that_can_not_be_compared_with_the_first_one_is_refused_alone(to
     for _ in range(500):  # more than is written, less than is read
         deep = {"email": deep}
     repeat = Operation(kind="put", key="t1", value=deep, idempotency_key="k")
-    other = Operation(kind="put", key="t2", value={"email": "b@x"})
-    refused, written = writer.submit([repeat, other]).result(30)
+    valid = Operation(kind="put", key="t2", value={"email": "b@x"})
+    refused, written = writer.submit([repeat, valid]).result(30)
     assert isinstance(refused, WriteRefused)
     assert isinstance(written, Written)
 
@@ -56,8 +61,8 @@ def test_the_answer_to_a_post_of_an_entry_that_is_there_is_kept_too(kafka: str, 
     first = writer.post({"email": "a@x"})
     assert writer.post({"email": "a@x"}, idempotency_key="k").etag == first.etag
     writer.put(first.key, {"email": "a@x", "name": "changed"})
-    again = start(tenants(topic)).post({"email": "a@x"}, idempotency_key="k")
-    assert (again.etag, again.content, again.status, again.repeated) == (first.etag, first.content, "created", True)
+    repeat = start(tenants(topic)).post({"email": "a@x"}, idempotency_key="k")
+    assert (repeat.etag, repeat.content, repeat.status, repeat.repeated) == (first.etag, first.content, "created", True)
     with pytest.raises(WriteRefused, match="another request"):
         writer.post({"email": "b@x"}, idempotency_key="k")
     assert len(log_of(kafka, topic)) == 2
@@ -67,21 +72,21 @@ def test_answers_are_forgotten_in_time_and_by_number(kafka: str, topic: str, sta
     writer = start(tenants(topic, remember_at_most=3))
     for number in range(6):
         writer.put("t1", {"email": "a@x", "n": number}, idempotency_key=f"k{number}")
-    owned = writer._owner
-    assert owned is not None
-    assert len(owned.answers._answers) <= 3
-    gone = {key for key, value in log_of(kafka, f"{topic}-writes") if value is None}
-    assert {"answer:k0", "answer:k1"} <= gone
+    owner = writer._owner
+    assert owner is not None
+    assert len(owner.answers._answers) <= 3
+    forgotten = {key for key, value in log_of(kafka, f"{topic}-writes") if value is None}
+    assert {"answer:k0", "answer:k1"} <= forgotten
 
 
 def test_an_answer_is_forgotten_by_age(kafka: str, topic: str, start: Start) -> None:
     writer = start(tenants(topic, remember=0.2))
     first = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
-    deadline, again = time.monotonic() + 20, first
-    while again.token == first.token and time.monotonic() < deadline:
-        writer.put("t2", {"email": "b@x"})  # each write forgets what is outdated by then
-        again = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
-    assert (again.repeated, again.status) == (False, "replaced")
+    deadline, repeat = time.monotonic() + 20, first
+    while repeat.token == first.token and time.monotonic() < deadline:
+        writer.put("t2", {"email": "b@x"})  # each write forgets expired answers
+        repeat = writer.put("t1", {"email": "a@x"}, idempotency_key="k0")
+    assert (repeat.repeated, repeat.status) == (False, "replaced")
     assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
     assert writer._owner is not None
     assert len(writer._owner.answers._answers) == 1
@@ -90,7 +95,7 @@ def test_an_answer_is_forgotten_by_age(kafka: str, topic: str, start: Start) -> 
 def test_answers_are_bounded_in_bytes_also_after_a_restart(kafka: str, topic: str, start: Start) -> None:
     directory = tenants(topic, remember_bytes=1 << 20)
 
-    def kept(writer: MasteredWriter) -> tuple[list[bytes], int]:
+    def remembered(writer: MasteredWriter) -> tuple[list[bytes], int]:
         assert writer._owner is not None
         answers = writer._owner.answers._answers
         return list(answers), sum(len(name) + len(value) for name, (_, value) in answers.items())
@@ -99,19 +104,19 @@ def test_answers_are_bounded_in_bytes_also_after_a_restart(kafka: str, topic: st
     for number in range(6):
         value = {"email": "a@x", "n": number, "text": "x" * 300_000}
         writer.put("t1", value, idempotency_key=f"k{number}")
-    assert kept(writer)[0] == [b"answer:k3", b"answer:k4", b"answer:k5"]
-    assert kept(writer)[1] <= 1 << 20
-    again = start(directory)
-    assert again.put("t1", value, idempotency_key="k5").repeated
-    assert kept(again) == kept(writer)
+    assert remembered(writer)[0] == [b"answer:k3", b"answer:k4", b"answer:k5"]
+    assert remembered(writer)[1] <= 1 << 20
+    restarted = start(directory)
+    assert restarted.put("t1", value, idempotency_key="k5").repeated
+    assert remembered(restarted) == remembered(writer)
     assert ("answer:k0", None) in log_of(kafka, f"{topic}-writes")
 
 
 def test_more_answers_than_are_kept_may_come_in_one_transaction(topic: str, start: Start) -> None:
     writer = start(tenants(topic, unique=(), remember_at_most=10))
-    many = [Operation(kind="put", key="t1", value={"email": "a"}, idempotency_key=str(n)) for n in range(1500)]
+    operations = [Operation(kind="put", key="t1", value={"email": "a"}, idempotency_key=str(n)) for n in range(1500)]
     for _ in range(2):
-        writer.submit(many).result(30)
+        writer.submit(operations).result(30)
         assert writer._owner is not None
         assert len(writer._owner.answers._answers) == 10
 

@@ -24,10 +24,10 @@ from tests.store.topics import Topics
 def test_each_kind_of_write_answers_with_what_is_stored(kafka: str, topic: str, start: Start) -> None:
     """Guarantee 17: a write that was answered is in the log, whole, once."""
     writer = start(tenants(topic))
-    made = writer.put("t1", {"email": "a@x", "secret": "s", "name": "A"})
-    assert (made.status, json.loads(made.content or b"")) == ("created", {"email": "a@x", "name": "A"})
-    kept = writer.put("t1", {"email": "a@x", "name": "B"})
-    assert kept.status == "replaced"
+    created = writer.put("t1", {"email": "a@x", "secret": "s", "name": "A"})
+    assert (created.status, json.loads(created.content or b"")) == ("created", {"email": "a@x", "name": "A"})
+    replaced = writer.put("t1", {"email": "a@x", "name": "B"})
+    assert replaced.status == "replaced"
     patched = writer.patch("t1", {"name": None, "city": {"zip": 1}})
     assert json.loads(patched.content or b"") == {"email": "a@x", "city": {"zip": 1}}
     writer._store.wait_for(patched.token)
@@ -44,37 +44,39 @@ def test_each_kind_of_write_answers_with_what_is_stored(kafka: str, topic: str, 
 def test_records_that_come_while_a_transaction_begins_are_in_it(kafka: str, topic: str) -> None:
     producer = FencedProducer(Kafka(kafka), topic, 20.0, 100_000)
     later = iter([(), [(b"b", b"2"), (b"a", b"3")]])
-    asked: list[int] = []
+    calls: list[int] = []
 
-    def more() -> Sequence[tuple[bytes, bytes]]:
-        asked.append(1)
+    def next_records() -> Sequence[tuple[bytes, bytes]]:
+        calls.append(1)
         return next(later, ())
 
     try:
         producer.open()
         with producer.transaction():
-            places = producer.send(topic, [(b"a", b"1")], more)
-            assert len(asked) > 1, "nobody asked for more, although Kafka takes some milliseconds"
+            origins = producer.send(topic, [(b"a", b"1")], next_records)
+            assert len(calls) > 1, "nobody asked for more, although Kafka takes some milliseconds"
     finally:
         producer.close()
-    assert len(places) == 3
-    assert places[2] == (places[0][0], places[0][1] + (2 if places[1][0] == places[0][0] else 1))
+    assert len(origins) == 3
+    assert origins[2] == (origins[0][0], origins[0][1] + (2 if origins[1][0] == origins[0][0] else 1))
     assert sorted(log_of(kafka, topic)) == [("a", 1), ("a", 3), ("b", 2)]
 
 
 def test_a_derived_key_makes_the_repeat_of_a_post_harmless(topic: str, start: Start, kafka: str) -> None:
     writer = start(tenants(topic))
     first = writer.post({"email": "a@x"})
-    again = writer.post({"email": "a@x"})
-    assert (again.key, again.etag, again.repeated) == (first.key, first.etag, True)
+    repeat = writer.post({"email": "a@x"})
+    assert (repeat.key, repeat.etag, repeat.repeated) == (first.key, first.etag, True)
     with pytest.raises(Conflict, match="another value"):
         writer.post({"email": "a@x", "name": "other"})
     assert len(log_of(kafka, topic)) == 1
-    both = [Operation(kind="post", value={"email": "b@x"})] * 2  # in one transaction, as those of a double click
-    made, repeated = writer.submit(both).result(30)
-    assert isinstance(made, Written)
+    double_click = [
+        Operation(kind="post", value={"email": "b@x"})
+    ] * 2  # in one transaction, as those of a double click
+    created, repeated = writer.submit(double_click).result(30)
+    assert isinstance(created, Written)
     assert isinstance(repeated, Written)
-    assert (repeated.token, repeated.repeated) == (made.token, True)
+    assert (repeated.token, repeated.repeated) == (created.token, True)
 
 
 def test_a_post_whose_key_can_not_be_derived_is_refused_alone(topic: str, start: Start) -> None:
@@ -194,10 +196,10 @@ def test_bad_rules_are_refused_all_at_once(topics: Topics, kafka: str) -> None:
 
 def test_the_time_to_check_a_key_grows_with_its_length_only(topic: str, start: Start) -> None:
     writer = start(tenants(topic, key_pattern="([a-z]+)*"))
-    before = time.process_time()
+    started = time.process_time()
     with pytest.raises(WriteRefused, match="key_pattern"):
         writer.put("a" * 5000 + "!", {"email": "a@x"})
-    assert time.process_time() - before < 5
+    assert time.process_time() - started < 5
     for key in ("abc\n", "xabcx1"):
         with pytest.raises(WriteRefused, match="key_pattern"):
             writer.put(key, {"email": "a@x"})
@@ -211,11 +213,11 @@ def test_a_long_key_with_escapes_fails_no_other_write(topic: str, start: Start) 
     writer = start(tenants(topic))
     key = "\x01" * 150_000
     keyed = Operation(kind="put", key=key, value={"email": "a@x", "n": "x" * 700_000}, idempotency_key="k")
-    other = Operation(kind="put", key="t2", value={"email": "b@x"})
-    for result in writer.submit([keyed, other]).result(30):
+    unkeyed = Operation(kind="put", key="t2", value={"email": "b@x"})
+    for result in writer.submit([keyed, unkeyed]).result(30):
         assert isinstance(result, Written)
-    again = writer.write(keyed)
-    assert (again.key, again.repeated) == (key, True)
+    repeat = writer.write(keyed)
+    assert (repeat.key, repeat.repeated) == (key, True)
 
 
 def test_a_refused_condition_says_what_the_write_may_do(topic: str, start: Start) -> None:
