@@ -20,7 +20,7 @@ from compactory_connectors.source.offsets.offset_parts import ResendReason
 from compactory_connectors.source.offsets.stored_offsets import read_offsets
 from compactory_connectors.source.polling.record_batch import RecordBatch
 from compactory_connectors.source.removals.sweeper import Sweeper
-from compactory_connectors.source.runtime import table_task as polled
+from compactory_connectors.source.runtime import poll_preparation
 from compactory_connectors.source.runtime.session import Session
 from compactory_connectors.source.status.board import StatusBoard
 from compactory_connectors.source.status.status import SourceState
@@ -163,7 +163,7 @@ def test_a_comparison_that_takes_too_much_memory_is_left_out(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Guarantees 8 and 12: on another history every row of a large topic is sent, and what is gone is removed."""
-    monkeypatch.setattr(polled, "MOST_COMPARED", most)
+    monkeypatch.setattr(poll_preparation, "MOST_COMPARED", most)
     bench.sql.execute(ROWS.format(40))
     bench.once()
     before = bench.records()

@@ -281,7 +281,7 @@ def test_sources_without_a_lease_in_common_do_not_fence_each_other_for_ever(
     leases: Bench, postgres_server: PostgresServer, kafka: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 11: the same connector name on two databases."""
-    monkeypatch.setattr(source, "_FENCED_PAUSE", 0.1)
+    monkeypatch.setattr(source, "_TAKEOVER_PAUSE", 0.1)
     name = leases.url.rsplit("/", 1)[1] + "_other"
     leases.sql.execute(f"CREATE DATABASE {name}")
     other = Bench(postgres_server.url(name), kafka, leases.prefix)
@@ -303,7 +303,7 @@ def test_sources_without_a_lease_in_common_do_not_fence_each_other_for_ever(
 
 def test_any_number_of_forced_edits_ends_no_source(leases: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """An edit fences the source, which goes on from the edited offset."""
-    monkeypatch.setattr(source, "_FENCED_PAUSE", 0.1)
+    monkeypatch.setattr(source, "_TAKEOVER_PAUSE", 0.1)
     leases.add("T1")
     running = leases.start()
     sent = len(leases.wait_for_records(1))

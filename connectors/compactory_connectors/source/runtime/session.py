@@ -182,7 +182,7 @@ class Session:
             table.schedule.record_hold(time.monotonic())
         except RowFailed as error:
             logged = error.log_text(name_rows=self._connector.errors.name_rows)
-            table.record_failure(f"{table.plan.label}: {error}", f"{table.plan.label}: {logged}")
+            self._fail(table, str(error), logged)
         except TableReplaced:
             self._registry.plan_again(table)
         except psycopg.Error as error:
@@ -192,25 +192,36 @@ class Session:
         except CompactoryError as error:
             if self._concerns_all(error):
                 raise
-            table.record_failure(f"{table.plan.label}: {error}")
+            self._fail(table, str(error))
             table.reset_reader()
         except Exception as error:  # noqa: BLE001 - a mistake of ours about one table must not stop the others
             self._failed_unexpectedly(table, error)
         return None
 
     def _refused_by_postgres(self, table: TableTask, error: psycopg.Error) -> None:
-        if isinstance(error, psycopg.errors.LockNotAvailable):
-            table.record_locked(self._server.lock_holders(table.plan.oid))
-        else:
-            table.record_failure(f"{table.plan.label}: {refusal(error)}")
+        if not isinstance(error, psycopg.errors.LockNotAvailable):
+            self._fail(table, refusal(error))
+            return
+        table.schedule.record_locked(time.monotonic())
+        holders = "; ".join(self._server.lock_holders(table.plan.oid)) or "a transaction that has ended meanwhile"
+        detail = f"{table.plan.label} is locked by {holders}; tried again by itself"
+        self._context.board.record_locked(table.name, detail)
 
     def _failed_unexpectedly(self, table: TableTask, error: Exception) -> None:
         """Show that the table failed. Raises PublisherLost if the publisher can't go on."""
-        detail = f"{table.plan.label}: unexpected error: {class_and_place(error)}"
-        table.record_failure(detail)
+        detail = f"unexpected error: {class_and_place(error)}"
+        self._fail(table, detail)
         if not self._context.publisher.usable:
-            raise PublisherLost(detail) from error
+            raise PublisherLost(f"{table.plan.label}: {detail}") from error
         table.reset_reader()
+
+    def _fail(self, table: TableTask, detail: str, logged: str | None = None) -> None:
+        """Try the table again after a pause, unless its last attempt failed. ``logged``: the detail for logs."""
+        remedy = ""
+        if not table.schedule.record_failure(time.monotonic()):
+            remedy = f"; given up after {table.schedule.failures} attempts, as query.retry.attempts says"
+        log.error("table failed", table=table.name, detail=f"{table.plan.label}: {logged or f'{detail}{remedy}'}")
+        self._context.board.record_failure(table.name, f"{table.plan.label}: {detail}{remedy}")
 
     def _concerns_all(self, error: CompactoryError) -> bool:
         """Return True if no table can be published now: a connection or the lease is lost."""

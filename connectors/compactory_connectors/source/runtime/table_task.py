@@ -13,14 +13,13 @@ import structlog
 
 from compactory_connectors.connect.record.record import RowError, RowFailed
 from compactory_connectors.kafka.partitioner import partition_by
-from compactory_connectors.kafka.producer_record import Copy, ProducerRecord
-from compactory_connectors.kafka.topic_reader import length
+from compactory_connectors.kafka.producer_record import Copy
 
 from ..offsets.offset import SourceOffset
 from ..offsets.offset_parts import Phase
 from ..polling.cursor_reader import CursorReader
 from ..polling.living_rows import LivingRows
-from ..polling.reader import Expect, Reader
+from ..polling.reader import Reader
 from ..polling.readers import open_reader
 from ..polling.record_batch import RecordBatch
 from ..postgres.chunk_reader import PAGE_ROWS
@@ -31,8 +30,9 @@ from ..removals.pending_approval import PendingApproval
 from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import Sweeper
 from ..status.orders import Stop
-from ..verify.comparison import MOST_COMPARED, Comparison
+from ..verify.comparison import Comparison
 from .partition_growth import PartitionGrowth
+from .poll_preparation import begins_empty, expectation, is_first_load, topic_comparison
 from .repair import resend_rows
 from .schedule import Schedule
 from .session_context import SessionContext
@@ -128,8 +128,9 @@ class TableTask:
         before = self.reader.offset
         self.cleanup.begin_poll()
         self._adapt_offset()
-        self._compare(before)
-        is_empty = self._begins_empty()
+        if self._comparison is None:
+            self._comparison = topic_comparison(self._context.kafka, self.reader, before)
+        is_empty = begins_empty(self._context.kafka, self.plan, self.reader.offset)
         sent, has_ended = self._publish_poll(stop, is_gated=not is_empty)
         if not has_ended:
             return None
@@ -168,26 +169,12 @@ class TableTask:
         """Stop the sweep that goes on between polls."""
         self.cleanup.close()
 
-    def record_failure(self, detail: str, logged: str | None = None) -> None:
-        """Try again after a pause, unless the last attempt failed. ``logged``: the detail that logs may show."""
-        if not self.schedule.record_failure(time.monotonic()):
-            detail = f"{detail}; given up after {self.schedule.failures} attempts, as query.retry.attempts says"
-        log.error("table failed", table=self.name, detail=logged or detail)
-        self._context.board.record_failure(self.name, detail)
-
-    def record_locked(self, holders: list[str]) -> None:
-        """Try again soon, without keeping other tables waiting: these transactions have locked the table."""
-        self.schedule.record_locked(time.monotonic())
-        by = "; ".join(holders) or "a transaction that has ended meanwhile"
-        detail = f"{self.plan.label} is locked by {by}; tried again by itself"
-        self._context.board.record_locked(self.name, detail)
-
     def _publish_poll(self, stop: Stop, *, is_gated: bool = True) -> tuple[int, bool]:
         """Publish one poll. Return the number of its records, and True if it came to its end.
 
         ``is_gated``: its removals and changes of values are checked.
         """
-        guard = self._change_guard if is_gated and not self._is_first_load else None
+        guard = self._change_guard if is_gated and not is_first_load(self.reader.offset) else None
         if guard is None:
             return self._publish_pages(stop, is_gated=is_gated)
         guard.begin()
@@ -208,7 +195,7 @@ class TableTask:
         """
         sent = 0
         comparison = self._comparison
-        expect = self._expect(comparison, guard if is_counted else None)
+        expect = expectation(self.plan, comparison, guard if is_counted else None)
         with closing(self.reader.batches(self._page_rows, self._context.page_bytes, expect)) as batches:
             for page in batches:
                 self._comparison = None  # until the batch is in the topic: it would leave the records out next time
@@ -229,38 +216,11 @@ class TableTask:
                     return sent, False
         return sent, True
 
-    def _expect(self, comparison: Comparison | None, guard: ChangeGuard | None) -> Expect | None:
-        """Return the function that takes all records of a poll before the first of them is published."""
-        id_is_key = self.plan.incrementing in self.plan.rows.key_columns
-        compare = comparison.expect if comparison is not None and not id_is_key else None
-        count = partial(guard.count, self.plan.topic) if guard is not None else None
-        if compare is None or count is None:
-            return compare or count
-
-        def take(records: list[ProducerRecord]) -> None:
-            compare(records)
-            count(records)
-
-        return take
-
-    @property
-    def _is_first_load(self) -> bool:
-        offset = self.reader.offset
-        return offset.phase in {Phase.LOADING, Phase.COMPARING} and offset.resend_reason is None
-
     def _catch_up(self) -> bool:
         sent, has_ended = self._publish_poll(self._stop)
         if sent:
             self._context.board.record_poll(self.name, sent)
         return has_ended
-
-    def _begins_empty(self) -> bool:
-        """Return True if a first load begins on a topic that never had a record."""
-        offset = self.reader.offset
-        if offset.phase is not Phase.LOADING or offset.partial_polls or not offset.sweep:
-            return False
-        topic = self._context.kafka.topics([self.plan.topic]).get(self.plan.topic)
-        return topic is not None and not any(self._context.kafka.high_watermarks(topic.all()).values())
 
     def _adapt_offset(self) -> None:
         """Adapt the offset to the present partitions and keys. Raises PollHeld where an operator has to approve."""
@@ -271,22 +231,6 @@ class TableTask:
                 self._key_digest = self.plan.rows.key_digest(*facts)
             offset = offset.for_keys(self._key_digest)
         self.reader.acknowledge(RecordBatch([], offset, persist=False))
-
-    def _compare(self, offset: SourceOffset) -> None:
-        """Read the topic in the phase COMPARING, so that records that it has are left out.
-
-        After a crash every row goes out where the topic is large: a comparison's memory would not be there for it, and
-        a source that the system ends for its memory would begin again and again.
-        """
-        if offset.phase is not Phase.COMPARING or self._comparison is not None:
-            return
-        if isinstance(self.reader, CursorReader) or self.plan.rows.routed:
-            return
-        records = length(self._context.kafka, self.plan.topic) if offset.resend_reason else 0
-        if records > MOST_COMPARED:
-            log.warning("too large to be compared: every row is sent", table=self.name, records=records)
-            return
-        self._comparison = Comparison.with_topic(self._context.kafka, self.plan.topic)
 
     def _report(self, skipped: Sequence[RowFailed]) -> None:
         """Count skipped rows, and log as many as the error settings of the connector demand."""
