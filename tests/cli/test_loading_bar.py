@@ -18,7 +18,7 @@ from compactory.loading import Loading
 from compactory_cli.views import loading_bars, spark_progress
 from compactory_cli.views.loading_bars import Bars, LoadingBar, bars_of_loads
 from compactory_cli.views.spark_progress import StageBars
-from compactory_connectors.source.polling.load_progress import Load
+from compactory_connectors.source.polling.record_batch import Load
 from compactory_connectors.source.status.board import StatusBoard
 from tests.api.serving import ask
 from tests.cli.conftest import COMPACTORY, Shell

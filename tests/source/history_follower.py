@@ -11,8 +11,8 @@ import psycopg
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.offset_parts import Phase
 from compactory_connectors.source.planning.planner import plan_tables
-from compactory_connectors.source.polling.readers import open_reader
 from compactory_connectors.source.polling.record_batch import RecordBatch
+from compactory_connectors.source.polling.table_reader import open_reader
 from compactory_connectors.source.postgres.poll_transaction import TableReplaced
 from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.verify.key_ranges import living_keys
@@ -72,7 +72,7 @@ class Follower:
         try:
             if self._pages is None:
                 assert self._server is not None
-                if self.reader.settled and self.reader.is_idle(self._server.current_snapshot()):
+                if self.reader.is_durable and self.reader.is_idle(self._server.current_snapshot()):
                     return None
                 self._log.append(f"source: poll in pages of {page_rows}")
                 expect = self._comparison.expect if self._comparison is not None else None

@@ -15,7 +15,7 @@ from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.planning.table_plan import TablePlan
 from compactory_connectors.source.polling.reader import Reader
-from compactory_connectors.source.polling.readers import open_reader
+from compactory_connectors.source.polling.table_reader import open_reader
 from compactory_connectors.source.postgres.server import Server
 
 KEYED = {

@@ -13,7 +13,7 @@ from psycopg import sql
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.offsets.offset_parts import SeenSnapshot
-from compactory_connectors.source.polling import conditions, table
+from compactory_connectors.source.polling import conditions, table_reader
 from compactory_connectors.source.polling.conditions import Conditions
 from compactory_connectors.source.postgres.server import Server
 from tests.source.history import Layout, Shared, create, living
@@ -94,6 +94,10 @@ def test_the_topic_ends_as_the_table(shared: str, layout: Layout, seconds: float
         one_history(cleared(shared), layout, seeded.getrandbits(32), steps=seeded.choice([60, 200, 400]))
 
 
+def _with_shape(offset: SourceOffset, shape: str) -> SourceOffset:
+    return replace(offset, shape=shape)
+
+
 def _without_running(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
     return sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
 
@@ -116,9 +120,9 @@ DUMPS = SourceOffset.dumps
 BROKEN = {
     "running transactions are forgotten": (conditions, "_not_in_snapshot", _without_running, True),
     "timestamps decide": (Conditions, "_unseen", _by_timestamp, False),
-    "savepoints have no ids": (table, "seen_xids", _as_if_no_savepoints, False),
-    "partitions are always the same": (SourceOffset, "within", lambda offset, _: offset, False),
-    "the table is always the same": (SourceOffset, "under", lambda offset, shape: replace(offset, shape=shape), True),
+    "savepoints have no ids": (table_reader, "seen_xids", _as_if_no_savepoints, False),
+    "partitions are always the same": (SourceOffset, "for_partitions", lambda offset, _: offset, False),
+    "the table is always the same": (SourceOffset, "for_shape", _with_shape, True),
     "a killed source has seen what it read": (SourceOffset, "dumps", _without_pages, True),
 }
 SLOW = [*BROKEN][3:]

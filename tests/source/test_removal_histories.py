@@ -88,7 +88,7 @@ MISTAKES: dict[str, tuple[Any, str, Any]] = {
     "a repair overlooks rows": (repair, "_records", _without_some),
 }
 BROKEN: dict[str, tuple[Any, str, Any]] = {
-    "keys are taken for those of now": (SourceOffset, "with_keys", lambda offset, keys: offset),
+    "keys are taken for those of now": (SourceOffset, "for_keys", lambda offset, keys: offset),
     "copies go however new they are": (
         sweeper,
         "misplaced",

@@ -13,7 +13,7 @@ import pytest
 from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.source.planning.planner import plan_tables
 from compactory_connectors.source.polling.change_detector import ChangeDetector
-from compactory_connectors.source.polling.readers import open_reader
+from compactory_connectors.source.polling.table_reader import open_reader
 from compactory_connectors.source.postgres.server import Server
 from tests.source.poller import cleared, config, settings
 from tests.stack.postgres_versions import needs
@@ -62,7 +62,7 @@ class Asked:
         assert self.suspects() == set()
 
     def suspects(self) -> set[str]:
-        oids = self.detector.look([*self.plans.values()]).suspects
+        oids = self.detector.probe([*self.plans.values()]).suspects
         return {name for name, plan in self.plans.items() if plan.oid in oids}
 
     def poll(self, name: str) -> int:
@@ -165,7 +165,7 @@ def test_a_dropped_table_is_no_problem_of_the_others(asked: Asked) -> None:
     asked.sql.execute("DROP TABLE stamped")
     assert asked.suspects() == set(asked.plans)
     gone = asked.plans.pop(STAMPED)
-    assert gone.oid not in asked.detector.look([*asked.plans.values()]).suspects
+    assert gone.oid not in asked.detector.probe([*asked.plans.values()]).suspects
     asked.suspects()
     asked.sql.execute(f"UPDATE {PLAIN} SET v = 'b'")
     assert asked.suspects() == {PLAIN}

@@ -23,9 +23,9 @@ from compactory.records import Partition
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.connect.record.record import RowFailed
 from compactory_connectors.source.offsets.offset import SourceOffset
-from compactory_connectors.source.polling import table as table_module
-from compactory_connectors.source.polling.load_progress import Load
-from compactory_connectors.source.polling.readers import open_reader
+from compactory_connectors.source.polling import table_reader as table_module
+from compactory_connectors.source.polling.record_batch import Load
+from compactory_connectors.source.polling.table_reader import open_reader
 from tests.source.conftest import ARTICLE, Bench, article_environment
 from tests.source.poller import Poller, cleared
 from tests.source.workload import wait_until
@@ -145,7 +145,7 @@ def test_a_load_lets_go_of_its_snapshot_while_kafka_is_slow(
     """Guarantee 8: writes go on; a row that nobody changes is sent once, a change comes after what it changes."""
     print(f"seed {seed}")
     chance = random.Random(seed)
-    monkeypatch.setattr(table_module, "_PATIENCE", -1e9)
+    monkeypatch.setattr(table_module, "_LONGEST_WAIT", -1e9)
     fill(sql, 200)
     polled = poller(shared, compactory__soft__delete__column="live")
     changed: set[int] = set()

@@ -13,7 +13,7 @@ import pytest
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.offsets.offset_parts import SeenSnapshot
-from compactory_connectors.source.polling.table import _too_old
+from compactory_connectors.source.polling.table_reader import _is_too_old
 from compactory_connectors.source.postgres.poll_transaction import PollSnapshot, TableReplaced
 from tests.source.harness import BY_VALUE, STAMP, Feed, add, expected
 from tests.source.workload import TERMINALS, PlainCursor, Writers, table_state, wait_until
@@ -279,8 +279,8 @@ def _answers(url: str) -> bool:
 def test_a_horizon_too_far_back_for_32_bit_ids_is_not_used() -> None:
     """Guarantee 8: beyond 2³¹ transactions an old xmin looks like a new one."""
     seen_snapshot = SeenSnapshot(Snapshot(1000, 1000))
-    assert not _too_old(seen_snapshot, Snapshot(1 << 30, 1 << 30))
-    assert _too_old(seen_snapshot, Snapshot(1 << 31, 1 << 31))
+    assert not _is_too_old(seen_snapshot, Snapshot(1 << 30, 1 << 30))
+    assert _is_too_old(seen_snapshot, Snapshot(1 << 31, 1 << 31))
 
 
 def test_histories_with_restarts(database: str, sql: psycopg.Connection, feed: Feed, seeded: random.Random) -> None:

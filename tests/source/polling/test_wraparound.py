@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.source.offsets.offset_parts import SeenSnapshot
-from compactory_connectors.source.polling.table import _HALF_XIDS, _too_old
+from compactory_connectors.source.polling.table_reader import _HALF_XIDS, _is_too_old
 from tests.source.harness import STAMP, Feed, add, expected, seen_above, widen
 from tests.source.workload import TERMINALS
 from tests.stack.postgres_copies import new_server, run
@@ -63,7 +63,7 @@ def test_an_id_is_unseen_exactly_when_it_is_not_covered(moment: tuple[SeenSnapsh
     wide = now - 1 - back
     assume(
         min(wide, wide % EPOCH, seen_snapshot.snapshot.xmin % EPOCH) >= FIRST
-        and not _too_old(seen_snapshot, Snapshot(now, now))
+        and not _is_too_old(seen_snapshot, Snapshot(now, now))
     )
     covered = wide < seen_snapshot.snapshot.xmin or wide in (seen_snapshot.seen or ())
     assert unseen(seen_snapshot, wide % EPOCH, now) == (not covered)
@@ -74,7 +74,7 @@ def test_a_horizon_is_given_up_before_its_ids_turn_round(moment: tuple[SeenSnaps
     """Guarantee 8: beyond 2³¹ an old id looks like one to come."""
     seen_snapshot, now = moment
     later = now + further
-    if not _too_old(seen_snapshot, Snapshot(later, later)):
+    if not _is_too_old(seen_snapshot, Snapshot(later, later)):
         assert later - seen_snapshot.snapshot.xmin < 1 << 31
         assert age(seen_snapshot.snapshot.xmin % EPOCH, later) >= 0
 

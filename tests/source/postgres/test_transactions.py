@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from compactory_connectors.source.polling import table
+from compactory_connectors.source.polling import table_reader
 from compactory_connectors.source.postgres import transactions as floor
 from compactory_connectors.source.runtime.worker import SourceWorker
 from compactory_connectors.source.status.status import SourceState, SourceStatus
@@ -75,7 +75,7 @@ def test_a_role_that_is_shown_little_measures_by_itself(bench: Bench) -> None:
 
 def test_what_is_remembered_is_counted_and_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 12: at the bound the table waits, says for whom, and goes on by itself at the end; nothing is lost."""
-    monkeypatch.setattr(table, "_MOST_SEEN", 50)
+    monkeypatch.setattr(table_reader, "_MOST_SEEN", 50)
     bench.add("T0")
     running = bench.start()
     bench.wait_for_records(1)

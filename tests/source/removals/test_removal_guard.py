@@ -256,7 +256,7 @@ def test_columns_are_read_out_of_keys(database: str, changes: dict[str, Any], mo
         ]
         for number, name in enumerate(names):
             sql.execute("INSERT INTO t (id, name) VALUES (%s, %s)", [number - 3, name])
-        monkeypatch.setattr(LivingRows, "_of_all", lambda *_: pytest.fail("every row was looked at"))
+        monkeypatch.setattr(LivingRows, "_by_key", lambda *_: pytest.fail("every row was looked at"))
         poller = Poller(database, "timestamp+incrementing", numeric__mapping="best_fit", **changes)
         try:
             found = {key for batch in poller.reader.batches() for key, _ in batch.records if key is not None}

@@ -10,7 +10,7 @@ import pytest
 
 from compactory_cli.stack.postgres import PostgresServer
 from compactory_connectors.connect.transforms import SourceRecord
-from compactory_connectors.source.polling import table as polling
+from compactory_connectors.source.polling import table_reader as polling
 from compactory_connectors.source.status.status import SourceState
 from tests.source.poller import KEYED
 from tests.source.runtime.test_tables import Shop

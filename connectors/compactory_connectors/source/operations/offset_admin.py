@@ -21,9 +21,8 @@ from ..offsets.offset_parts import Cursor, Edit, Phase
 from ..offsets.stored_offsets import StoredOffset, matching, read_offsets
 from ..planning.planner import plan_tables
 from ..planning.table_plan import Reading, TablePlan
-from ..polling.readers import open_reader
 from ..polling.removal import too_many
-from ..polling.table import TableReader
+from ..polling.table_reader import TableReader, open_reader
 from ..postgres.server import Server, connected
 from ..verify.comparison import Comparison
 from ..verify.key_ranges import living_keys

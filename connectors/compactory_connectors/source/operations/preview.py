@@ -14,7 +14,7 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 from ..config.connector import ConnectorConfig
 from ..planning.planner import find_plans
 from ..planning.table_plan import Reading, TablePlan
-from ..polling.readers import open_reader
+from ..polling.table_reader import open_reader
 from ..postgres.server import Server, connected, statement
 
 __all__ = ["ColumnPreview", "ConnectorPreview", "TablePreview", "preview", "preview_connector"]

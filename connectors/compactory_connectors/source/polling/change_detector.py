@@ -1,7 +1,7 @@
-"""One question for many tables: which of them may have changed. Asks Postgres, and polls nothing.
+"""Finds the tables that may have changed by one statement, the probe.
 
-A table that it calls unchanged is unchanged: every row version that was committed since the last probe is evidence, and
-so is every change of the catalogue. A table that it suspects may be unchanged all the same.
+A table that the probe does not suspect is unchanged: it sees every row version that was committed since the last probe,
+and every change of the catalogue. A suspected table may be unchanged.
 """
 
 from __future__ import annotations
@@ -25,81 +25,79 @@ _CHANNEL = sql.Literal(WAKEUP_CHANNEL)
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The server now: its snapshot, whether it has this connection for a listener, how full the queue of NOTIFY is.
+    """The state of the server. ``is_listening``: this connection listens. ``queue_usage``: of the NOTIFY queue, 0 to 1.
 
     ``suspects`` are oids of tables that may have changed since the last probe.
     """
 
     snapshot: Snapshot
-    listening: bool
-    queue: float
+    is_listening: bool
+    queue_usage: float
     suspects: frozenset[int] = frozenset()
 
 
 class ChangeDetector:
-    """Asks about the tables of one session. Owned by its thread. Raises psycopg.Error.
+    """Probes the tables of one session. Owned by its thread. Raises psycopg.Error.
 
-    Every table that is asked about must have been polled since the last probe that asked about others than these, as
-    all of them must after the first one, which suspects them all.
+    The first probe of a set of tables suspects all of them: poll each before the next probe.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._asked: tuple[TablePlan, ...] = ()
+        self._probed: tuple[TablePlan, ...] = ()
         self._since: Snapshot | None = None
         self._catalogue: str | None = None
 
-    def unchanged(self, snapshot: Snapshot) -> bool:
-        """Whether this is the snapshot of the last probe."""
+    def is_last_snapshot(self, snapshot: Snapshot) -> bool:
+        """Return True if the last probe had this snapshot."""
         return snapshot == self._since
 
-    def observation(self) -> Observation:
-        """How things are, without a word about tables."""
+    def observe(self) -> Observation:
+        """Return the state of the server without suspects."""
         row = self._server.connection.execute(statement("source/snapshot_and_queue", channel=_CHANNEL)).fetchone()
         assert row is not None
         return Observation(Snapshot.parse(row[0]), row[1], row[2])
 
-    def look(self, plans: Sequence[TablePlan]) -> Observation:
-        """Ask about these tables; of any others that were asked about before, nothing is known any more.
+    def probe(self, plans: Sequence[TablePlan]) -> Observation:
+        """Probe these tables, in place of those of the last probe.
 
-        Where the question can't be asked as a whole, as while somebody has locked one of them, all are suspects: what
-        is wrong with a table shows when it is polled.
+        If the statement fails, as while one of them is locked, all are suspects: the poll of a table shows its error.
         """
-        asked = tuple(sorted(plans, key=lambda plan: plan.oid))
+        tables = tuple(sorted(plans, key=lambda plan: plan.oid))
         try:
-            if asked != self._asked:
-                self._prepare(asked)
-            row = self._server.connection.execute(self._question()).fetchone()
+            if tables != self._probed:
+                self._prepare(tables)
+            row = self._server.connection.execute(self._execution()).fetchone()
         except Error:
             if self._server.connection.closed:
                 raise
             self._forget()
-            return replace(self.observation(), suspects=_oids(asked))
+            return replace(self.observe(), suspects=_oids(tables))
         assert row is not None
         snapshot, listening, queue, catalogue, suspects = row
-        known = catalogue == self._catalogue or not catalogue
+        is_same_catalogue = catalogue == self._catalogue or not catalogue
         self._since, self._catalogue = Snapshot.parse(snapshot), catalogue or self._catalogue
-        return Observation(self._since, listening, queue, frozenset(suspects) if known else _oids(asked))
+        return Observation(self._since, listening, queue, frozenset(suspects) if is_same_catalogue else _oids(tables))
 
-    def _prepare(self, asked: tuple[TablePlan, ...]) -> None:
-        """Have the question planned, once for as long as the tables are these and as they are."""
+    def _prepare(self, plans: tuple[TablePlan, ...]) -> None:
+        """Prepare the probe of these tables."""
         self._forget()
-        oids = sql.Literal([plan.oid for plan in asked])
+        oids = sql.Literal([plan.oid for plan in plans])
         tree = self._server.column(statement("source/probe_tree", oids=oids))
         question = statement(
             "source/probe",
             question=_NAME,
             channel=_CHANNEL,
             tree=sql.SQL("{}::int8[]::oid[]").format(sql.Literal(tree)),
-            tables=sql.SQL(", ").join(map(_evidence, asked)),
+            tables=sql.SQL(", ").join(map(_evidence, plans)),
         )
-        # otherwise Postgres would plan it anew a few times, and then decide whether to go on with that
+        # otherwise Postgres would plan the first executions anew
         self._server.connection.execute("SET plan_cache_mode = force_generic_plan")
         self._server.connection.execute(question)
-        self._asked = asked
+        self._probed = plans
 
-    def _question(self) -> sql.Composed:
-        """The prepared question; before there is a snapshot to begin with, about everything."""
+    def _execution(self) -> sql.Composed:
+        """Return the execution of the probe; without an earlier snapshot it is about all row versions."""
         since = self._since or Snapshot(3, 3)
         return sql.SQL("EXECUTE {} ({}::text::xid8, {}::text[]::xid8[], {}::text::xid, {})").format(
             _NAME,
@@ -110,14 +108,18 @@ class ChangeDetector:
         )
 
     def _forget(self) -> None:
-        if self._asked:
+        if self._probed:
             self._server.connection.execute(sql.SQL("DEALLOCATE {}").format(_NAME))
-        self._asked, self._since, self._catalogue = (), None, None
+        self._probed, self._since, self._catalogue = (), None, None
 
 
 def _evidence(plan: TablePlan) -> sql.Composed:
-    """The oid where the table may have changed, else NULL."""
-    names = ["source/probe_stamped"] * plan.adopted + ["source/probe_versions"] * (not plan.stamped)
+    """Return an expression: the oid if the table may have changed, else NULL."""
+    names = []
+    if plan.adopted:
+        names.append("source/probe_stamped")
+    if not plan.stamped:
+        names.append("source/probe_versions")
     parts = {"table": sql.Identifier(plan.schema, plan.name), "oid": sql.Literal(plan.oid)}
     return sql.SQL("coalesce({})").format(sql.SQL(", ").join(statement(name, **parts) for name in names))
 

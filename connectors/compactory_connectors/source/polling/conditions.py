@@ -1,4 +1,4 @@
-"""The SQL conditions of a poll: which row versions it has not seen, which rows live. Pure: builds SQL, runs none."""
+"""The SQL conditions of a poll: unseen row versions, living rows. Builds SQL, runs none."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Conditions:
         self.plan = plan
 
     def phase(self) -> sql.Composable:
-        """0 for a row that lives, 1 for a deactivated one: the first part of the order of emission."""
+        """Return the row phase of ``t``, the first part of the order of emission."""
         if self.plan.connector.soft_delete is None:
             return sql.SQL("0")
         return sql.SQL("(t.{} IS FALSE)::int").format(sql.Identifier(self.plan.connector.soft_delete.column))
 
-    def by_stamp(self, base: SourceOffset) -> bool:
-        """Whether the index on ``updated_xid`` finds what the offset does not cover."""
+    def uses_stamp_index(self, base: SourceOffset) -> bool:
+        """Return True if the index on ``updated_xid`` finds all rows that the offset does not cover."""
         seen_snapshot = base.seen_snapshot
         if base.phase is not Phase.STEADY or base.new_partitions or seen_snapshot is None:
             return False
         return self.plan.stamped and seen_snapshot.seen is None
 
     def unseen_rows(self, base: SourceOffset) -> sql.Composable:
-        """Row versions that the offset does not cover."""
+        """Return the condition of row versions that the offset does not cover."""
         conditions: list[sql.Composable] = [self._since(base)]
         if base.new_partitions:
             whole = sql.SQL("({} OR t.tableoid = ANY ({}::int8[]::oid[]))")
@@ -47,41 +47,39 @@ class Conditions:
             conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.seen_snapshot), place))
         return sql.SQL(" AND ").join(conditions)
 
-    def beyond(self, cursor: Cursor) -> sql.Composable:
-        """Rows behind a place in the connector's own order, as the real connector's query has it."""
-        plan, since = self.plan, cursor.timestamp
-        moment = None if since is None else row_order.timestamp_text(plan, since, cursor.timestamp_nanos)
-        return row_order.after_cursor(plan, moment, cursor.incrementing)
+    def after_cursor(self, cursor: Cursor) -> sql.Composable:
+        """Return the condition of rows after a cursor, as the real connector's query has it."""
+        text = None
+        if cursor.timestamp is not None:
+            text = row_order.timestamp_text(self.plan, cursor.timestamp, cursor.timestamp_nanos)
+        return row_order.after_cursor(self.plan, text, cursor.incrementing)
 
     def _since(self, base: SourceOffset) -> sql.Composable:
-        """Row versions after the seen snapshot, and those that somebody asked to have sent again."""
+        """Return the condition of row versions after the seen snapshot, and of rows that are sent again."""
         if self.plan.reading is Reading.WHOLE:
             return sql.SQL("true")
+        unseen = self._unseen(base.seen_snapshot) if base.seen_snapshot else None
         if base.rewind is None:
-            return (
-                self._unseen(base.seen_snapshot)
-                if base.seen_snapshot
-                else row_order.after_initial(self.plan, base.initial_timestamp) or sql.SQL("true")
-            )
-        beyond = self.beyond(base.rewind)
-        return sql.SQL("({} OR {})").format(self._unseen(base.seen_snapshot), beyond) if base.seen_snapshot else beyond
+            return unseen or row_order.after_initial(self.plan, base.initial_timestamp) or sql.SQL("true")
+        resent = self.after_cursor(base.rewind)
+        return sql.SQL("({} OR {})").format(unseen, resent) if unseen else resent
 
-    def left_of(self, old: PartialPoll, new: PartialPoll) -> sql.Composable:
-        """Rows up to the place of one page that are not up to that of another."""
-        parts = self._up_to(*old.place), self._up_to(*new.place)
+    def covered_only_by(self, former: PartialPoll, newer: PartialPoll) -> sql.Composable:
+        """Return the condition of rows that a former partial poll covers and a newer one does not."""
+        parts = self._up_to(*former.place), self._up_to(*newer.place)
         return sql.SQL("{} AND {} IS NOT TRUE").format(*parts)
 
     def _up_to(self, phase: RowPhase, *places: str | None) -> sql.Composable:
-        """Rows up to this place in the order of emission, in which NULL comes last."""
+        """Return the condition of rows up to a place in the order of emission, in which NULL comes last."""
         within: sql.Composable = sql.SQL("true")
         for expression, value in reversed(list(zip(row_order.order_columns(self.plan), places, strict=True))):
-            before, at = _before_and_at(expression, value)
-            within = sql.SQL("({} OR {} AND {})").format(before, at, within)
+            is_smaller, is_equal = _smaller_and_equal(expression, value)
+            within = sql.SQL("({} OR {} AND {})").format(is_smaller, is_equal, within)
         parts = {"phase": self.phase(), "at": sql.Literal(phase.value), "within": within}
         return sql.SQL("({phase} < {at} OR {phase} = {at} AND {within})").format(**parts)
 
     def unseen_deletions(self, base: SourceOffset) -> sql.Composable:
-        """Logged deletions that the offset does not cover; the log has top-level transaction ids."""
+        """Return the condition of logged deletions that the offset does not cover; the log has top-level ids."""
         assert base.seen_snapshot is not None
         xid = sql.SQL("d.xid")
         conditions = [_not_in_snapshot(xid, base.seen_snapshot.snapshot)]
@@ -92,28 +90,28 @@ class Conditions:
         return sql.SQL(" AND ").join(conditions)
 
     def _unseen(self, seen_snapshot: SeenSnapshot) -> sql.Composable:
-        """Row versions that were not visible at the seen snapshot."""
+        """Return the condition of row versions that were not visible at the seen snapshot."""
         if self.plan.stamped and seen_snapshot.seen is None:
             return _not_in_snapshot(sql.SQL("t.updated_xid"), seen_snapshot.snapshot)
         recent = sql.SQL("age(t.xmin) BETWEEN 0 AND age({}::text::xid)").format(_xid(seen_snapshot.snapshot.xmin))
         if not seen_snapshot.seen:
             return sql.SQL("({})").format(recent)
-        seen = sql.Literal([str(xid % (1 << 32)) for xid in sorted(seen_snapshot.seen)])
-        return sql.SQL("({} AND t.xmin <> ALL ({}::text[]::xid[]))").format(recent, seen)
+        seen_ids = sql.Literal([str(xid % (1 << 32)) for xid in sorted(seen_snapshot.seen)])
+        return sql.SQL("({} AND t.xmin <> ALL ({}::text[]::xid[]))").format(recent, seen_ids)
 
     def alive(self) -> sql.Composable:
-        """Rows whose key belongs in the topic with a value that is not a deactivation."""
+        """Return the condition of rows whose key belongs in the topic with a value that is not a deactivation."""
         if self.plan.connector.soft_delete is None:
             return sql.SQL("true")
         return sql.SQL("t.{} IS NOT FALSE").format(sql.Identifier(self.plan.connector.soft_delete.column))
 
     def present(self) -> sql.Composable:
-        """Rows whose key belongs in the topic, deactivated ones included where they are sent as values."""
+        """Return the condition of rows whose key belongs in the topic, also deactivated ones sent as values."""
         return self.alive() if self.plan.sends_tombstones else sql.SQL("true")
 
 
-def _before_and_at(expression: sql.Composable, value: str | None) -> tuple[sql.Composable, sql.Composable]:
-    """Conditions of rows that sort before a value, and of rows that equal it; NULL sorts last."""
+def _smaller_and_equal(expression: sql.Composable, value: str | None) -> tuple[sql.Composable, sql.Composable]:
+    """Return the conditions of rows that sort before a value, and of rows that equal it; NULL sorts last."""
     if value is None:
         return sql.SQL("{} IS NOT NULL").format(expression), sql.SQL("{} IS NULL").format(expression)
     parts = {"name": expression, "value": sql.Literal(value)}
@@ -121,13 +119,13 @@ def _before_and_at(expression: sql.Composable, value: str | None) -> tuple[sql.C
 
 
 def _not_in_snapshot(column: sql.Composable, snapshot: Snapshot) -> sql.Composable:
-    """Top-level transaction ids that had not ended at the snapshot and have been given out.
+    """Return the condition of top-level transaction ids that had not ended at the snapshot and exist by now.
 
-    A dump brings stamps of the server it was made on: those that this one has yet to give would look new at every poll.
+    A restored dump has ids of another server: those that this server has yet to assign would look new at every poll.
     """
-    given = sql.SQL("{} < pg_snapshot_xmax(pg_current_snapshot())").format(column)
+    is_assigned = sql.SQL("{} < pg_snapshot_xmax(pg_current_snapshot())").format(column)
     since = sql.SQL("{} >= {}::text::xid8").format(column, sql.Literal(str(snapshot.xmax)))
-    condition = sql.SQL("{} AND {}").format(since, given)
+    condition = sql.SQL("{} AND {}").format(since, is_assigned)
     if snapshot.xip:
         running = sql.Literal([str(xid) for xid in snapshot.xip])
         condition = sql.SQL("{} OR {} = ANY ({}::text[]::xid8[])").format(condition, column, running)

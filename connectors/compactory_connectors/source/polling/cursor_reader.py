@@ -36,7 +36,7 @@ class CursorReader(Reader):
 
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         super().__init__(server, plan, offset)
-        self._left: sql.Composed | None = None  # the query of the rows after the page that was handed over
+        self._next_query: sql.Composed | None = None  # of the rows after the page that was handed over
         self._order = (
             []
             if plan.reading is Reading.WHOLE
@@ -46,7 +46,7 @@ class CursorReader(Reader):
     def batches(
         self, page_rows: int = PAGE_ROWS, page_bytes: PageBytes | None = None, expect: Expect | None = None
     ) -> Generator[RecordBatch]:
-        """As :meth:`Reader.batches`."""
+        """Implement :meth:`Reader.batches`."""
         with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             self._check_shape()
             identity = self._server.identity(self.plan.oid).keep_session_of(self.offset.identity)
@@ -63,28 +63,28 @@ class CursorReader(Reader):
             while not reader.ended and (following := reader.read_page()):
                 complete = self._complete(rows, following[0], complete)
                 page = self._at(base, complete)
-                found = self._render.render(rows)
-                self._left = self._query(page, read_limit(self.plan, now_ms))
-                yield RecordBatch(found.records, page, skipped=found.skipped, removals=found.removals)
+                rendered = self._render.render(rows)
+                self._next_query = self._query(page, read_limit(self.plan, now_ms))
+                yield RecordBatch(rendered.records, page, skipped=rendered.skipped, removals=rendered.removals)
                 rows = following
-            found = self._render.render(rows)
-            done = self._at(base, self._place(rows[-1]) if rows else complete)
-            self._left = None
-        persist = bool(rows) or done.shape != self.offset.shape
-        yield RecordBatch(found.records, done, persist, found.skipped, found.removals)
+            rendered = self._render.render(rows)
+            last = self._at(base, self._place(rows[-1]) if rows else complete)
+            self._next_query = None
+        persist = bool(rows) or last.shape != self.offset.shape
+        yield RecordBatch(rendered.records, last, persist, rendered.skipped, rendered.removals)
 
     def count(self) -> int:
-        """As :meth:`Reader.count`."""
+        """Implement :meth:`Reader.count`."""
         with read_transaction(self._server, serializable=self.plan.connector.serializable) as now_ms:
             query = self._query(self.offset, read_limit(self.plan, now_ms))
             return int(self._server.scalar(statement("source/pending", rows=query)))
 
     def rows_left(self) -> int:
-        """As :meth:`Reader.rows_left`: perhaps some rows of the page are counted again."""
-        return int(self._server.scalar(statement("source/pending", rows=self._left))) if self._left else 0
+        """Implement :meth:`Reader.rows_left`: perhaps some rows of the page are counted again."""
+        return int(self._server.scalar(statement("source/pending", rows=self._next_query))) if self._next_query else 0
 
     def query_text(self) -> str:
-        """As :meth:`Reader.query_text`."""
+        """Implement :meth:`Reader.query_text`."""
         return self._query(self.offset, "now").as_string(self._server.connection)
 
     def _check_shape(self) -> None:
@@ -99,7 +99,7 @@ class CursorReader(Reader):
         if shape != plan.shape:
             raise TableReplaced(f"{plan.qualified}: its columns have changed")
 
-    def _query(self, base: SourceOffset, now: str) -> sql.Composed:
+    def _query(self, base: SourceOffset, limit: str) -> sql.Composed:
         parts = {
             "columns": self._columns,
             "phase": self._where.phase(),
@@ -108,7 +108,7 @@ class CursorReader(Reader):
         }
         if self.plan.reading is Reading.WHOLE:
             return statement("source/whole", **parts)
-        until = row_order.before_limit(self.plan, now)
+        until = row_order.before_limit(self.plan, limit)
         bounds = [row_order.after_offset(self.plan, base), *([] if until is None else [until])]
         return statement(
             "source/rows_after",
@@ -122,13 +122,13 @@ class CursorReader(Reader):
         first = self._render.phase + 1
         return tuple(row[first : first + len(self._order)])
 
-    def _complete(self, rows: Sequence[RawRow], following: RawRow, before: _Place | None) -> _Place | None:
-        """The last place of which every row is among ``rows`` or before them."""
-        coming = self._place(following)
-        return next((self._place(row) for row in reversed(rows) if self._place(row) != coming), before)
+    def _complete(self, rows: Sequence[RawRow], following: RawRow, former: _Place | None) -> _Place | None:
+        """Return the last place whose rows are all among ``rows`` or earlier ones."""
+        next_place = self._place(following)
+        return next((self._place(row) for row in reversed(rows) if self._place(row) != next_place), former)
 
     def _at(self, base: SourceOffset, at: _Place | None) -> SourceOffset:
-        """The offset at a place; the one before without any."""
+        """Return the offset at a place, or ``base`` without one."""
         if not at or self.plan.reading is Reading.WHOLE:
             return base
         if self.plan.incrementing and at[-1] is None:

@@ -1,4 +1,4 @@
-"""Which record keys a living row has: found by the key's columns, else by looking at every row's key."""
+"""Finds record keys that living rows have: by the key's columns, else by making the key of every row."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .conditions import Conditions
 __all__ = ["LivingRows", "columns_of_keys", "keys_joined", "snapshot_of", "type_name"]
 
 _ALL = sql.SQL("true")
-_ROWS = 10_000  # keys of the table that are looked at in one go
+_ROWS = 10_000  # rows of one fetch
 
 
 @contextmanager
 def snapshot_of(
     server: Server, plan: TablePlan, *, indexed: bool = False, changed: bool = False
 ) -> Iterator[PollSnapshot | None]:
-    """A read-only transaction on what a plan reads; None where there are no row versions.
+    """Begin a read-only transaction on a plan's relation; None if it has no row versions.
 
-    Raises TableReplaced where it is another table, or unless ``changed`` its columns or triggers are others.
+    Raises TableReplaced if the table was replaced, or unless ``changed`` has other columns or triggers.
     """
     serializable = plan.connector.serializable
     if not plan.kind.is_table:
@@ -44,7 +44,7 @@ def snapshot_of(
 
 
 def columns_of_keys(plan: TablePlan) -> sql.Composable:
-    """The plan's columns as far as keys need them, NULL in place of the others."""
+    """Return the plan's columns that keys need, with NULL in place of the others."""
     keys = {*plan.rows.key_columns, *plan.rows.case_columns}
     return sql.SQL(", ").join(plan.column(name) if name in keys else sql.SQL("NULL") for name in plan.rows.columns)
 
@@ -52,7 +52,7 @@ def columns_of_keys(plan: TablePlan) -> sql.Composable:
 class LivingRows:
     """The living rows of one table, by their record keys. Owned by one thread.
 
-    Everything is asked in the transaction that the caller has begun, and raises psycopg.Error.
+    Runs in the caller's transaction. Raises psycopg.Error.
     """
 
     def __init__(self, server: Server, plan: TablePlan) -> None:
@@ -61,7 +61,7 @@ class LivingRows:
         self._alive = Conditions(plan).alive()
         self._columns = columns_of_keys(plan)
         self._passes = count()
-        self._takes_any = server.connection.info.parameter_status("server_encoding") == "UTF8"
+        self._is_utf8 = server.connection.info.parameter_status("server_encoding") == "UTF8"
 
     def count(self, limit: int) -> int:
         """Return the number of living rows, at most ``limit``."""
@@ -69,48 +69,48 @@ class LivingRows:
         return int(self._server.scalar(statement("source/count_living", **parts)))
 
     def among(self, keys: Mapping[bytes, KeyParts | None], where: sql.Composable = _ALL) -> set[bytes]:
-        """Those of these keys that a living row has for which ``where`` holds; with their columns if those are known.
+        """Return the keys that a living row has for which ``where`` holds. ``keys`` maps a key to its columns, or None.
 
-        Raises RowError where the key of a row is not known: it may be any of them.
+        Raises RowError if the key of a row can't be made: it may be any of them.
         """
         alive = sql.SQL("{} AND ({})").format(self._alive, where)
-        parts = {key: self._parts(key, known) for key, known in keys.items()}
-        found = self._under({each for each in parts.values() if each}, alive)
-        if rest := {key for key, each in parts.items() if not each}:
-            found |= self._of_all(rest, alive)
-        return found & keys.keys()
+        columns = {key: self._parts(key, parts) for key, parts in keys.items()}
+        living = self._with_columns({parts for parts in columns.values() if parts}, alive)
+        if keys_without_columns := {key for key, parts in columns.items() if not parts}:
+            living |= self._by_key(keys_without_columns, alive)
+        return living & keys.keys()
 
-    def _parts(self, key: bytes, known: KeyParts | None) -> KeyParts | None:
+    def _parts(self, key: bytes, parts: KeyParts | None) -> KeyParts | None:
         if not self._plan.rows.exact_key:
             return None
-        return known or (self._plan.rows.key_parts(key) if self._takes_any else None)
+        return parts or (self._plan.rows.key_parts(key) if self._is_utf8 else None)
 
-    def _under(self, keys: Collection[KeyParts], alive: sql.Composable) -> set[bytes]:
-        """The record keys of rows with these columns.
+    def _with_columns(self, keys: Collection[KeyParts], alive: sql.Composable) -> set[bytes]:
+        """Return the record keys of rows with these columns.
 
-        What is equal for Postgres (1.0 and 1.00, citext) may be two keys in the topic, so that rendered keys decide.
+        Values that are equal for Postgres (1.0 and 1.00, citext) may make two keys in the topic.
         """
-        found: set[bytes] = set()
+        living: set[bytes] = set()
         if not keys:
-            return found
+            return living
         parts = {"columns": self._columns, "table": self._plan.relation(), "alive": alive}
         for row in self._server.rows(statement("source/rows_with_keys", **parts, **keys_joined(self._plan, keys))):
             with suppress(RowError):  # no row with these columns has a key then
-                found.add(self._plan.rows.render_key(row) or b"")
-        return found
+                living.add(self._plan.rows.render_key(row) or b"")
+        return living
 
-    def _of_all(self, wanted: Collection[bytes], alive: sql.Composable) -> set[bytes]:
+    def _by_key(self, keys: Collection[bytes], alive: sql.Composable) -> set[bytes]:
         query = statement("source/keys", columns=self._columns, table=self._plan.relation(), present=alive)
         reader = ChunkReader(self._server.connection, f"living keys {next(self._passes)}", query, PageFill(_ROWS))
         render_key = self._plan.rows.render_key
-        found: set[bytes] = set()
+        living: set[bytes] = set()
         while rows := reader.read_page():
-            found.update(key for key in map(render_key, rows) if key is not None and key in wanted)
-        return found
+            living.update(key for key in map(render_key, rows) if key is not None and key in keys)
+        return living
 
 
 def keys_joined(plan: TablePlan, keys: Iterable[KeyParts]) -> dict[str, sql.Composable]:
-    """The parts of a query that joins rows ``t`` to these keys, as ``arrays`` of a relation ``d`` with ``names``."""
+    """Return the parts of a query that joins rows ``t`` to keys, as ``arrays`` of a relation ``d`` with ``names``."""
     names: list[sql.Composable] = []
     arrays: list[sql.Composable] = []
     matches: list[sql.Composable] = []
@@ -129,7 +129,7 @@ def keys_joined(plan: TablePlan, keys: Iterable[KeyParts]) -> dict[str, sql.Comp
 
 
 def _match(column: str, name: sql.Identifier, kind: str, nullable: bool) -> sql.Composable:
-    """A key column equal to a value; NULL, which no index condition takes, only where one is looked for."""
+    """Return the condition of a key column with a value. NULL only if a key has one: indexes don't support that."""
     parts = {"column": sql.Identifier("t", column), "value": sql.SQL("d.{}").format(name), "type": type_name(kind)}
     equal = sql.SQL("{column} = {value}::{type}").format(**parts)
     if not nullable:

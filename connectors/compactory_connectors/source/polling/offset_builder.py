@@ -1,4 +1,4 @@
-"""From rows that a poll has handed over to the offset that covers them. Asks nobody."""
+"""Makes the offset that covers the rows of a poll. Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from ..postgres.poll_transaction import PollSnapshot
 
 __all__ = ["OffsetBuilder", "not_whole"]
 
+_DELETED = RowPhase.DELETED.raw
+
 
 class OffsetBuilder:
     """Makes the offsets of one table's polls. Owned by one thread."""
 
     def __init__(self, plan: TablePlan) -> None:
         self.plan = plan
-        self._stamped = plan.stamped
-        self._unsafe: deque[tuple[int, SeenSnapshot]] = deque()
+        self._is_stamped = plan.stamped
+        self._undurable: deque[tuple[int, SeenSnapshot]] = deque()
 
     def cover(
         self,
@@ -36,14 +38,13 @@ class OffsetBuilder:
         visible: SeenSnapshot | None,
         xids: AbstractSet[int] | None,
     ) -> SourceOffset:
-        """The offset after a chunk of rows. ``ends`` are phase, place and xid of its rows, the last row's at the end.
+        """Return the offset after a chunk of rows. ``ends`` are phase, place and xid of its rows, the last row's last.
 
-        ``visible`` is what the poll's snapshot shows, where that is known. ``xids`` are recent ids of the poll's rows,
-        None while it has more chunks. Timestamp and id are the highest that were sent, as the real connector would have
-        them.
+        ``visible`` is the seen snapshot of the poll's snapshot, if known. ``xids`` are recent ids of the poll's rows,
+        None while it has more chunks. Timestamp and id are the highest that were sent, as the real connector has them.
         """
         plan, progress = self.plan, dict[str, Any]()
-        living = [end[1:-1] for end in ends if end[0] != b"2" and end[1] is not None]
+        living = [end[1:-1] for end in ends if end[0] != _DELETED and end[1] is not None]
         try:
             ids = [int(row[bool(plan.timestamps)] or 0) for row in living] if plan.incrementing else []
         except ValueError:
@@ -52,8 +53,8 @@ class OffsetBuilder:
             numbers = ids or [0] * len(living)
             stamp, highest = max((row[0] or b"", number) for row, number in zip(living, numbers, strict=True))
             milliseconds, nanos = parse_timestamp(stamp.decode(), plan.connector.columns.zone)
-            known = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
-            if None in known or (milliseconds, nanos, highest) > known:
+            former = (base.timestamp, base.timestamp_nanos, base.incrementing or 0)
+            if None in former or (milliseconds, nanos, highest) > former:
                 incrementing = highest if plan.incrementing else None
                 progress = {"timestamp": milliseconds, "timestamp_nanos": nanos, "incrementing": incrementing}
         if xids is None:
@@ -63,24 +64,24 @@ class OffsetBuilder:
             partial = PartialPoll(visible, (RowPhase(int(phase or 0)), *texts))
             return replace(base, partial_polls=(*base.partial_polls, partial), **progress)
         seen_snapshot = SeenSnapshot(at.snapshot)
-        if not self._stamped:
+        if not self._is_stamped:
             groups = (base.seen_snapshot, visible, *[poll.seen_snapshot for poll in base.partial_polls])
             ids_seen = [xids, *[group.seen or () for group in groups if group]]
             floor, running = at.snapshot.xmin, {*at.snapshot.xip}
-            # a running transaction was not seen: a row that was frozen 2³² transactions ago shows the same 32 bits
-            above = frozenset([xid for each in ids_seen for xid in each if xid >= floor and xid not in running])
+            # a running transaction was not seen: the xmin of a row frozen 2³² transactions ago has the same 32 bits
+            above = frozenset([xid for group in ids_seen for xid in group if xid >= floor and xid not in running])
             seen_snapshot = SeenSnapshot(at.snapshot, above)
         # The newest seen snapshot whose WAL has been flushed. Of those still waiting only the oldest and the newest are
         # kept: the oldest is soon safe, even while writers keep the flush position behind.
         durable = base.durable
-        if len(self._unsafe) == 2:
-            self._unsafe.pop()
-        self._unsafe.append((at.written, seen_snapshot))
-        while self._unsafe and self._unsafe[0][0] <= at.flushed:
-            durable = self._unsafe.popleft()[1]
+        if len(self._undurable) == 2:
+            self._undurable.pop()
+        self._undurable.append((at.written, seen_snapshot))
+        while self._undurable and self._undurable[0][0] <= at.flushed:
+            durable = self._undurable.popleft()[1]
         return base.completed(seen_snapshot, durable=durable, flushed=max(base.flushed, at.flushed), **progress)
 
 
 def not_whole(plan: TablePlan) -> RowFailed:
-    """The error for a row whose incrementing column has a fraction."""
+    """Return the error for a row whose incrementing column has a fraction."""
     return RowFailed(f"column {plan.incrementing}: not a whole number, which the incrementing column must be")

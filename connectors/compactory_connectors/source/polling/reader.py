@@ -1,4 +1,4 @@
-"""The common part of all readers of tables, views and queries."""
+"""The base class of readers of tables, views and queries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Expect: TypeAlias = Callable[[list[ProducerRecord]], object]
 
 
 class Reader(ABC):
-    """Reads what is new of one table, view or query. Owned by one thread.
+    """Reads new rows of one table, view or query. Owned by one thread.
 
     The generator that :meth:`batches` returns holds a Postgres snapshot while it has more pages; close it to let go.
     """
@@ -36,7 +36,7 @@ class Reader(ABC):
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         self.plan = plan
         self.offset = offset
-        """The offset that has been acknowledged."""
+        """The offset of the last acknowledged batch."""
         self._server = server
         self._where = Conditions(plan)
         self._render = Renderer(server, plan)
@@ -49,22 +49,22 @@ class Reader(ABC):
     ) -> Generator[RecordBatch]:
         """Poll once, in pages of so many rows and bytes. Acknowledge each page before asking for the next.
 
-        ``expect`` is told all records beforehand where several rows may have one key. Raises psycopg.Error,
+        ``expect`` takes all records before the first page is handed over. Raises psycopg.Error,
         TableReplaced and RowFailed.
         """
 
     @abstractmethod
     def count(self) -> int:
-        """How many rows a poll would take now. Raises psycopg.Error and TableReplaced."""
+        """Return the number of rows that a poll would send now. Raises psycopg.Error and TableReplaced."""
 
     @abstractmethod
     def query_text(self) -> str:
-        """The query of a poll, for people."""
+        """Return the query of a poll, for people."""
 
     def _snapshot(
         self, *, indexed: bool = False, streaming: bool = False, prefetched: Sequence[ChunkReader] = ()
     ) -> AbstractContextManager[PollSnapshot]:
-        """The transaction of a poll; see `poll_transaction`."""
+        """Begin the transaction of a poll; see `poll_transaction`."""
         return poll_transaction(
             self._server,
             self._table,
@@ -77,21 +77,21 @@ class Reader(ABC):
         )
 
     def acknowledge(self, batch: RecordBatch) -> None:
-        """Kafka has the batch: go on from its offset."""
+        """Continue from the offset of a batch that Kafka has acknowledged."""
         self.offset = batch.offset
 
     def is_idle(self, snapshot: Snapshot) -> bool:
-        """Whether a poll at this snapshot could bring nothing."""
+        """Return True if a poll at this snapshot would find nothing."""
         del snapshot
         return False
 
     @property
-    def settled(self) -> bool:
-        """Whether a crash of the server can't take back what was sent; else a poll soon finds out that it is so."""
+    def is_durable(self) -> bool:
+        """Return True if a crash of the server can't take back what was sent; if False, poll again soon."""
         return True
 
-    def waits_for(self, snapshot: Snapshot) -> int | None:
-        """The transaction id that must end before a poll may go on, because too much would have to be remembered."""
+    def blocking_xid(self, snapshot: Snapshot) -> int | None:
+        """Return the transaction id that must end before the next poll: too many later ones would be remembered."""
         del snapshot
         return None
 
@@ -100,5 +100,5 @@ class Reader(ABC):
         return 0
 
     def removals_left(self) -> int:
-        """How many deletions come behind the page that was handed over last, as far as that is known."""
+        """Return the number of deletions after the page that was handed over last, as far as known."""
         return 0

@@ -1,6 +1,6 @@
-"""Rows that Postgres writes as finished records, for loads and comparisons: the one reader of the SQL renderer's text.
+"""Reads records that Postgres writes with the SQL renderer, for loads and comparisons.
 
-Postgres prepares the next rows of a server-side cursor while the last ones are being used.
+Postgres prepares the next rows of a server-side cursor while the former ones are used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..postgres.server import Server
 __all__ = ["FIRST", "WrittenRows"]
 
 _WHOLE, FIRST = 2, 3
-"""Columns of a result: key, value, the whole row (of a fallback row, else NULL), then the columns of the query."""
+"""Index of the query's own columns in a result. Before them: key, value, the whole row (only of a fallback row)."""
 
 _Texts = list[bytes | None]
 
@@ -38,11 +38,11 @@ class WrittenRows:
 
     @property
     def usable(self) -> bool:
-        """Whether Postgres is known to write this table's records byte for byte as the converters do."""
+        """Return True if Postgres writes this table's records byte for byte as the converters do."""
         return self._formatted is not None
 
     def columns(self) -> sql.Composable:
-        """The first columns of a query: key, value, and all of a row that Postgres does not write, a fallback row."""
+        """Return the first columns of a query: key, value, and the whole of a row that Postgres can't write."""
         parts = self._formatted
         assert parts is not None
         whole: sql.Composable = sql.SQL("NULL")
@@ -51,7 +51,7 @@ class WrittenRows:
         return sql.SQL("{}, {}, {}").format(parts.key, parts.value, whole)
 
     def read(self, result: PGresult) -> tuple[_Texts, _Texts, dict[int, RawRow]]:
-        """Keys and values of all rows, and the columns of the fallback rows by their numbers."""
+        """Return keys and values of all rows, and the columns of the fallback rows by their numbers."""
         parts = self._formatted
         assert parts is not None
         get, rows = result.get_value, range(result.ntuples)
@@ -63,12 +63,10 @@ class WrittenRows:
         return keys, values, {row: _composite_parts(whole) for row in rows if (whole := get(row, _WHOLE)) is not None}
 
     def results(self, name: str, query: sql.Composed, fill: PageFill) -> Generator[tuple[PGresult, bool, bool]]:
-        """Results, each with whether it ends a page and whether it is the last one, which may be empty.
+        """Yield results, each with True if it ends a page and True if it is the last one, which may be empty.
 
-        They belong to the running transaction. Before a result is handed over the next rows are asked for: until the
-        generator goes on or is closed, nothing else may be asked over this connection, and what Postgres sends waits in
-        the sockets. A thread that received it meanwhile would cost more than it brings: it fights for the interpreter's
-        lock. Raises psycopg.Error.
+        They belong to the running transaction. The next rows are requested before a result is handed over: until the
+        generator continues or is closed, the connection can't run other statements. Raises psycopg.Error.
         """
         cursor, connection = sql.Identifier(name), self._connection
         connection.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(cursor, query))
@@ -86,7 +84,7 @@ class WrittenRows:
                 yield result, full or not asked, not asked
         finally:
             if asked and not connection.closed:
-                with suppress(psycopg.Error):  # whoever gives up has a reason of their own
+                with suppress(psycopg.Error):  # the caller's error is more important
                     self._answer()
 
     def _ask(self, cursor: sql.Identifier, rows: int) -> int:

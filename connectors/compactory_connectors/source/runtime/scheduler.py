@@ -85,7 +85,7 @@ class Scheduler:
         """Set the next check of a table that was polled to its end."""
         at, schedule = time.monotonic(), table.schedule
         schedule.is_current = True
-        is_settled, is_asleep = table.reader.settled, self._is_asleep(table)
+        is_settled, is_asleep = table.reader.is_durable, self._is_asleep(table)
         if not has_published and table.plan.reading is not Reading.WHOLE:
             schedule.record_no_changes(at, is_notifying=is_asleep, is_settled=is_settled)
         elif table.plan.notifies and not is_asleep:
@@ -134,17 +134,17 @@ class Scheduler:
     def _can_check(self, table: TableTask) -> bool:
         """Return True if a check can show that there is nothing to poll."""
         needs_poll = table.schedule.is_failing or self._orders.needs_poll(table.name)
-        return _has_versions(table) and table.schedule.is_current and table.reader.settled and not needs_poll
+        return _has_versions(table) and table.schedule.is_current and table.reader.is_durable and not needs_poll
 
     def _check(self, tables: list[TableTask], at: float) -> None:
         """Find out which tables may have changed; those are not current any more."""
         if len(tables) > _FEW:
             candidates = [table for table in self._registry if _has_versions(table) and not table.schedule.is_failing]
-            observation = self._detector.look([table.plan for table in candidates])
+            observation = self._detector.probe([table.plan for table in candidates])
             changed = [table for table in candidates if table.plan.oid in observation.suspects]
         else:
-            observation, changed = self._detector.observation(), []
-            if not self._detector.unchanged(observation.snapshot):
+            observation, changed = self._detector.observe(), []
+            if not self._detector.is_last_snapshot(observation.snapshot):
                 changed = [table for table in tables if not table.reader.is_idle(observation.snapshot)]
         changed += [table for table in tables if _is_long_ago(table, observation.snapshot)]
         for table in changed:
@@ -153,7 +153,7 @@ class Scheduler:
 
     def _check_notifications(self, observation: Observation, at: float) -> None:
         """Listen again if the connection does not; ask nobody to notify while the queue of notifications is full."""
-        if self._wakeup.listening and not observation.listening:
+        if self._wakeup.listening and not observation.is_listening:
             log.error(
                 "listener lost", detail="the connection did not listen any more; tables are polled and it does again"
             )
@@ -161,10 +161,10 @@ class Scheduler:
             for table in self._registry:
                 if self._is_asleep(table):
                     table.schedule.poll_now(at)
-        is_full = observation.queue > (_QUEUE_FREE if self._is_queue_full else _QUEUE_FULL)
+        is_full = observation.queue_usage > (_QUEUE_FREE if self._is_queue_full else _QUEUE_FULL)
         if is_full and not self._is_queue_full:
             detail = "a session that listens stays in a transaction; tables are polled until the queue is emptier"
-            log.error("queue of notifications fills", usage=round(observation.queue, 2), detail=detail)
+            log.error("queue of notifications fills", usage=round(observation.queue_usage, 2), detail=detail)
             self._wake(self._wakeup.keys.copy())
         self._is_queue_full = is_full
 

@@ -232,8 +232,8 @@ class Session:
 
     def _is_held(self, table: TableTask) -> bool:
         """Return True, and show the table as held, if an open transaction makes it remember more ids than it may."""
-        may_wait = table.reader.waits_for(_FIRST_SNAPSHOT) is not None
-        xid = table.reader.waits_for(self._server.current_snapshot()) if may_wait else None
+        may_wait = table.reader.blocking_xid(_FIRST_SNAPSHOT) is not None
+        xid = table.reader.blocking_xid(self._server.current_snapshot()) if may_wait else None
         if xid is None:
             self._context.board.release_from_transaction(table.name)
             return False

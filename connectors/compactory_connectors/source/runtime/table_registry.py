@@ -14,7 +14,7 @@ from ..offsets.stored_offsets import StoredOffset, read_offsets, sharing
 from ..offsets.topics import ensure_topics
 from ..planning.planner import Cause, Plans, UnfitTable, find_plans
 from ..planning.table_plan import TablePlan
-from ..polling.readers import open_reader
+from ..polling.table_reader import open_reader
 from ..postgres.server import Server
 from .published_topics import PublishedTopics
 from .session_context import SessionContext

@@ -20,8 +20,8 @@ from ..offsets.offset_parts import Phase
 from ..polling.cursor_reader import CursorReader
 from ..polling.living_rows import LivingRows
 from ..polling.reader import Reader
-from ..polling.readers import open_reader
 from ..polling.record_batch import RecordBatch
+from ..polling.table_reader import open_reader
 from ..postgres.chunk_reader import PAGE_ROWS
 from ..postgres.server import Server
 from ..removals.change_guard import ChangeGuard

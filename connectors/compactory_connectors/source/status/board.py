@@ -12,7 +12,7 @@ import structlog
 
 from ..offsets.offset_parts import ResendReason
 from ..planning.table_plan import Reading
-from ..polling.load_progress import Load
+from ..polling.record_batch import Load
 from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 from .status import HeartbeatStatus, LeaseStatus, SourceState, SourceStatus, TableStatus

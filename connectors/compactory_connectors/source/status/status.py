@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_type_hints
 
 from ..offsets.offset_parts import ResendReason
 from ..offsets.target_state import TargetState
-from ..polling.load_progress import Load
+from ..polling.record_batch import Load
 from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 
