@@ -241,17 +241,17 @@ SELECT xid::text FROM unnest({xids}::text[]) AS xid WHERE pg_xact_status(xid::xi
 
 -- name: source/open_transactions
 -- The session that runs or has prepared a transaction: by its 32-bit id, or the oldest one. No row if none is
--- open.
+-- open. Times are seconds since 1970 by the caller's clock.
 WITH wanted AS (
   SELECT coalesce(%(xid)s::text::xid, pg_snapshot_xmin(pg_current_snapshot())::xid) AS xid)
 SELECT a.backend_xid::text::int8 AS xid, a.datname::text AS database, a.usename::text AS "user", a.pid,
        nullif(a.application_name, '') AS application, a.state, NULL AS gid,
-       extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS since,
-       extract(epoch FROM clock_timestamp() - a.query_start)::float8 AS query_since
+       %(clock)s::float8 - extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS since,
+       %(clock)s::float8 - extract(epoch FROM clock_timestamp() - a.query_start)::float8 AS query_since
   FROM wanted JOIN pg_stat_activity AS a ON a.backend_xid = wanted.xid
 UNION ALL
 SELECT p.transaction::text::int8, p.database::text, p.owner::text, NULL, NULL, NULL, p.gid,
-       extract(epoch FROM clock_timestamp() - p.prepared)::float8, NULL
+       %(clock)s::float8 - extract(epoch FROM clock_timestamp() - p.prepared)::float8, NULL
   FROM wanted JOIN pg_prepared_xacts AS p ON p.transaction = wanted.xid;
 
 -- name: source/lock_holders

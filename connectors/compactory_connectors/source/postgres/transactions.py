@@ -86,18 +86,9 @@ class OldestTransaction:
 
 def open_transactions(server: Server, xid: int | None = None) -> list[OpenTransaction]:
     """Return the transaction with this 64-bit id, running or prepared, or else the oldest one. Raises psycopg.Error."""
-    parameters = {"xid": None if xid is None else str(xid % _EPOCH)}
-    clock = time.time()
+    parameters = {"xid": None if xid is None else str(xid % _EPOCH), "clock": time.time()}
     cursor = server.connection.cursor(row_factory=class_row(OpenTransaction))
-    ages = cursor.execute(query("source/open_transactions"), parameters).fetchall()
-    return [
-        replace(
-            item,
-            since=None if item.since is None else clock - item.since,
-            query_since=None if item.query_since is None else clock - item.query_since,
-        )
-        for item in ages
-    ]
+    return cursor.execute(query("source/open_transactions"), parameters).fetchall()
 
 
 def _clock(seconds: float) -> str:
