@@ -156,7 +156,7 @@ def test_names_in_quotes_keep_their_case_where_others_are_folded() -> None:
 
 
 def test_blanks_around_true_and_false_do_not_count() -> None:
-    """As for Kafka Connect."""
+    """Blanks around values are handled as in Kafka Connect."""
     assert not read({"validate.non.null": " False "}).cursor.validate_non_null
 
 
@@ -381,11 +381,11 @@ def test_one_problem(changes: dict[str, Any], expected: str) -> None:
 
 
 def test_what_a_placeholder_stands_for_is_never_shown() -> None:
-    found = problems(
+    messages = problems(
         {"poll.interval.ms": "${p:poll}", "connection.url": "${p:url}"}, {"P_POLL": SECRET, "P_URL": SECRET}
     )
-    assert found[0] == "poll.interval.ms: must be a whole number of at least 1, not what ${p:poll} stands for"
-    assert SECRET not in "".join(found)
+    assert messages[0] == "poll.interval.ms: must be a whole number of at least 1, not what ${p:poll} stands for"
+    assert SECRET not in "".join(messages)
 
 
 @pytest.mark.parametrize(
@@ -403,9 +403,9 @@ def test_what_a_placeholder_stands_for_is_never_shown() -> None:
 )
 def test_nor_does_what_a_part_complains_of(key: str, value: str, also: dict[str, str]) -> None:
     """Converters, transforms and the client library quote what they do not take."""
-    told = "\n".join(problems({key: value, **also}, {"P_X": SECRET}))
-    assert "${p:x}" in told
-    assert SECRET not in told
+    messages = "\n".join(problems({key: value, **also}, {"P_X": SECRET}))
+    assert "${p:x}" in messages
+    assert SECRET not in messages
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_moot_keys_are_noted() -> None:
             "mode": "bulk",
         }
     )
-    found = "\n".join(config.notes)
+    notes = "\n".join(config.notes)
     for key in (
         "tasks.max",
         "value.converter.plugin.version",
@@ -456,7 +456,7 @@ def test_moot_keys_are_noted() -> None:
         "timestamp.initial",
         "timestamp.column.name",
     ):
-        assert f"{key}: has no effect" in found
+        assert f"{key}: has no effect" in notes
 
 
 def test_several_connectors_of_one_file(tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_several_connectors_of_one_file(tmp_path: Path) -> None:
     path = tmp_path / "several.json"
     for document in (several, expanded):
         path.write_text(json.dumps(document))
-        assert [found.name for found in load_connectors(path, environment={})] == ["a", "b"]
+        assert [config.name for config in load_connectors(path, environment={})] == ["a", "b"]
     several[1]["config"] = MINIMAL | {"mode": "x"}
     path.write_text(json.dumps(several))
     with pytest.raises(ConfigError, match=r"several.json: b: mode: must be one of"):

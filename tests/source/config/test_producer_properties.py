@@ -34,16 +34,16 @@ VALUES = {"acks": "all", "enable.idempotence": "true", "compression.type": "lz4"
           "partitioner.class": "org.example.Mine"}  # fmt: skip
 
 
-def one(name: str, *, transactions: bool = False, **more: str) -> ProducerProperties:
-    return read_producer({name: VALUES.get(name, "1000"), **more}, transactions=transactions)
+def one(name: str, *, transactions: bool = False, **overrides: str) -> ProducerProperties:
+    return read_producer({name: VALUES.get(name, "1000"), **overrides}, transactions=transactions)
 
 
 @pytest.mark.parametrize("name", JAVA)
 def test_every_property_of_the_java_producer_is_accounted_for(name: str) -> None:
     """None is ignored in silence, and what is translated is a name that librdkafka has."""
-    found = one(name)
-    assert found.properties or found.problems or found.notes
-    for translated, value in found.properties.items():
+    producer = one(name)
+    assert producer.properties or producer.problems or producer.notes
+    for translated, value in producer.properties.items():
         if not translated.startswith(("ssl.", "sasl.")):
             Producer({"bootstrap.servers": "h:1", translated: value})
 

@@ -39,9 +39,9 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
 def cell(type_name: str, typmod: int = -1, *, not_null: bool = False) -> Cell:
-    found = column_cell(Column(name="c", type=type_name, typmod=typmod, not_null=not_null))
-    assert found is not None
-    return found
+    cell = column_cell(Column(name="c", type=type_name, typmod=typmod, not_null=not_null))
+    assert cell is not None
+    return cell
 
 
 def as_json(type_name: str, raw: bytes | None, typmod: int = -1) -> bytes | None:
@@ -279,8 +279,8 @@ def test_floats_read_back_the_same(value: float) -> None:
         return
     assert struct.pack("f", float(text)) == struct.pack("f", value)
     candidates = (f"{value:.{count}g}" for count in range(1, 10))
-    same = (text for text in candidates if struct.pack("f", float(text)) == struct.pack("f", value))
-    shortest = next(same, repr(value))
+    equal_texts = (text for text in candidates if struct.pack("f", float(text)) == struct.pack("f", value))
+    shortest = next(equal_texts, repr(value))
     raw = postgres_float(value, shortest)
     assert float_text(raw) == text
     assert generally("float4", raw) == (as_json("float4", raw), text)

@@ -1,4 +1,4 @@
-"""What Postgres writes itself is what the converters write, byte for byte, on a real server."""
+"""Postgres writes the bytes that the converters write, on a real server."""
 
 from __future__ import annotations
 
@@ -120,21 +120,21 @@ def connector(url: str, table: str, **changes: str) -> Any:
         **{name.replace("__", "."): value for name, value in changes.items()},
     }
     named = written["transforms"].split(",")
-    kept = {
+    settings_without_nulls = {
         name: value
         for name, value in written.items()
         if not name.startswith("transforms.") or name.split(".")[1] in named
     }
-    return parse_connector(json.dumps(kept), default_name="c", environment={})
+    return parse_connector(json.dumps(settings_without_nulls), default_name="c", environment={})
 
 
-class Both:
-    """One table read in both ways."""
+class TwoRenderers:
+    """A table, whose rows the converters write, and Postgres."""
 
     def __init__(self, url: str, table: str, config: Any) -> None:
         self.connection = connect(conninfo_to_dict(url))
-        (found,) = describe_tables(self.connection, config)
-        self.plan: RowPlan = compile_plan(config, found)
+        (described,) = describe_tables(self.connection, config)
+        self.plan: RowPlan = compile_plan(config, described)
         self.table = sql.Identifier(table)
 
     def rendered(self) -> list[Any]:
@@ -171,20 +171,20 @@ def table(shared: str) -> Iterator[tuple[str, psycopg.Connection[Any]]]:
 
 
 @pytest.fixture(scope="module")
-def plain(table: tuple[str, Any]) -> Iterator[Both]:
-    both = Both(table[0], "nasty", connector(table[0], "nasty"))
-    yield both
-    both.connection.close()
+def plain(table: tuple[str, Any]) -> Iterator[TwoRenderers]:
+    renderers = TwoRenderers(table[0], "nasty", connector(table[0], "nasty"))
+    yield renderers
+    renderers.connection.close()
 
 
 @pytest.fixture(scope="module")
-def schemas(table: tuple[str, Any]) -> Iterator[Both]:
-    """Both halves as JSON, with their schemas; the key is a struct."""
+def schemas(table: tuple[str, Any]) -> Iterator[TwoRenderers]:
+    """TwoRenderers halves as JSON, with their schemas; the key is a struct."""
     json_key = {"key.converter": "org.apache.kafka.connect.json.JsonConverter", "transforms": "key,stamp,zoned,names"}
     changes = {**json_key, "transforms.key.fields": "t,d,i8", "value.converter.schemas.enable": "true"}
-    both = Both(table[0], "nasty", connector(table[0], "nasty", **changes))
-    yield both
-    both.connection.close()
+    renderers = TwoRenderers(table[0], "nasty", connector(table[0], "nasty", **changes))
+    yield renderers
+    renderers.connection.close()
 
 
 def fill(owner: psycopg.Connection[Any], rows: list[dict[str, Any]]) -> None:
@@ -199,16 +199,16 @@ def fill(owner: psycopg.Connection[Any], rows: list[dict[str, Any]]) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rows=st.lists(ROWS, min_size=1, max_size=30))
 def test_both_ways_write_the_same_bytes(
-    table: tuple[str, psycopg.Connection[Any]], plain: Both, schemas: Both, rows: list[dict[str, Any]]
+    table: tuple[str, psycopg.Connection[Any]], plain: TwoRenderers, schemas: TwoRenderers, rows: list[dict[str, Any]]
 ) -> None:
     fill(table[1], rows)
-    for both in (plain, schemas):
-        for row, wanted, found in zip(rows, both.rendered(), both.formatted(), strict=True):
-            assert found == wanted or (found is None and out_of_range(row)), row
+    for renderers in (plain, schemas):
+        for row, expected_record, formatted in zip(rows, renderers.rendered(), renderers.formatted(), strict=True):
+            assert formatted == expected_record or (formatted is None and out_of_range(row)), row
 
 
 def out_of_range(row: dict[str, Any]) -> bool:
-    """Whether a row may go the ordinary way: it has no key, or a time that not both calendars write alike."""
+    """Return True if a row may go the ordinary way: it has no key, or a time that the calendars write differently."""
     times = [row[name] for name in ("d", "ts", "tz", "w", "wz") if row[name] is not None]
     return row["t"] is None or any(
         "infinity" in text or "BC" in text or text[:4] < "1584" or text[4] != "-" or text > "9999-12-31"
@@ -226,25 +226,27 @@ def test_what_postgres_writes_is_what_the_real_connector_wrote(name: str, databa
     written["transforms"] = ",".join(filter(None, ["less", written.get("transforms", "")]))
     written["transforms.less.type"] = f"{APACHE}ReplaceField$Value"
     written["transforms.less.exclude"] = ",".join(numbers)
-    both = Both(database, "all_types", parse_connector(json.dumps(written), default_name="c", environment={}))
-    wanted = []
+    renderers = TwoRenderers(
+        database, "all_types", parse_connector(json.dumps(written), default_name="c", environment={})
+    )
+    expected_records = []
     for record in json.loads((GOLDEN / f"{name}.topic.json").read_text())["records"]:
         value = json.loads(record["value"])
         left_out = {*numbers, *map(_camel, numbers)}
         payload = {name: item for name, item in value.get("payload", value).items() if name not in left_out}
-        wanted.append((record["key"], payload))
-    found = both.formatted()
-    both.connection.close()
-    assert None not in found
-    for (key, value), (golden_key, payload) in zip(found, wanted, strict=True):
+        expected_records.append((record["key"], payload))
+    formatted = renderers.formatted()
+    renderers.connection.close()
+    assert None not in formatted
+    for (key, value), (golden_key, payload) in zip(formatted, expected_records, strict=True):
         assert key == (golden_key and golden_key.encode())
         text = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
         assert value == text or value.endswith(b',"payload":' + text + b"}")
 
 
 def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    first, *words = name.split("_")
+    return first + "".join(part.capitalize() for part in words)
 
 
 @pytest.mark.parametrize(
@@ -264,6 +266,6 @@ def test_what_is_not_proven_goes_the_ordinary_way(shared: str, kind: str, change
     with psycopg.connect(shared, autocommit=True) as owner:
         owner.execute("DROP TABLE IF EXISTS other")
         owner.execute(f"CREATE TABLE other (id int8 PRIMARY KEY, t text, w timestamp, wz timestamptz, x {kind})")
-    both = Both(shared, "other", connector(shared, "other", **changes))
-    both.connection.close()
-    assert both.plan.formatted is None
+    renderers = TwoRenderers(shared, "other", connector(shared, "other", **changes))
+    renderers.connection.close()
+    assert renderers.plan.formatted is None

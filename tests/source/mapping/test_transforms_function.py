@@ -52,11 +52,11 @@ def written(
 
 
 def test_what_a_function_sees(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[SourceRecord] = []
-    assert written(monkeypatch, seen.append) is None  # it returned None
+    records: list[SourceRecord] = []
+    assert written(monkeypatch, records.append) is None  # it returned None
     moment = datetime(2024, 1, 1, 11, 11, 11, 123000, tzinfo=UTC)
     day = datetime(2024, 1, 2, tzinfo=UTC)
-    assert seen == [
+    assert records == [
         SourceRecord(
             topic="t",
             key=7,
@@ -74,9 +74,9 @@ def test_what_a_function_sees(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_values_may_be_anything_where_json_has_no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     def free(record: SourceRecord) -> SourceRecord:
-        kept = {"at": record.value["at"], "amount": record.value["amount"]}
+        unchanged_fields = {"at": record.value["at"], "amount": record.value["amount"]}
         new: dict[str, Any] = {"id": "seven", "tags": ["a", 1, None, True, {"b": 1.5}], "raw": b"\x01", "name": None}
-        return record.with_value(kept | new)
+        return record.with_value(unchanged_fields | new)
 
     record = written(monkeypatch, free)
     assert record is not None
@@ -89,7 +89,7 @@ def test_values_may_be_anything_where_json_has_no_schema(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("number", ["NaN", "-sNaN", "Infinity", "-Infinity"])
 def test_decimals_that_are_no_numbers_are_quoted(monkeypatch: pytest.MonkeyPatch, number: str) -> None:
-    """As floats are, whatever field has them: JSON has no such number."""
+    """They are quoted as floats are, whatever field has them: JSON has no such number."""
     record = written(monkeypatch, lambda record: record.with_value({"free": Decimal(number)}))
     assert record is not None
     assert json.loads(record[1] or b"", parse_constant=pytest.fail) == {"free": number.removeprefix("-s")}
@@ -113,11 +113,11 @@ def test_changed_decimals_are_written_as_the_others_of_their_column(
         written(monkeypatch, lambda record: record.with_value({"amount": Decimal("1.234")}), converter)
 
 
-@pytest.mark.parametrize("after", [{"id": True}, {"place": {"x": True}}])
+@pytest.mark.parametrize("returned", [{"id": True}, {"place": {"x": True}}])
 def test_a_value_of_another_class_is_changed_although_python_takes_it_for_equal(
-    monkeypatch: pytest.MonkeyPatch, after: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, returned: dict[str, Any]
 ) -> None:
-    record = written(monkeypatch, lambda record: record.with_value(after), id="1", place={"x": "1"})
+    record = written(monkeypatch, lambda record: record.with_value(returned), id="1", place={"x": "1"})
     assert record is not None
     assert b":true" in (record[1] or b"")
 

@@ -65,12 +65,12 @@ def test_every_bad_table_at_once(sql: psycopg.Connection, planner: Planner) -> N
     sql.execute("CREATE VIEW seen AS SELECT * FROM good")
     sql.execute("CREATE TABLE other_one (idd int8, changed date, is_active text)")
     missing = f"has no such table, or user {sql.info.user} can't see it"
-    found = planner.problems(
+    problems = planner.problems(
         table__whitelist="good,seen,other_one,goood,other.good", compactory__soft__delete__column="is_active"
     )
     server = config(settings(planner.url, "bulk")).connection.server
     changed = "table public.other_one: timestamp.column.name: column changed"
-    assert found == [
+    assert problems == [
         "table.whitelist: seen: is a view; add VIEW to table.types",
         f"table.whitelist: goood: database {server} {missing}; did you mean good?",
         f"table.whitelist: other.good: database {server} {missing}",
@@ -78,7 +78,7 @@ def test_every_bad_table_at_once(sql: psycopg.Connection, planner: Planner) -> N
         f"{changed} is of type date, expected timestamp or timestamptz",
         f"{changed} may be NULL; make it NOT NULL, or set validate.non.null=false",
         "table public.other_one: compactory.soft.delete.column: column is_active is of type text, expected boolean",
-        *[problem for problem in found if "transforms.key: the value has no field id" in problem],
+        *[problem for problem in problems if "transforms.key: the value has no field id" in problem],
     ]
 
 
@@ -144,9 +144,9 @@ def test_columns_by_table(sql: psycopg.Connection, planner: Planner) -> None:
 def test_warnings_of_what_will_hurt(sql: psycopg.Connection, planner: Planner) -> None:
     sql.execute("CREATE TABLE t (id int8 NOT NULL, changed timestamp NOT NULL)")
     (plan,) = planner.plans()
-    found = "\n".join(plan.warnings)
+    warnings = "\n".join(plan.warnings)
     for text in ("has no primary key", "(id) are not unique by any index"):
-        assert text in found
+        assert text in warnings
     assert ["no index on changed" in text for text in plan.load_warnings] == [True]
     sql.execute("ALTER TABLE t ADD PRIMARY KEY (id); CREATE INDEX ON t (changed)")
     assert planner.plans()[0].warnings == planner.plans()[0].load_warnings == ()
@@ -177,10 +177,10 @@ def test_an_index_of_active_rows_keeps_keys_apart_where_others_make_tombstones(
         return [text for text in plan.warnings if "unique" in text]
 
     assert doubts() == []
-    others = "(sku) are unique among rows where Live is not false; an inactive row may overwrite the active one"
+    message = "(sku) are unique among rows where Live is not false; an inactive row may overwrite the active one"
     for changes in ({"compactory__soft__delete__mode": "value"}, {"compactory__soft__delete__column": None}):
         (doubt,) = doubts(**changes)
-        assert others in doubt
+        assert message in doubt
         assert "compactory.soft.delete.column=Live" in doubt
     sql.execute('DROP INDEX "T_compactory_key"; CREATE UNIQUE INDEX ON "T" (sku) WHERE id > 5')
     assert "(sku) are not unique by any index" in doubts()[0]
@@ -190,9 +190,9 @@ def test_partitions_that_are_polled_one_by_one(sql: psycopg.Connection, planner:
     sql.execute("CREATE TABLE p (id int8 PRIMARY KEY, changed timestamp NOT NULL) PARTITION BY RANGE (id)")
     sql.execute("CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)")
     written = settings(planner.url, "bulk", table__include__list=".*")
-    found = find_plans(planner.server, config(written))
-    assert [plan.name for plan in found.plans] == ["p1"]
-    assert "public.p1: partitions are polled as tables" in found.warnings[0]
+    plans = find_plans(planner.server, config(written))
+    assert [plan.name for plan in plans.plans] == ["p1"]
+    assert "public.p1: partitions are polled as tables" in plans.warnings[0]
     assert planner.names(table__include__list=".*", table__types="PARTITIONED TABLE") == ["public.p"]
     assert planner.names(table__whitelist="p") == ["public.p"]
 
@@ -258,9 +258,9 @@ def test_a_name_that_makes_no_topic_is_the_problem_of_its_table(sql: psycopg.Con
 
 def test_numbers_that_go_out_as_base64_are_named_with_the_remedy(sql: psycopg.Connection, planner: Planner) -> None:
     sql.execute("CREATE TABLE t (id int8 PRIMARY KEY, price numeric(10, 2), cost numeric(9, 3), name text)")
-    asked = "value.converter.decimal.format=NUMERIC"
+    remedy = "value.converter.decimal.format=NUMERIC"
     (plan,) = planner.plans("bulk")
-    (warning,) = [warning for warning in plan.warnings if asked in warning]
+    (warning,) = [warning for warning in plan.warnings if remedy in warning]
     assert warning.startswith("table public.t: price, cost: ")
     for fitting in ({"value__converter__decimal__format": "NUMERIC"}, {"numeric__mapping": "best_fit_eager_double"}):
         (plan,) = planner.plans("bulk", **fitting)

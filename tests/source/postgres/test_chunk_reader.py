@@ -32,10 +32,10 @@ def test_a_page_exceeds_its_bytes_by_one_fetch_at_the_most(rows: int, widths: li
     in_page = size = 0
     for width in widths:
         assert size < room.limit
-        asked = fill.fetch_size()
-        assert 1 <= asked <= min(1000, rows - in_page)
-        in_page, size = in_page + asked, size + asked * width
-        if fill.add_fetch(asked, asked * width):
+        fetched = fill.fetch_size()
+        assert 1 <= fetched <= min(1000, rows - in_page)
+        in_page, size = in_page + fetched, size + fetched * width
+        if fill.add_fetch(fetched, fetched * width):
             assert in_page == rows or size + width > room.limit
             in_page = size = 0
 
@@ -44,9 +44,9 @@ def test_what_follows_rows_of_one_size_fits() -> None:
     fill = PageFill(10_000, PageBytes())
     pages, size = 0, 0
     while pages < 5:
-        asked = fill.fetch_size()
-        size += asked * 150_000
-        if fill.add_fetch(asked, asked * 150_000):
+        fetched = fill.fetch_size()
+        size += fetched * 150_000
+        if fill.add_fetch(fetched, fetched * 150_000):
             assert pages == 0 or size <= MIB
             pages, size = pages + 1, 0
 
@@ -84,12 +84,12 @@ def test_rows_are_paged_by_bytes(database: str, mode: str, changes: dict[str, st
     poller = Poller(database, mode, **changes)
     sizes = []
     batches = poller.reader.batches(10_000)
-    found: list[bytes | None] = []
+    keys: list[bytes | None] = []
     for batch in batches:
         sizes.append(sum(len(record[1] or b"") for record in batch.records))
-        found += [record[0] for record in batch.records]
+        keys += [record[0] for record in batch.records]
         poller.reader.acknowledge(batch)
     poller.close()
-    assert found == [b"%d" % number for number in range(1, 151)]
+    assert keys == [b"%d" % number for number in range(1, 151)]
     assert sizes[0] <= 32 * 100_100  # nothing was known yet
     assert max(sizes[1:]) <= MIB + 100_100

@@ -28,11 +28,11 @@ def test_a_transaction_that_stays_open_is_named_with_its_age(bench: Bench) -> No
         writer.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('secret', 'A')")
         pid = writer.info.backend_pid
         wait_until(lambda: running.source.status().open_transaction, what="the transaction")
-        found = running.source.status().open_transaction
-        assert found is not None
-        assert (found.pid, found.user, found.application, found.state) == (
+        open_transaction = running.source.status().open_transaction
+        assert open_transaction is not None
+        assert (open_transaction.pid, open_transaction.user, open_transaction.application, open_transaction.state) == (
             pid, "postgres", "billing", "idle in transaction")  # fmt: skip
-        assert "secret" not in str(found) + str(SourceWorker(running.source, lambda: True).status())
+        assert "secret" not in str(open_transaction) + str(SourceWorker(running.source, lambda: True).status())
         samples = {metric.name: metric.samples for metric in SourceWorker(running.source, lambda: True).metrics()}
         assert samples["compactory_source_open_transaction_seconds"][bench.prefix,] > 0
         writer.commit()
@@ -63,10 +63,10 @@ def test_a_role_that_is_shown_little_measures_by_itself(bench: Bench) -> None:
         with psycopg.connect(bench.url, application_name="billing") as writer:
             writer.execute("INSERT INTO terminal_acquirer (terminal_id, acquirer_id) VALUES ('T1', 'A')")
             wait_until(lambda: running.source.status().open_transaction, what="the transaction")
-            found = running.source.status().open_transaction
-            assert found is not None
-            assert (found.pid, found.since is not None) == (writer.info.backend_pid, True)
-            assert "state not shown to us" in str(found)
+            open_transaction = running.source.status().open_transaction
+            assert open_transaction is not None
+            assert (open_transaction.pid, open_transaction.since is not None) == (writer.info.backend_pid, True)
+            assert "state not shown to us" in str(open_transaction)
         bench.wait_for_records(1)
     finally:
         running.stop()
@@ -85,10 +85,10 @@ def test_what_is_remembered_is_counted_and_bounded(bench: Bench, monkeypatch: py
         bench.wait_for_records(51)  # or more: it looks between these commits, too
         bench.add("U")
         wait_until(lambda: state(running.source.status()) is SourceState.HELD, what="HELD")
-        (held,) = running.source.status().tables
-        assert 50 <= held.remembered_transactions <= 61  # whatever else the server ran counts as well
-        assert f"pid {writer.info.backend_pid} (user postgres, application billing" in (held.detail or "")
-        sent, word = len(bench.records()), held.current_at
+        (shown,) = running.source.status().tables
+        assert 50 <= shown.remembered_transactions <= 61  # whatever else the server ran counts as well
+        assert f"pid {writer.info.backend_pid} (user postgres, application billing" in (shown.detail or "")
+        sent, word = len(bench.records()), shown.current_at
         bench.add(*(f"U{number}" for number in range(49)))
         assert len(bench.records()) == sent
         assert running.source.status().tables[0].current_at == word
