@@ -12,7 +12,7 @@ from compactory.worker import Metric, Order, Verb
 
 from ..offsets.target_state import Target
 from ..polling.removal import Hold
-from ..status.status import Moment, SourceState, SourceStatus, TableStatus, figures_of
+from ..status.status import SOURCE_FIGURES, TABLE_FIGURES, Figure, Moment, SourceState, SourceStatus, TableStatus
 from .source import Source
 
 __all__ = ["SourceWorker", "source_metrics"]
@@ -152,15 +152,18 @@ def _text(raw: bytes | None) -> str | None:
 def source_metrics(moment: Moment) -> Iterator[Metric]:
     """Yield every metric of one connector."""
     status = moment.status
-    yield from _metrics(SourceStatus, ("connector",), {(status.connector,): status}, moment)
+    yield from _metrics(SOURCE_FIGURES, ("connector",), {(status.connector,): status}, moment)
     tables: dict[tuple[str, ...], Any] = {(status.connector, table.table): table for table in status.tables}
-    yield from _metrics(TableStatus, ("connector", "table"), tables, moment)
+    yield from _metrics(TABLE_FIGURES, ("connector", "table"), tables, moment)
 
 
 def _metrics(
-    status_class: type[Any], labels: tuple[str, ...], rows: Mapping[tuple[str, ...], Any], moment: Moment
+    figures: Iterable[tuple[str, Figure]],
+    labels: tuple[str, ...],
+    rows: Mapping[tuple[str, ...], Any],
+    moment: Moment,
 ) -> Iterator[Metric]:
-    for field, figure in figures_of(status_class):
+    for field, figure in figures:
         samples: dict[tuple[str, ...], float] = {}
         for names, row in rows.items():
             value = figure.value(getattr(row, field), moment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, Final, get_type_hints
 
 from ..offsets.offset_parts import ResendReason
 from ..offsets.target_state import TargetState
@@ -18,13 +18,15 @@ from ..polling.removal import Hold
 from ..postgres.transactions import OpenTransaction
 
 __all__ = [
+    "SOURCE_FIGURES",
+    "TABLE_FIGURES",
+    "Figure",
     "HeartbeatStatus",
     "LeaseStatus",
     "Moment",
     "SourceState",
     "SourceStatus",
     "TableStatus",
-    "figures_of",
 ]
 
 
@@ -59,11 +61,6 @@ class Moment:
     began: float
 
     @property
-    def is_publishing(self) -> bool:
-        """Return True if this process publishes."""
-        return self.status.state is SourceState.RUNNING
-
-    @property
     def is_standby(self) -> bool:
         """Return True if another process publishes."""
         return self.status.state is SourceState.STANDBY
@@ -87,10 +84,6 @@ class Figure:
     help: str
     value: Callable[[Any, Moment], float | Mapping[str, float] | None] = lambda value, _: value
     label: str = ""
-
-
-def _shown_state(state: SourceState, moment: Moment) -> dict[str, float]:
-    return {moment.status.shown(state).value: 1.0}
 
 
 def _states(state: SourceState, _: Moment) -> dict[str, float]:
@@ -117,14 +110,23 @@ class TableStatus:
     topic: str
     state: Annotated[
         SourceState,
-        Figure("table_state", "1, with the table's state as a label", _shown_state, "state"),
-        Figure("active", "1 if this process publishes the table", lambda _, moment: moment.is_publishing),
+        Figure(
+            "table_state",
+            "1, with the table's state as a label",
+            lambda state, moment: {moment.status.shown(state).value: 1.0},
+            "state",
+        ),
+        Figure(
+            "active",
+            "1 if this process publishes the table",
+            lambda _, moment: moment.status.state is SourceState.RUNNING,
+        ),
     ] = SourceState.STARTING
     adopted: bool = False
     rows_found_by: str = ""
     """How new rows are found, in words."""
     misses_late_commits: bool = False
-    """True if a change can be missed that commits late (guarantee 8 does not hold)."""
+    """True if changes that commit late can be missed (guarantee 8 does not hold)."""
     load: Annotated[
         Load | None,
         Figure(
@@ -211,27 +213,26 @@ class TableStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseStatus:
-    """The lease, as Postgres described it last."""
+    """The lease, as Postgres described it last.
+
+    ``kind``: ``lease_table``, ``advisory_lock``, or None before a database was reached. ``lacks``: a danger that this
+    kind does not protect from, and the remedy. ``holder``: the other process that holds it. ``epoch``: the number of
+    times a lease row has changed hands.
+    """
 
     held: bool
     kind: str | None
-    """``lease_table``, ``advisory_lock``, or None before a database was reached."""
     lacks: str | None = None
-    """A danger that this kind does not protect from, and the remedy."""
     holder: str | None = None
-    """The other process that holds it."""
     epoch: int | None = None
-    """Number of times a lease row has changed hands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatStatus:
-    """The last heartbeat that Kafka has acknowledged."""
+    """The last heartbeat that Kafka has acknowledged, ``seconds`` after its commit by Postgres' clock."""
 
     committed_at: float
-    """In Postgres, by its clock."""
     seconds: float
-    """From the commit to the acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,8 +293,13 @@ class SourceStatus:
         return state if self.state is SourceState.RUNNING else self.state
 
 
-def figures_of(status_class: type[Any]) -> list[tuple[str, Figure]]:
+def _figures_of(status_class: type[Any]) -> list[tuple[str, Figure]]:
     """Return the metrics that the fields of a status declare, each with its field's name."""
     hints = get_type_hints(status_class, globals(), include_extras=True)
     metadata = [(field, item) for field, hint in hints.items() for item in getattr(hint, "__metadata__", ())]
     return [(field, item) for field, item in metadata if isinstance(item, Figure)]
+
+
+SOURCE_FIGURES: Final = _figures_of(SourceStatus)
+TABLE_FIGURES: Final = _figures_of(TableStatus)
+"""Metrics of a connector and of a table, each with the name of the field that it shows."""
