@@ -198,4 +198,4 @@ def test_prune_says_why_it_keeps_what_it_keeps(sql: Shell, terminals: str, kafka
     kept = "no connector of this Kafka cluster polls it"
     assert sql(*prune).out == f"public.terminal_acquirer: kept: {kept}\n"
     [found] = sql(*prune, "--dry-run", "--json").json["tables"]
-    assert found == {"table": "public.terminal_acquirer", "removed": 0, "kept": kept}
+    assert found == {"table": "public.terminal_acquirer", "removed": 0, "problem": kept}
