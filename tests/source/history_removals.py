@@ -21,7 +21,7 @@ from compactory.errors import CompactoryError, Unreachable
 from compactory_connectors.kafka.topic_reader import TopicReader
 from compactory_connectors.source.config.connector import SoftDelete
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
-from compactory_connectors.source.runtime.published_topics import TopicReplaced
+from compactory_connectors.source.runtime.offset_checks import TopicReplaced
 from compactory_connectors.source.runtime.session import Session
 from compactory_connectors.source.status.board import StatusBoard
 from compactory_connectors.source.status.orders import Orders

@@ -14,7 +14,7 @@ from compactory_connectors.source.offsets.offset import SourceOffset
 from compactory_connectors.source.polling.rendering import Renderer
 from compactory_connectors.source.removals import cleanup, sweeper
 from compactory_connectors.source.removals.removal_guard import RemovalGuard
-from compactory_connectors.source.runtime import published_topics, repair
+from compactory_connectors.source.runtime import offset_checks, repair
 from compactory_connectors.source.verify.comparison import Comparison
 from compactory_connectors.source.verify.key_ranges import KeyRanges
 from tests.source.conftest import Bench
@@ -26,7 +26,7 @@ from tests.source.proof import LONG, PROOF
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked at now and then is looked at in each round, and a few rows make several ranges."""
-    for module, name in ((published_topics, "TOPIC_CHECK_INTERVAL"), (cleanup, "_PARTITIONS_KNOWN"),
+    for module, name in ((offset_checks, "TOPIC_CHECK_INTERVAL"), (cleanup, "_PARTITIONS_KNOWN"),
                          (cleanup, "_SWEEP_AGAIN"), (cleanup, "_READ_AGAIN")):  # fmt: skip
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(KeyRanges.__init__, "__kwdefaults__", {"size": 7})

@@ -12,7 +12,7 @@ from compactory_connectors.kafka.partitioner import partition_of
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.source.config.topic_rules import TopicCreation, TopicRules
 from compactory_connectors.source.removals import cleanup
-from compactory_connectors.source.runtime import published_topics
+from compactory_connectors.source.runtime import offset_checks
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench, Running
 from tests.source.removals.test_removals import ROWS, held, status
@@ -58,7 +58,7 @@ def test_growth_is_held_and_put_right_when_approved(
     bench: Bench, running_meanwhile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 10: order within a key, also across partitions; stores have every key all the time."""
-    monkeypatch.setattr(published_topics, "TOPIC_CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr(offset_checks, "TOPIC_CHECK_INTERVAL", 0.2)
     one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
     bench.sql.execute(ROWS.format(300))
     running = bench.start(topics=one)
@@ -104,7 +104,7 @@ def shown(store: GlobalStore) -> dict[str, str]:
 
 def test_sweeps_that_know_the_table_still_find_what_had_to_wait(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 10: misplaced copies stay until readers know of the partitions; sweeps forget none of them."""
-    monkeypatch.setattr(published_topics, "TOPIC_CHECK_INTERVAL", 0.2)
+    monkeypatch.setattr(offset_checks, "TOPIC_CHECK_INTERVAL", 0.2)
     one = TopicRules(default=TopicCreation(partitions=1, replication_factor=1))
     bench.sql.execute(ROWS.format(100))
     running = bench.start(topics=one, sweep_interval_ms=3_600_000)

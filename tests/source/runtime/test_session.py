@@ -19,7 +19,7 @@ from compactory_connectors.source.config.selection import TableName, TableSelect
 from compactory_connectors.source.config.topic_rules import TopicCreation
 from compactory_connectors.source.offsets.stored_fields import offset_key
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
-from compactory_connectors.source.runtime.published_topics import TOPIC_CHECK_INTERVAL
+from compactory_connectors.source.runtime.offset_checks import TOPIC_CHECK_INTERVAL
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench
 from tests.source.workload import wait_until

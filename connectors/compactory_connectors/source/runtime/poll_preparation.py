@@ -1,7 +1,8 @@
-"""Preparation of a poll: what its topic has, and which functions take the records before the first is published."""
+"""Preparation of a poll: the partitions and records of its topic, and functions that take the records beforehand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import structlog
@@ -11,16 +12,61 @@ from compactory_connectors.kafka.producer_record import ProducerRecord
 from compactory_connectors.kafka.topic_reader import length
 
 from ..offsets.offset import SourceOffset
-from ..offsets.offset_parts import Phase
+from ..offsets.offset_parts import Phase, ResendReason
 from ..planning.table_plan import TablePlan
 from ..polling.cursor_reader import CursorReader
 from ..polling.reader import Expect, Reader
+from ..polling.removal import Hold, PollHeld
 from ..removals.change_guard import ChangeGuard
+from ..removals.pending_approval import PendingApproval
 from ..verify.comparison import MOST_COMPARED, Comparison
 
-__all__ = ["begins_empty", "expectation", "is_first_load", "topic_comparison"]
+__all__ = ["PartitionGrowth", "begins_empty", "expectation", "is_first_load", "topic_comparison"]
 
 log = structlog.get_logger("compactory.source")
+
+_REPAIR = "every row is sent again, and misplaced records get tombstones"
+_LEAVE = "new records go to their new partitions, and the former ones are left to you"
+_RECREATE = "with message.timestamp.type=LogAppendTime a tombstone would be the newest of its key: make the topic anew"
+
+
+class PartitionGrowth:
+    """Compares the ``partitions`` of a table's topics with those that its offset knows. Owned by one thread."""
+
+    def __init__(self, plan: TablePlan, kafka: Kafka, approval: PendingApproval, partitions: int) -> None:
+        self._plan = plan
+        self._kafka = kafka
+        self._approval = approval
+        self._partitions = partitions
+        self.is_held = False
+        """True while nothing may be sent before an operator approves the new partitions."""
+
+    def adapt(self, offset: SourceOffset) -> SourceOffset:
+        """Return the offset with the present number of partitions. Raises PollHeld until an operator approves it."""
+        previous = offset.partition_count
+        self.is_held = previous is not None and previous != self._partitions and not self._plan.keyless
+        if previous is not None and self.is_held:
+            self._demand_approval(previous)
+            self.is_held = False
+            if self._plan.sweeps:
+                # not compared: a record that the topic has may belong in another partition now
+                offset = offset.restarted(ResendReason.SPREAD).without_comparison()
+        return replace(offset, partition_count=self._partitions)
+
+    def _demand_approval(self, previous: int) -> None:
+        topic = self._plan.topic
+        problem = (
+            f"topic {topic!r} has {self._partitions} partitions and had {previous}: keys belong elsewhere now, and what"
+            " they have in their former partitions would stay there"
+        )
+        growth = Hold(id=f"partitions-{previous}-{self._partitions}", keys=0)
+        config = self._kafka.topic_configs([topic]).get(topic, {})
+        if config.get("message.timestamp.type") == "LogAppendTime":
+            problem = f"{problem}; {_RECREATE}"
+            self._approval.show_doubt(problem)
+            raise PollHeld(growth, problem)
+        self._approval.demand(growth, f"{problem}; approved, {_REPAIR if self._plan.sweeps else _LEAVE}")
+        self._approval.release()
 
 
 def is_first_load(offset: SourceOffset) -> bool:

@@ -16,9 +16,8 @@ from ..planning.planner import Cause, Plans, UnfitTable, find_plans
 from ..planning.table_plan import TablePlan
 from ..polling.table_reader import open_reader
 from ..postgres.server import Server
-from .published_topics import PublishedTopics
+from .offset_checks import PublishedTopics, refuse_replaced_server, start_offset
 from .session_context import SessionContext
-from .start_offset import refuse_replaced_server, start_offset
 from .table_task import TableTask
 
 __all__ = ["TableRegistry"]

@@ -31,8 +31,7 @@ from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import Sweeper
 from ..status.orders import Stop
 from ..verify.comparison import Comparison
-from .partition_growth import PartitionGrowth
-from .poll_preparation import begins_empty, expectation, is_first_load, topic_comparison
+from .poll_preparation import PartitionGrowth, begins_empty, expectation, is_first_load, topic_comparison
 from .repair import resend_rows
 from .schedule import Schedule
 from .session_context import SessionContext
