@@ -126,7 +126,8 @@ them. An array, a composite or an `hstore` is the JSON that Postgres makes of it
 numbers, times are ISO texts, and `bytea` is a text such as `\\x00ff`. JsonConverter without schemas writes it as a
 part of the record, with the blanks that Postgres puts after commas and colons. A Python function of
 `compactory.transform` gets lists and dictionaries. Every other converter writes it as a text that holds JSON, and every
-transform sees this text. Any other type becomes the text that Postgres writes."""
+transform sees this text. Any other type becomes the text that Postgres writes. A poll fails at a value that `jsonb`
+can't hold, such as `\\u0000` in a `json[]`: leave such a column out with ReplaceField."""
 
 _NUMBERS = """\
 `numeric.mapping` turns NUMERIC columns into numbers; `numeric.precision.mapping=true` means `precision_only`. All

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from compactory_connectors.schema import Adoption, adopt, install
+from compactory_connectors.source import SourceRecord
 from compactory_connectors.source.config.connector import ColumnOptions, ColumnTypes, NumericMapping
 from compactory_connectors.source.mapping.column_type import column_warnings
 from compactory_connectors.source.postgres.catalog import Column
@@ -120,6 +123,38 @@ def test_a_key_of_an_array_finds_its_deleted_row(database: str) -> None:
         owner.execute("UPDATE t SET active = false, changed = '2024-01-02' WHERE id = '{3}'")
         assert poller.poll() == [(b"[3]", None)]
         poller.close()
+
+
+def test_a_logged_delete_has_the_key_of_its_array(database: str) -> None:
+    """The log of an adopted table has the array; its key is written as that of the living row was."""
+    install(database)
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("CREATE TABLE t (n int, id int[] PRIMARY KEY, changed timestamp NOT NULL)")
+        adopt(owner, Adoption(table="t", key=("id",), timestamp="changed", allow_deletes=True))
+        owner.execute("INSERT INTO t VALUES (1, '{1,2}'), (2, '{3}')")
+        poller = Poller(database, "timestamp", compactory__types="all")
+        assert [value["id"] for value in poller.poll()] == [[1, 2], [3]]
+        owner.execute("DELETE FROM t WHERE id = '{3}'")
+        assert poller.poll() == [(b"[3]", None)]
+        poller.close()
+
+
+def with_one_more(record: SourceRecord) -> SourceRecord:
+    """Return the record with one more element in its array; the composite stays as it is."""
+    assert record.value["person"] == {"name": "N", "worth": Decimal("2.50")}
+    return record.with_value({**record.value, "tags": [*record.value["tags"], Decimal("0.1")]})
+
+
+def test_a_function_gets_lists_and_dictionaries(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as owner:
+        owner.execute("CREATE TYPE person AS (name text, worth numeric)")
+        owner.execute("CREATE TABLE t (id int PRIMARY KEY, tags text[], person person)")
+        owner.execute("INSERT INTO t VALUES (1, '{a}', ROW('N', 2.50))")
+    function = f"{__name__}:{with_one_more.__name__}"
+    poller = Poller(database, "bulk", compactory__types="all", compactory__transform=function)
+    poller.poll()
+    poller.close()
+    assert poller.sent == [(b"1", b'{"id":1,"tags":["a",0.1],"person":{"name": "N", "worth": 2.50}}')]
 
 
 def test_the_connector_leaves_them_out_with_a_warning() -> None:
