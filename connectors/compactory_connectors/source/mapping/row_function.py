@@ -80,8 +80,9 @@ class RowCompiler:
         deletion = _contained(lambda raw: cast("ProducerRecord", (key(raw), None, *routing)))
         if record.function is None and not self._routed:
             return RowFunctions(_plain(key, value), _contained(key), deletion)
-        values: Callable[[Row], tuple[bytes | None] | None] = lambda raw: (value(raw),)  # noqa: E731
-        if record.function is not None:
+        if record.function is None:
+            values = _in_tuple(value)
+        else:
             values = compile_call(record, self._value.at(record.topic, "value"), self._positions)
 
         def routed_record(raw: Row) -> Any:
@@ -98,6 +99,10 @@ class RowCompiler:
             key=_contained(lambda raw: null.key(raw) if is_null(raw) else not_null.key(raw)),
             deletion=_contained(lambda raw: null.deletion(raw) if is_null(raw) else not_null.deletion(raw)),
         )
+
+
+def _in_tuple(value: Render) -> Callable[[Row], tuple[bytes | None] | None]:
+    return lambda raw: (value(raw),)
 
 
 def _contained(function: Callable[[Row], _Result]) -> Callable[[Row], _Result]:
