@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 
 from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.topic_reader import read
-from compactory_connectors.source.offsets.stored_fields import offset_key
+from compactory_connectors.source.offsets.offset import offset_key
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
 from tests.cli.conftest import COMPACTORY, NOBODY_HOME, Article, Outcome, Shell, in_process
 from tests.cli.test_source import altered, await_topic, wait

@@ -11,8 +11,7 @@ from ..context.loading import Providers
 if TYPE_CHECKING:
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.verify.outcome import Outcome
-    from compactory_connectors.source.verify.progress import Progress
+    from compactory_connectors.source.verify.outcome import Outcome, Progress
 
 __all__ = ["Comparison"]
 
@@ -45,8 +44,7 @@ class Comparison:
         most: int | None = None,
     ) -> list[Outcome]:
         """Compare the tables of a connector; ``most`` differing keys are kept, by default as many as are shown."""
-        from compactory_connectors.source.verify.verification import verify
-        from compactory_connectors.source.verify.verifier import Options
+        from compactory_connectors.source.verify.verifier import Options, verify
 
         options = Options(wait=self.wait, most=most or max(self.limit, 1), digests=digests)
         return list(verify(connector, kafka, options, tables=self.tables or (), topic=topic, progress=progress))

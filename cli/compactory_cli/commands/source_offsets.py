@@ -102,11 +102,11 @@ def show(
     if not count:
         show_offsets(config, *_stored(config, kafka, chosen.table or ()), as_json=flags.json)
         return
-    from compactory_connectors.source.offsets.stored_offsets import matching
+    from compactory_connectors.source.offsets.stored_offsets import matching_tables
 
     with _admin(config, kafka) as admin:
         stored = admin.stored()
-        names = matching(list(admin.plans), chosen.table or ())
+        names = matching_tables(list(admin.plans), chosen.table or ())
         found = [(name, stored.get(admin.key(name))) for name in names]
         rows = {name: admin.count(name, item.offset if item else None) for name, item in found}
     show_offsets(config, found, "", rows=rows, as_json=flags.json)
@@ -226,14 +226,14 @@ def _stored(
     config: ConnectorConfig, kafka: Kafka, tables: Sequence[str]
 ) -> tuple[list[tuple[str, StoredOffset | None]], str]:
     """The connector's offsets by table, and a hint where it has none."""
-    from compactory_connectors.source.offsets.stored_offsets import connectors_like, matching, read_offsets
+    from compactory_connectors.source.offsets.stored_offsets import connectors_like, matching_tables, read_offsets
 
     everything = read_offsets(kafka)
     own = {item.table: item for item in everything if item.connector == config.name}
     hint = "" if own else connectors_like(config.name, everything)
     listed = ["query"] if config.query is not None else [str(table) for table in config.selection.listed]
     waiting = [name for name in listed if not any(f".{table}".endswith(f".{name}") for table in own)]
-    return [(name, own.get(name)) for name in matching([*own, *waiting], tables)], hint
+    return [(name, own.get(name)) for name in matching_tables([*own, *waiting], tables)], hint
 
 
 def _warn_of_workers(kafka: Kafka, group: str) -> None:

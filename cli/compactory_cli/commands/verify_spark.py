@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from compactory.kafka.client import Kafka
     from compactory_connectors.source.config.connector import ConnectorConfig
-    from compactory_connectors.source.verify.outcome import Outcome
-    from compactory_connectors.source.verify.progress import Progress
+    from compactory_connectors.source.verify.outcome import Outcome, Progress
     from compactory_connectors.spark.session import SparkOptions
     from compactory_connectors.spark.verification.side import SideOutcome
 

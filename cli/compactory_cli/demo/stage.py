@@ -18,8 +18,7 @@ from compactory.errors import Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.schema import Adoption, adopt
 from compactory_connectors.source.verify.outcome import Outcome
-from compactory_connectors.source.verify.verification import verify
-from compactory_connectors.source.verify.verifier import Options
+from compactory_connectors.source.verify.verifier import Options, verify
 from compactory_sql import read
 
 from ..context.failure import StepFailed

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from time import time as clock
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["show_changes", "show_offsets"]
 
-_SHOWN = (
-    "timestamp", "timestamp_nanos", "incrementing", "snapshot", "system_identifier", "timeline", "postmaster_start",
-    "table_oid", "topic", "phase", "sweep", "edited_by", "edited_at", "edited",
-)  # fmt: skip
+_SHOWN = ("timestamp", "timestamp_nanos", "incrementing", "topic", "sweep")
+_SHOWN_OF_SERVER = ("system_identifier", "timeline", "postmaster_start", "table_oid")
 
 
 def show_offsets(
@@ -67,10 +65,8 @@ def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, writte
 
 
 def _table_json(name: str, stored: StoredOffset | None, rows: int | None) -> dict[str, Any]:
-    fields = stored.fields if stored is not None else {}
-    shown: dict[str, Any] = {"table": name, **{field: fields.get(field) for field in _SHOWN}}
     offset = stored.offset if stored is not None else None
-    shown["time"] = _time(offset)
+    shown: dict[str, Any] = {"table": name, **_shown_fields(offset)}
     if offset is not None and offset.rewind is not None:
         shown["rewind"] = {"time": _moment(offset.rewind.micros), "incrementing": offset.rewind.incrementing}
     shown["written_at"] = stored.written_at if stored is not None else None
@@ -134,8 +130,23 @@ def _difference_json(found: Difference) -> dict[str, Any]:
 def _offset_json(offset: SourceOffset | None) -> dict[str, Any] | None:
     if offset is None:
         return None
-    fields = json.loads(offset.dumps())
-    return {name: fields.get(name) for name in _SHOWN} | {"time": _time(offset), "rewind": fields["rewind"]}
+    return _shown_fields(offset) | {"rewind": asdict(offset.rewind) if offset.rewind is not None else None}
+
+
+def _shown_fields(offset: SourceOffset | None) -> dict[str, Any]:
+    """Return the fields of an offset that people and programs see, None without an offset."""
+    edit = offset.edited if offset is not None else None
+    seen_snapshot = offset.seen_snapshot if offset is not None else None
+    return {
+        **{name: getattr(offset, name, None) for name in _SHOWN},
+        **{name: getattr(offset.identity, name) if offset is not None else None for name in _SHOWN_OF_SERVER},
+        "snapshot": str(seen_snapshot.snapshot) if seen_snapshot is not None else None,
+        "phase": offset.phase.value if offset is not None else None,
+        "edited_by": edit.by if edit is not None else None,
+        "edited_at": edit.at if edit is not None else None,
+        "edited": edit.what if edit is not None else None,
+        "time": _time(offset),
+    }
 
 
 def _effect(item: Preview) -> dict[str, str]:

@@ -12,8 +12,7 @@ from .terminal import counted, cut, errors, fields, legible, named, number, prin
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
-    from compactory_connectors.source.verify.outcome import Difference, Outcome
-    from compactory_connectors.source.verify.progress import Progress
+    from compactory_connectors.source.verify.outcome import Difference, Outcome, Progress
     from compactory_connectors.spark.verification.side import SideOutcome
 
 __all__ = ["code_of", "progress", "show"]
@@ -117,7 +116,7 @@ def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
 
 
 def _row(each: Difference, values: bool) -> Iterator[object]:
-    found = each.found
+    found = each.stored
     yield legible(each.key)
     yield "bad record" if _unreadable(each) else each.finding.value
     if values:
@@ -130,9 +129,9 @@ def _row(each: Difference, values: bool) -> Iterator[object]:
 
 def _unreadable(each: Difference) -> bool:
     """Whether the topic has no JSON where the table's row makes JSON: no reader can use that record."""
-    if each.expected is None or each.found is None or each.found.value is None:
+    if each.expected is None or each.stored is None or each.stored.value is None:
         return False
-    return _is_json(each.expected) and not _is_json(each.found.value)
+    return _is_json(each.expected) and not _is_json(each.stored.value)
 
 
 def _is_json(value: bytes) -> bool:
@@ -167,7 +166,7 @@ def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
 
 
 def _difference(each: Difference, values: bool) -> dict[str, Any]:
-    found = each.found
+    found = each.stored
     document: dict[str, Any] = {"finding": each.finding.value, **named("key", each.key)}
     if values:
         document |= named("expected", each.expected) | named("found", found.value if found is not None else None)

@@ -9,7 +9,7 @@ from typing import Literal, Self
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, kafka_errors
 
-__all__ = ["TopicReader", "length", "newest_records", "read"]
+__all__ = ["TopicReader", "length", "newest_rank", "newest_records", "read"]
 
 _STALL = 60.0  # seconds without a record after which a topic is given up; an abandoned transaction takes 10
 
@@ -122,11 +122,23 @@ def length(kafka: Kafka, topic: str) -> int:
     return sum(end - starts.get(part, end) for part, end in kafka.high_watermarks(partitions).items())
 
 
+def newest_rank(timestamp_ms: int, partition: int) -> tuple[int, int]:
+    """Return the rank of a key's record among several partitions: lookups find the one with the highest."""
+    return timestamp_ms, partition
+
+
 def newest_records(kafka: Kafka, topic: str, keys: Container[bytes] | None = None) -> dict[bytes, Message]:
     """Return the newest record of every key of a topic, or only of ``keys``. Raises as `TopicReader` does."""
     newest: dict[bytes, Message] = {}
     for message in read(kafka, topic):
         key = message.key()
-        if isinstance(key, bytes) and (keys is None or key in keys):
+        if not isinstance(key, bytes) or not (keys is None or key in keys):
+            continue
+        former = newest.get(key)
+        if former is None or former.partition() == message.partition() or _rank(message) > _rank(former):
             newest[key] = message
     return newest
+
+
+def _rank(message: Message) -> tuple[int, int]:
+    return newest_rank(message.timestamp()[1], message.partition() or 0)

@@ -179,7 +179,7 @@ def test_an_offset_without_a_digest_is_gone_on_from(bench: Bench) -> None:
     bench.once()
     [stored] = [each for each in read_offsets(bench.kafka) if each.connector == bench.prefix]
     before = json.loads(stored.value or b"")
-    assert before.pop("keys")
+    assert before.pop("key_digest")
     producer = Producer({"bootstrap.servers": bench.kafka.bootstrap})
     producer.produce(OFFSETS_TOPIC, json.dumps(before).encode(), stored.key)
     assert producer.flush(30) == 0
@@ -190,7 +190,7 @@ def test_an_offset_without_a_digest_is_gone_on_from(bench: Bench) -> None:
     assert len(bench.records()) == 21
     [stored] = [each for each in read_offsets(bench.kafka) if each.connector == bench.prefix]
     assert stored.offset is not None
-    assert stored.offset.keys is not None
+    assert stored.offset.key_digest is not None
 
 
 TABLE = "CREATE TABLE t (id int8 PRIMARY KEY, changed timestamp NOT NULL DEFAULT now(), active bool DEFAULT true)"
@@ -287,7 +287,7 @@ def test_what_it_costs(bench: Bench) -> None:
                 found = rows.among(asked)
                 by_index = time.perf_counter() - began
                 began = time.perf_counter()
-                assert rows._of_all(asked, LivingRows.among.__defaults__[0]) == found  # type: ignore[index]
+                assert rows._by_key(asked, LivingRows.among.__defaults__[0]) == found  # type: ignore[index]
                 print(f"{number} keys: {by_index * 1000:.2f} ms by index, {time.perf_counter() - began:.2f} s by rows")
     finally:
         poller.close()

@@ -17,7 +17,7 @@ from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.schema import Adoption, adopt, install
 from compactory_connectors.source.config.selection import TableName, TableSelection
 from compactory_connectors.source.config.topic_rules import TopicCreation
-from compactory_connectors.source.offsets.stored_fields import offset_key
+from compactory_connectors.source.offsets.offset import offset_key
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics, stored_values
 from compactory_connectors.source.runtime.offset_checks import TOPIC_CHECK_INTERVAL
 from compactory_connectors.source.status.status import SourceState
@@ -68,7 +68,7 @@ def _threads() -> int:
 
 
 @pytest.mark.parametrize(
-    "change", [{"snapshot": 5}, {"durable": "x"}, {"pages": [7]}, {"pages": None}, {"seen": ["x"]}]
+    "change", [{"seen_snapshot": 5}, {"durable": "x"}, {"partial_polls": [7]}, {"partial_polls": None}, {"phase": "x"}]
 )
 def test_an_offset_of_something_else_is_an_error_with_its_remedy(bench: Bench, change: dict[str, object]) -> None:
     bench.add("T1")

@@ -60,7 +60,7 @@ def test_the_offset_has_connects_shape(bench: Bench, database: str) -> None:
     value = stored_values(bench.kafka)[key.encode()]
     offset = json.loads(value)
     assert offset["incrementing"] == 1
-    assert offset["snapshot"]
+    assert offset["seen_snapshot"]["snapshot"]["xmax"]
     assert bench.kafka.topic_configs([OFFSETS_TOPIC])[OFFSETS_TOPIC]["cleanup.policy"] == "compact"
 
 

@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.connect.converters import schema_registry
 from compactory_connectors.kafka.publisher import Publisher
-from compactory_connectors.source.offsets.stored_fields import offset_key
+from compactory_connectors.source.offsets.offset import offset_key
 from compactory_connectors.source.offsets.topics import OFFSETS_TOPIC, ensure_topics
 from compactory_connectors.source.operations.preview import preview
 from compactory_connectors.source.runtime import schedule

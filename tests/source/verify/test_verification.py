@@ -20,8 +20,7 @@ from compactory_connectors.source.postgres.server import Server
 from compactory_connectors.source.runtime.source import Source
 from compactory_connectors.source.verify.checker import Finding
 from compactory_connectors.source.verify.outcome import Outcome
-from compactory_connectors.source.verify.verification import verify
-from compactory_connectors.source.verify.verifier import Options, Verifier
+from compactory_connectors.source.verify.verifier import Options, Verifier, verify
 from tests.source.conftest import Bench
 from tests.source.poller import config, settings
 
@@ -84,8 +83,8 @@ def test_every_kind_of_difference(bench: Bench) -> None:
     assert found.different == 3
     assert not found.open
     forged = next(each for each in found.differences if each.key == b"1")
-    assert forged.found is not None
-    assert forged.found.value == b'{"forged":true}'
+    assert forged.stored is not None
+    assert forged.stored.value == b'{"forged":true}'
     assert forged.expected is not None
     assert b'"terminalId":"T1"' in forged.expected
     assert found.digests is not None

@@ -1,4 +1,8 @@
-"""The source offset of one table: the part of the table that its topic holds, and how that part is kept up to date."""
+"""The source offset of one table: the part of the table that its topic holds, and how that part is kept up to date.
+
+Its key and the fields ``timestamp``, ``timestamp_nanos`` and ``incrementing`` are those of Kafka Connect's offsets for
+the JDBC source connector, so that a person can compare them.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,15 @@ import msgspec
 
 from compactory_connectors.postgres.snapshot import Snapshot
 
-from .offset_parts import Cursor, Edit, Identity, PartialPoll, Phase, ResendReason, SeenSnapshot
-from .stored_fields import StoredFields, StoredPage, StoredSnapshot
+from .offset_parts import NOWHERE, Cursor, Edit, Identity, PartialPoll, Phase, ResendReason, SeenSnapshot
 
-__all__ = ["SEEN_LIMIT", "SourceOffset"]
+__all__ = ["SEEN_LIMIT", "SourceOffset", "offset_key", "query_key"]
 
 SEEN_LIMIT = 60_000
 """Ids that one offset may hold (a message ends at 1 MB), divided evenly among its seen snapshots. A longer list is not
 written; after a restart the rows of those ids are sent once more."""
 
-_decode = msgspec.json.Decoder(StoredFields).decode
 _encode = msgspec.json.Encoder().encode
-_IDENTITY_FIELDS = (
-    "system_identifier",
-    "timeline",
-    "postmaster_start",
-    "statistics_start",
-    "table_oid",
-    "database_oid",
-    "session",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +70,9 @@ class SourceOffset:
     key_digest: str | None = None
 
     def __post_init__(self) -> None:
-        assert (self.phase is Phase.REWINDING) == (self.rewind is not None), self.phase
-        assert self.seen_snapshot is None or self.phase not in {Phase.LOADING, Phase.COMPARING}, self.phase
+        is_load = self.phase in {Phase.LOADING, Phase.COMPARING}
+        if (self.phase is Phase.REWINDING) != (self.rewind is not None) or (is_load and self.seen_snapshot is not None):
+            raise ValueError(f"an offset in phase {self.phase.value} has the fields of another phase")
 
     @property
     def is_durable(self) -> bool:
@@ -144,7 +138,7 @@ class SourceOffset:
             return self
         if self.seen_snapshot is None and not self.partial_polls:
             return replace(self, shape=shape)
-        polls = tuple(PartialPoll(poll.seen_snapshot.by_xmin(), poll.place) for poll in self.partial_polls)
+        polls = tuple(replace(poll, seen_snapshot=poll.seen_snapshot.by_xmin()) for poll in self.partial_polls)
         return replace(
             self,
             shape=shape,
@@ -228,94 +222,42 @@ class SourceOffset:
         """Return the JSON value for the offsets topic."""
         limit = SEEN_LIMIT // (2 + len(self.partial_polls))
         snapshots = (self.seen_snapshot, self.durable, *[poll.seen_snapshot for poll in self.partial_polls])
-        exceeds = any(len(snapshot.seen or ()) > limit for snapshot in snapshots if snapshot is not None)
-        newest = StoredSnapshot.of(self.seen_snapshot, limit)
-        pages = []
-        for poll in self.partial_polls:
-            page = StoredSnapshot.of(poll.seen_snapshot, limit)
-            pages.append(StoredPage(snapshot=page.snapshot, seen=page.seen, after=[*poll.place]))
-        edit = self.edited
-        fields = StoredFields(
-            timestamp=self.timestamp,
-            timestamp_nanos=self.timestamp_nanos,
-            incrementing=self.incrementing,
-            snapshot=newest.snapshot,
-            seen=newest.seen,
-            **{name: getattr(self.identity, name) for name in _IDENTITY_FIELDS},
-            topic=self.topic,
-            shape=self.shape,
-            durable=StoredSnapshot.of(self.durable, limit),
-            pages=pages,
-            sweep=self.sweep,
-            partitions=self.partitions,
-            fresh=self.new_partitions,
-            rewind=self.rewind,
-            spread=self.partition_count,
-            phase=self.phase,
-            initial=self.initial_timestamp,
-            written=self.written,
-            flushed=self.flushed,
-            again=self.resend_reason or (ResendReason.IDS if exceeds else None),
-            topic_end=self.topic_end,
-            keys=self.key_digest,
-            edited_by=edit.by if edit else msgspec.UNSET,
-            edited_at=edit.at if edit else msgspec.UNSET,
-            edited=edit.what if edit else msgspec.UNSET,
-        )
-        return _encode(fields)
+        stored = replace(self, identity=replace(self.identity, sessions=None))
+        if any(snapshot.exceeds(limit) for snapshot in snapshots if snapshot is not None):
+            stored = replace(
+                stored,
+                seen_snapshot=self.seen_snapshot and self.seen_snapshot.limited(limit),
+                durable=self.durable and self.durable.limited(limit),
+                partial_polls=tuple(
+                    replace(poll, seen_snapshot=poll.seen_snapshot.limited(limit)) for poll in self.partial_polls
+                ),
+                resend_reason=self.resend_reason or ResendReason.IDS,
+            )
+        return _encode(stored)
 
     @classmethod
     def loads(cls, raw: bytes) -> SourceOffset:
-        """Read :meth:`dumps`, or fewer fields: those of Kafka Connect's offsets are enough.
+        """Read :meth:`dumps`, or an offset of Kafka Connect: the next poll reads the rows after its timestamp and id.
 
-        A value without ``pages`` was not written by a source; without a snapshot the next poll reads the rows after its
-        timestamp and id. Raises ValueError for anything else.
+        Raises ValueError for anything else.
         """
         try:
-            fields = _decode(raw)
+            fields = msgspec.json.decode(raw, type=dict[str, Any])
+            if "identity" not in fields:
+                cursor = Cursor.from_fields(fields)
+                if cursor.is_empty:
+                    raise ValueError("it has neither a timestamp nor an id")
+                return cls(identity=NOWHERE).rewound_to(cursor).with_cursor(cursor)
+            return msgspec.convert(fields, cls)
         except msgspec.DecodeError as error:
             raise ValueError(str(error)) from error
-        seen_snapshot = StoredSnapshot(snapshot=fields.snapshot, seen=fields.seen).read()
-        rewind = fields.rewind
-        cursor = Cursor(
-            timestamp=fields.timestamp, timestamp_nanos=fields.timestamp_nanos, incrementing=fields.incrementing
-        )
-        if fields.pages is msgspec.UNSET and seen_snapshot is None and not cursor.is_empty:
-            rewind = cursor
-        return cls(
-            identity=Identity(**{name: getattr(fields, name) for name in _IDENTITY_FIELDS}),
-            phase=_phase(fields.phase, seen_snapshot, rewind),
-            topic=fields.topic,
-            shape=fields.shape,
-            seen_snapshot=seen_snapshot,
-            durable=fields.durable.read(),
-            partial_polls=tuple(page.read_partial_poll() for page in fields.pages or ()),
-            sweep=fields.sweep,
-            partitions=fields.partitions,
-            new_partitions=fields.fresh,
-            **asdict(cursor),
-            rewind=rewind,
-            partition_count=fields.spread,
-            edited=_edit(fields),
-            initial_timestamp=fields.initial,
-            written=fields.written,
-            flushed=fields.flushed,
-            resend_reason=fields.again,
-            topic_end=fields.topic_end,
-            key_digest=fields.keys,
-        )
 
 
-def _phase(stored: Phase | None, seen_snapshot: SeenSnapshot | None, rewind: Cursor | None) -> Phase:
-    """Return the stored phase, or the one that the other fields need."""
-    if rewind is not None:
-        return Phase.REWINDING
-    if seen_snapshot is not None:
-        return Phase.STEADY
-    return Phase.LOADING if stored is None or stored is Phase.REWINDING else stored
+def offset_key(connector: str, *names: str) -> bytes:
+    """Return the key of a table's offset record; sources name its database, schema and table."""
+    return _encode([connector, {"protocol": "1", "table": ".".join(names)}])
 
 
-def _edit(fields: StoredFields) -> Edit | None:
-    if fields.edited_at is msgspec.UNSET:
-        return None
-    return Edit(fields.edited_by or "", fields.edited_at, fields.edited or "")
+def query_key(connector: str) -> bytes:
+    """Return the key of the offset record of a connector with a query."""
+    return _encode([connector, {"query": "query"}])

@@ -11,7 +11,7 @@ import msgspec
 
 from compactory_connectors.postgres.snapshot import Snapshot
 
-__all__ = ["Cursor", "Edit", "Identity", "PartialPoll", "Phase", "ResendReason", "RowPhase", "SeenSnapshot"]
+__all__ = ["NOWHERE", "Cursor", "Edit", "Identity", "PartialPoll", "Phase", "ResendReason", "RowPhase", "SeenSnapshot"]
 
 
 class Phase(Enum):
@@ -139,14 +139,18 @@ class Identity:
         """Return this identity with the stored session if the database was not asked for its sessions."""
         return replace(self, session=stored.session) if self.sessions is None else self
 
-    def replaces(self, other: Identity) -> bool:
-        """Return True if this is a promoted standby (or a copy of one) of the other server."""
-        return self.system_identifier == other.system_identifier and self.timeline > other.timeline
+    def replaces(self, server: Identity) -> bool:
+        """Return True if this is a promoted standby (or a copy of one) of the server."""
+        return self.system_identifier == server.system_identifier and self.timeline > server.timeline
 
     def _has_session_of(self, stored: Identity) -> bool:
         if self.sessions is None or stored.session is None:
             return True
         return stored.session == self.session or stored.session in self.sessions
+
+
+NOWHERE = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)
+"""The identity of an offset that was set by hand: the next poll replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,14 @@ class SeenSnapshot:
     snapshot: Snapshot
     seen: frozenset[int] | None = None
 
+    def exceeds(self, limit: int) -> bool:
+        """Return True if it has more than ``limit`` ids."""
+        return len(self.seen or ()) > limit
+
+    def limited(self, limit: int) -> SeenSnapshot:
+        """Return the snapshot, without its ids if they are more than ``limit``."""
+        return SeenSnapshot(self.snapshot, frozenset()) if self.exceeds(limit) else self
+
     def by_xmin(self) -> SeenSnapshot:
         """Return the snapshot for rows that are recognized by ``xmin``, not by ``updated_xid``."""
         return SeenSnapshot(self.snapshot, self.seen or frozenset())
@@ -174,17 +186,18 @@ class SeenSnapshot:
 class PartialPoll:
     """A poll that was only partly published: rows visible at ``seen_snapshot`` up to ``place`` are in the topic.
 
-    ``place`` is the row phase and then the columns of the order of emission in the text form of Postgres, None for
-    NULL: timestamp and id, or what the mode and the primary key make of it. Of deletions the last one is the log's id.
+    ``place`` has the columns of the order of emission after the row phase, in the text form of Postgres, None for NULL:
+    timestamp and id, or what the mode and the primary key make of it. Of deletions the last one is the log's id.
     """
 
     seen_snapshot: SeenSnapshot
-    place: tuple[RowPhase, *tuple[str | None, ...]]
+    phase: RowPhase
+    place: tuple[str | None, ...]
 
     @property
     def in_deletions(self) -> bool:
         """Return True if every row was published, and deletions up to ``place``."""
-        return self.place[0] is RowPhase.DELETED
+        return self.phase is RowPhase.DELETED
 
 
 @dataclass(frozen=True, slots=True)

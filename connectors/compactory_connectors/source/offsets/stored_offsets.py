@@ -1,4 +1,4 @@
-"""The stored offsets of all connectors, table by table. Reading needs only Kafka; `publisher` writes them."""
+"""The stored offsets of all connectors, table by table. `publisher` writes them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .offset import SourceOffset
 from .offset_parts import Edit
 from .topics import OFFSETS_TOPIC
 
-__all__ = ["StoredOffset", "connectors_like", "matching", "read_offsets", "sharing", "stored_edits"]
+__all__ = ["StoredOffset", "connectors_like", "matching_tables", "read_offsets", "sharing", "stored_edits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredOffset:
-    """The newest record of a key. ``table`` is ``db.schema.table``, or ``query`` for that of a connector with a query.
+    """The newest record of a key. ``table`` is ``db.schema.table``, or ``query`` for a connector with a query.
 
     ``offset`` None: it was reset, or ``problem`` says why it can't be read. ``written_at`` is in seconds since 1970, by
-    Kafka's clock. ``fields`` are the value's own.
+    Kafka's clock.
     """
 
     key: bytes
@@ -39,11 +39,6 @@ class StoredOffset:
     reset: Edit | None = None
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of the value, none where it can't be read."""
-        return orjson.loads(self.value) if self.value is not None and self.offset is not None else {}
-
-    @property
     def topic(self) -> str | None:
         """The topic of the offset, if the value names it; also from a value that can't be read otherwise."""
         if self.offset is not None:
@@ -54,62 +49,62 @@ class StoredOffset:
 
 
 def read_offsets(kafka: Kafka) -> list[StoredOffset]:
-    """Every connector's offsets, sorted; none when there is no offsets topic. Records of anything else are passed over.
+    """Return every connector's offsets, sorted; none without an offsets topic. Other records are ignored.
 
-    Raises Unreachable, and ConfigError when the cluster refuses us.
+    Raises Unreachable, and ConfigError if the cluster refuses access.
     """
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return []
     newest = newest_records(kafka, OFFSETS_TOPIC).items()
-    found = [stored for key, message in newest if (stored := _stored(key, message)) is not None]
-    return sorted(found, key=lambda stored: (stored.connector, stored.table))
+    offsets = [stored for key, message in newest if (stored := _stored(key, message)) is not None]
+    return sorted(offsets, key=lambda stored: (stored.connector, stored.table))
 
 
 def stored_edits(kafka: Kafka, connector: str) -> set[Edit]:
-    """Return the edits by hand that no source has published over yet. Raises as :func:`read_offsets` does."""
+    """Return the edits by hand after which no source has published. Raises as :func:`read_offsets` does."""
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return set()
     newest = newest_records(kafka, OFFSETS_TOPIC).items()
     records = [
         message for key, message in newest if (stored := _stored(key, message)) and stored.connector == connector
     ]
-    return {edit for message in records if (edit := _edit(message)) is not None}
+    return {edit for message in records if (edit := _edit_of(message)) is not None}
 
 
 def sharing(topic: str, table: str, offsets: Iterable[StoredOffset]) -> list[str]:
-    """Other tables than ``table`` (``db.schema.table``) that are published to the topic, by their offsets.
+    """Return the other tables than ``table`` (``db.schema.table``) that are published to the topic.
 
-    The same table under another connector's name is not another table: the connector was renamed.
+    The same table of another connector does not count: the connector was renamed.
     """
     return sorted({stored.table for stored in offsets if stored.topic == topic} - {table, "query"})
 
 
 def connectors_like(name: str, offsets: Iterable[StoredOffset]) -> str:
-    """``; did you mean X?`` for a connector that has offsets, or nothing."""
+    """Return ``; did you mean X?`` for a connector that has offsets, or nothing."""
     return nearest(name, {stored.connector for stored in offsets if stored.value is not None} - {name})
 
 
-def matching(tables: Sequence[str], wanted: Sequence[str]) -> list[str]:
-    """Those of ``tables`` (``db.schema.table``) that are meant by ``table``, ``schema.table`` or the whole of it.
+def matching_tables(tables: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the ``tables`` (``db.schema.table``) named by ``table``, ``schema.table`` or the full name.
 
-    All of them where nothing is wanted. Raises ConfigError for a name that fits none, or several.
+    Without names, return all. Raises ConfigError for a name that fits none, or several.
     """
-    if not wanted:
+    if not names:
         return list(tables)
     problems: list[str] = []
-    found: list[str] = []
-    for name in wanted:
+    matches: list[str] = []
+    for name in names:
         fits = [table for table in tables if table == name or table.endswith(f".{name}")]
         if len(fits) > 1:
             problems.append(f"--table {name}: fits {', '.join(fits)}; give its schema as well")
         elif not fits:
-            known = {".".join(table.split(".")[start:]) for table in tables for start in range(3)}
+            suffixes = {".".join(table.split(".")[start:]) for table in tables for start in range(3)}
             listed = f"; there are {', '.join(tables)}" if tables else "; there are no tables"
-            problems.append(f"--table {name}: not a table of this connector{nearest(name, known)}{listed}")
-        found += fits
+            problems.append(f"--table {name}: not a table of this connector{nearest(name, suffixes)}{listed}")
+        matches += fits
     if problems:
         raise ConfigError(problems)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(matches))
 
 
 def _stored(key: bytes, message: Message) -> StoredOffset | None:
@@ -125,16 +120,16 @@ def _stored(key: bytes, message: Message) -> StoredOffset | None:
     common: dict[str, Any] = {"key": key, "connector": connector, "table": table, "value": value}
     common["written_at"] = message.timestamp()[1] / 1000
     if value is None:
-        return StoredOffset(**common, reset=_edit(message))
+        return StoredOffset(**common, reset=_edit_of(message))
     try:
         return StoredOffset(**common, offset=SourceOffset.loads(value))
     except ValueError as error:
         return StoredOffset(**common, problem=str(error))
 
 
-def _edit(message: Message) -> Edit | None:
+def _edit_of(message: Message) -> Edit | None:
     headers = dict(message.headers() or ())
-    found = {name: raw.decode(errors="replace") for name, raw in headers.items() if isinstance(raw, bytes)}
-    if not {"edited_by", "edited_at", "edited"} <= found.keys():
+    texts = {name: raw.decode(errors="replace") for name, raw in headers.items() if isinstance(raw, bytes)}
+    if not {"edited_by", "edited_at", "edited"} <= texts.keys():
         return None
-    return Edit(found["edited_by"], found["edited_at"], found["edited"])
+    return Edit(texts["edited_by"], texts["edited_at"], texts["edited"])

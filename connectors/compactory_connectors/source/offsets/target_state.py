@@ -1,4 +1,4 @@
-"""An operator's target for a connector, kept in the offsets topic so that it outlives the process."""
+"""An operator's target for a connector, stored in the offsets topic so that restarts keep it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Target(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetState:
-    """A target, and since when (seconds since 1970, by the clock of the process that was told)."""
+    """A target, and its time (seconds since 1970, by the clock of the process that took the order)."""
 
     target: Target = Target.RUNNING
     since: float | None = None
@@ -36,12 +36,12 @@ class TargetState:
         return self.target is Target.PAUSED
 
     def dumps(self) -> bytes | None:
-        """The record's value; None is a tombstone."""
+        """Return the record's value; None is a tombstone."""
         return orjson.dumps({"target": self.target.value, "since": self.since}) if self.is_paused else None
 
     @classmethod
     def loads(cls, value: bytes | None) -> TargetState:
-        """The reverse. A value that can't be read is of a newer version, and a pause: that loses nothing."""
+        """Read a record's value. One of a newer version means a pause: that loses nothing."""
         if value is None:
             return cls()
         try:
@@ -52,12 +52,12 @@ class TargetState:
 
 
 def target_key(connector: str) -> bytes:
-    """The key of a connector's record."""
+    """Return the key of a connector's record."""
     return orjson.dumps([connector, {"protocol": "1", "state": "target"}])
 
 
 def read_target_state(kafka: Kafka, connector: str) -> TargetState:
-    """The stored target. Raises Unreachable, and ConfigError where the cluster refuses us."""
+    """Return the stored target. Raises Unreachable, and ConfigError if the cluster refuses access."""
     if OFFSETS_TOPIC not in kafka.topics([OFFSETS_TOPIC]):
         return TargetState()
     return TargetState.loads(stored_values(kafka).get(target_key(connector)))
@@ -66,7 +66,7 @@ def read_target_state(kafka: Kafka, connector: str) -> TargetState:
 def write_target_state(
     connector: ConnectorConfig, kafka: Kafka, target_state: TargetState, *, create: bool = True
 ) -> None:
-    """Store it under the connector's transactional id, which fences: for the one that may publish, between sessions.
+    """Store a target under the connector's transactional id, which fences: only for the publisher, between sessions.
 
     Raises LeaseLost, Unreachable, ConfigError.
     """

@@ -1,4 +1,4 @@
-"""Topics that the source writes: created compacted, and checked before anything is sent; the offsets topic."""
+"""The topics that a source writes: created compacted, and checked before use; the offsets topic."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ from ..config.topic_rules import TopicCreation
 __all__ = ["OFFSETS_TOPIC", "TopicEnds", "ensure_topics", "publisher_of", "stored_values"]
 
 OFFSETS_TOPIC = "compactory-offsets"
-_OFFSETS_CONFIG = {"segment.bytes": str(16 << 20), "segment.ms": str(3_600_000)}  # read whole at each start: keep short
+_OFFSETS_CONFIG = {
+    "segment.bytes": str(16 << 20),
+    "segment.ms": str(3_600_000),
+}  # a start reads the topic whole: keep it short
 _RIGHTS = ("Read", "Write")
-_KNOWN_WITHIN = 30.0  # seconds
+_CREATION_TIMEOUT = 30.0  # seconds
 
 log = structlog.get_logger("compactory.source")
 
@@ -30,13 +33,13 @@ log = structlog.get_logger("compactory.source")
 def ensure_topics(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: bool) -> list[str]:
     """Make sure that the topics and the offsets topic exist and are compacted; return warnings for people.
 
-    ``topics`` maps a name to what it gets where it is created; only one whose ``cleanup.policy`` is given there need
-    not be compacted. Raises ConfigError with every problem at once.
+    ``topics`` maps a name to how it is created; a topic whose ``cleanup.policy`` is set there need not be compacted.
+    Raises ConfigError with every problem at once.
     """
-    wanted = {OFFSETS_TOPIC: TopicCreation(partitions=1, configs=_OFFSETS_CONFIG), **topics}
-    missing = sorted(wanted.keys() - kafka.topics(wanted).keys())
-    present = [name for name in wanted if name not in missing]
-    compacted = {name for name, creation in wanted.items() if creation.policy == "compact"}
+    requested = {OFFSETS_TOPIC: TopicCreation(partitions=1, configs=_OFFSETS_CONFIG), **topics}
+    missing = sorted(requested.keys() - kafka.topics(requested).keys())
+    present = [name for name in requested if name not in missing]
+    compacted = {name for name, creation in requested.items() if creation.policy == "compact"}
     problems, warnings = _check(kafka, present, compacted)
     problems += kafka.lacking_rights(present, _RIGHTS)
     if not create:
@@ -47,7 +50,7 @@ def ensure_topics(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: 
     if problems:
         raise ConfigError(problems)
     for name in missing:
-        creation = wanted[name]
+        creation = requested[name]
         config = {"cleanup.policy": "compact", **creation.configs}
         if kafka.create_topic(
             name, partitions=creation.partitions, replication=creation.replication_factor, config=config
@@ -60,30 +63,29 @@ def ensure_topics(kafka: Kafka, topics: Mapping[str, TopicCreation], *, create: 
 
 
 class TopicEnds:
-    """Of each topic the least sum of its partitions' end offsets. Owned by the session's thread.
+    """The least sum of the end offsets of each topic's partitions. Owned by the session's thread.
 
-    A topic that ends before that is an older copy, which somebody put back.
-    Ends only grow: by other writers, markers of transactions and aborted records as well. Compaction leaves them.
+    A topic with a smaller sum is an older copy that was restored: end offsets only grow, also with compaction.
     """
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
-        self.passed: defaultdict[str, int] = defaultdict(int)
+        self.known_ends: defaultdict[str, int] = defaultdict(int)
         """By topic; add the records that were published to it."""
 
-    def look(self, topics: Mapping[str, Topic]) -> list[str]:
-        """Ask where these topics end now; those that end before what is known of them. Raises Unreachable."""
+    def update(self, topics: Mapping[str, Topic]) -> list[str]:
+        """Read the ends of these topics; return those that end before their known end. Raises Unreachable."""
         partitions = [part for topic in topics.values() for part in topic.all()]
-        found = dict.fromkeys(topics, 0)
+        ends = dict.fromkeys(topics, 0)
         for part, end in (self._kafka.high_watermarks(partitions) if partitions else {}).items():
-            found[part.topic] += end
-        behind = [name for name, end in found.items() if end < self.passed[name]]
-        self.passed |= found
-        return behind
+            ends[part.topic] += end
+        restored = [name for name, end in ends.items() if end < self.known_ends[name]]
+        self.known_ends |= ends
+        return restored
 
 
 def publisher_of(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease | None = None) -> Publisher:
-    """The publisher of a connector's records and offsets."""
+    """Return the publisher of a connector's records and offsets."""
     return Publisher(
         kafka,
         connector.name,
@@ -95,18 +97,18 @@ def publisher_of(connector: ConnectorConfig, kafka: Kafka, lease: PublishLease |
 
 
 def stored_values(kafka: Kafka) -> dict[bytes, bytes]:
-    """The latest value of every key in the offsets topic."""
+    """Return the newest value of every key in the offsets topic."""
     newest = newest_records(kafka, OFFSETS_TOPIC).items()
     return {key: value for key, message in newest if isinstance(value := message.value(), bytes)}
 
 
 def _wait_for(kafka: Kafka, names: list[str]) -> None:
-    """Wait until topics that were just made are known: a broker hears of them after the controller has answered."""
-    deadline = time.monotonic() + _KNOWN_WITHIN
+    """Wait until brokers know new topics: the controller answers earlier."""
+    deadline = time.monotonic() + _CREATION_TIMEOUT
     while unknown := sorted(set(names) - kafka.topics(names).keys() if names else ()):
         if time.monotonic() > deadline:
             raise Unreachable(
-                "Kafka", f"topics {', '.join(unknown)} were created, and are not known {_KNOWN_WITHIN:g} s later"
+                "Kafka", f"topics {', '.join(unknown)} were created, and are not known {_CREATION_TIMEOUT:g} s later"
             )
         time.sleep(0.05)
 

@@ -18,7 +18,7 @@ from compactory_connectors.kafka.topic_reader import length
 from ..config.connector import ConnectorConfig
 from ..offsets.offset import SourceOffset
 from ..offsets.offset_parts import Cursor, Edit, Phase
-from ..offsets.stored_offsets import StoredOffset, matching, read_offsets
+from ..offsets.stored_offsets import StoredOffset, matching_tables, read_offsets
 from ..planning.planner import plan_tables
 from ..planning.table_plan import Reading, TablePlan
 from ..polling.removal import too_many
@@ -106,7 +106,7 @@ class OffsetAdmin:
     def decide_reset(self, names: Sequence[str], stored: Sequence[StoredOffset]) -> list[OffsetChange]:
         """Forget offsets, whether or not their tables still exist."""
         by_table = {item.table: item for item in stored if item.value is not None}
-        chosen = [by_table[name] for name in (matching(list(by_table), names) if by_table else ())]
+        chosen = [by_table[name] for name in (matching_tables(list(by_table), names) if by_table else ())]
         return [OffsetChange(key=item.key, table=item.table, topic=None, previous=item, offset=None) for item in chosen]
 
     def decide_set(
@@ -124,7 +124,7 @@ class OffsetAdmin:
         """
         by_key = {item.key: item for item in stored}
         changes = []
-        for name in matching(list(self.plans), names):
+        for name in matching_tables(list(self.plans), names):
             start = cursor
             if includes_time and not self.plans[name].incrementing:  # rows later than one microsecond before that time
                 start = Cursor.from_micros((cursor.micros or 0) - 1)
@@ -141,7 +141,9 @@ class OffsetAdmin:
         by_cursor: bool,
     ) -> list[OffsetChange]:
         """Go on from Kafka Connect's offsets. Raises ConfigError for tables that were polled already."""
-        chosen = [name for name in matching(list(self.plans), names) if self.plans[name].reading is not Reading.WHOLE]
+        chosen = [
+            name for name in matching_tables(list(self.plans), names) if self.plans[name].reading is not Reading.WHOLE
+        ]
         if not chosen:
             raise ConfigError("mode bulk sends every table whole at each poll: there is no offset to import")
         by_key = {item.key: item for item in stored}

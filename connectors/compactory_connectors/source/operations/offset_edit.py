@@ -22,15 +22,13 @@ from compactory_connectors.kafka.producer_record import Headers
 
 from ..config.connector import ConnectorConfig
 from ..offsets.offset import SourceOffset
-from ..offsets.offset_parts import Cursor, Edit, Identity, Phase
+from ..offsets.offset_parts import NOWHERE, Cursor, Edit, Phase
 from ..offsets.stored_offsets import StoredOffset, read_offsets
 from ..offsets.topics import ensure_topics, publisher_of
 from ..planning.table_plan import Reading, TablePlan
 from ..postgres.server import Server
 
 __all__ = ["Decide", "OffsetChange", "edit_offsets", "imported_offset", "moved_offset", "new_edit", "refuse_running"]
-
-_NO_SERVER = Identity(system_identifier="", timeline=0, postmaster_start="", statistics_start="", table_oid=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +120,7 @@ def moved_offset(
     """
     if (problem := _cursor_problem(plan, cursor)) is not None:
         raise ConfigError(problem)
-    base = (previous or SourceOffset(identity=_NO_SERVER, topic=topic)).with_cursor(cursor)
+    base = (previous or SourceOffset(identity=NOWHERE, topic=topic)).with_cursor(cursor)
     base = replace(base, partial_polls=(), edited=edit)
     if plan.reading is Reading.CURSOR:
         return base.completed(base.seen_snapshot)
@@ -148,7 +146,7 @@ def imported_offset(
     With ``compare`` every row is read and those that the topic lacks are sent; otherwise those after the cursor.
     """
     if compare:
-        base = SourceOffset(identity=_NO_SERVER, topic=topic, phase=Phase.COMPARING, sweep=plan.sweeps, edited=edit)
+        base = SourceOffset(identity=NOWHERE, topic=topic, phase=Phase.COMPARING, sweep=plan.sweeps, edited=edit)
         return base.with_cursor(cursor or Cursor())
     if cursor is None:
         return None

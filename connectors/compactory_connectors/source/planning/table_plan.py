@@ -11,7 +11,7 @@ from psycopg import sql
 from ..config.connector import ConnectorConfig
 from ..config.selection import RelationKind
 from ..mapping.row_plan import RowPlan
-from ..offsets.stored_fields import offset_key, query_key
+from ..offsets.offset import offset_key, query_key
 
 __all__ = ["Reading", "TablePlan"]
 

@@ -7,7 +7,7 @@ from psycopg import sql
 from compactory_connectors.postgres.snapshot import Snapshot
 
 from ..offsets.offset import SourceOffset
-from ..offsets.offset_parts import Cursor, PartialPoll, Phase, RowPhase, SeenSnapshot
+from ..offsets.offset_parts import Cursor, PartialPoll, Phase, SeenSnapshot
 from ..planning import row_order
 from ..planning.table_plan import Reading, TablePlan
 
@@ -43,7 +43,7 @@ class Conditions:
             if page.in_deletions:
                 conditions.append(self._unseen(page.seen_snapshot))
                 continue
-            place = self._up_to(*page.place)
+            place = self._up_to(page)
             conditions.append(sql.SQL("({} OR {} IS NOT TRUE)").format(self._unseen(page.seen_snapshot), place))
         return sql.SQL(" AND ").join(conditions)
 
@@ -66,16 +66,16 @@ class Conditions:
 
     def covered_only_by(self, former: PartialPoll, newer: PartialPoll) -> sql.Composable:
         """Return the condition of rows that a former partial poll covers and a newer one does not."""
-        parts = self._up_to(*former.place), self._up_to(*newer.place)
+        parts = self._up_to(former), self._up_to(newer)
         return sql.SQL("{} AND {} IS NOT TRUE").format(*parts)
 
-    def _up_to(self, phase: RowPhase, *places: str | None) -> sql.Composable:
+    def _up_to(self, page: PartialPoll) -> sql.Composable:
         """Return the condition of rows up to a place in the order of emission, in which NULL comes last."""
         within: sql.Composable = sql.SQL("true")
-        for expression, value in reversed(list(zip(row_order.order_columns(self.plan), places, strict=True))):
+        for expression, value in reversed(list(zip(row_order.order_columns(self.plan), page.place, strict=True))):
             is_smaller, is_equal = _smaller_and_equal(expression, value)
             within = sql.SQL("({} OR {} AND {})").format(is_smaller, is_equal, within)
-        parts = {"phase": self.phase(), "at": sql.Literal(phase.value), "within": within}
+        parts = {"phase": self.phase(), "at": sql.Literal(page.phase.value), "within": within}
         return sql.SQL("({phase} < {at} OR {phase} = {at} AND {within})").format(**parts)
 
     def unseen_deletions(self, base: SourceOffset) -> sql.Composable:

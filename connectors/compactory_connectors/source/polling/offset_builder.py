@@ -61,7 +61,7 @@ class OffsetBuilder:
             assert visible is not None
             phase, *places = ends[-1][:-1]
             texts = [None if part is None else part.decode() for part in places]
-            partial = PartialPoll(visible, (RowPhase(int(phase or 0)), *texts))
+            partial = PartialPoll(visible, RowPhase(int(phase or 0)), tuple(texts))
             return replace(base, partial_polls=(*base.partial_polls, partial), **progress)
         seen_snapshot = SeenSnapshot(at.snapshot)
         if not self._is_stamped:

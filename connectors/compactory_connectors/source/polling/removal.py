@@ -40,18 +40,18 @@ class Removal:
 
 
 def misplaced(
-    stamps: Mapping[tuple[bytes, int], int | None], home_of_key: Callable[[bytes], int | None], now: int
+    stamps: Mapping[tuple[bytes, int], int | None], home_of_key: Callable[[bytes], int | None], at: int
 ) -> Iterator[Copy]:
     """Return copies of living keys in partitions where they do not belong, each older than the record at home.
 
     ``stamps``: timestamps of the newest records by key and partition, in ms; None of a tombstone, -1 if brokers assign
-    them. A tombstone for a copy that is as new as the record at home, or newer than ``now``, would be as new itself:
+    them. A tombstone for a copy that is as new as the record at home, or newer than ``at``, would be as new itself:
     readers would take the key for deleted.
     """
     for (key, partition), stamp in stamps.items():
         home = home_of_key(key)
         home_stamp = stamps.get((key, home)) if home is not None else None
-        if partition != home and stamp is not None and home_stamp is not None and 0 < stamp < min(home_stamp, now):
+        if partition != home and stamp is not None and home_stamp is not None and 0 < stamp < min(home_stamp, at):
             yield Copy(key, partition, stamp)
 
 

@@ -199,7 +199,7 @@ class TableReader(Reader):
             base = base.restarted(ResendReason.DISTANCE)
         base = self._without_sweep(base if self._rows.reads_log else replace(base, sweep=True))
         # partial polls of another mode or another primary key are of no use
-        has_places = not self._is_whole and all(len(page.place) == 1 + self._places for page in base.partial_polls)
+        has_places = not self._is_whole and all(len(page.place) == self._places for page in base.partial_polls)
         return replace(base, partial_polls=self._rows.needed(base.partial_polls) if has_places else ())
 
     def query_text(self) -> str:

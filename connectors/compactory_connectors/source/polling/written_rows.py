@@ -70,20 +70,20 @@ class WrittenRows:
         """
         cursor, connection = sql.Identifier(name), self._connection
         connection.execute(sql.SQL("DECLARE {} NO SCROLL CURSOR FOR {}").format(cursor, query))
-        asked = 0
+        requested = 0
         try:
-            asked = self._ask(cursor, fill.fetch_size())
-            while asked:
-                wanted, asked = asked, 0
+            requested = self._ask(cursor, fill.fetch_size())
+            while requested:
+                requested_before, requested = requested, 0
                 result = self._answer()
                 full = fill.add_fetch(result.ntuples, _size(result))
-                if result.ntuples == wanted:
-                    asked = self._ask(cursor, fill.fetch_size())
+                if result.ntuples == requested_before:
+                    requested = self._ask(cursor, fill.fetch_size())
                 else:
                     fill.begin_page()
-                yield result, full or not asked, not asked
+                yield result, full or not requested, not requested
         finally:
-            if asked and not connection.closed:
+            if requested and not connection.closed:
                 with suppress(psycopg.Error):  # the caller's error is more important
                     self._answer()
 

@@ -81,7 +81,7 @@ class PublishedTopics:
                 raise TopicReplaced(f"topic {name!r} has {len(present[name].partitions)} partitions now")
 
     def _check_ends(self, topics: Mapping[str, Topic]) -> None:
-        for name in self._ends.look(topics):
+        for name in self._ends.update(topics):
             raise TopicReplaced(f"topic {name!r} ends before its last written record: an older copy was put back")
 
 
@@ -112,7 +112,7 @@ def start_offset(
     if offset.topic != topic:
         log.warning("another topic than before: the table is loaded afresh", table=plan.qualified, topic=topic)
         return None
-    if offset.topic_end > ends.passed[plan.topic]:
+    if offset.topic_end > ends.known_ends[plan.topic]:
         log.warning("an older copy of the topic was put back: all rows are read", table=plan.qualified, topic=topic)
         return offset.for_restored_topic(sweep=plan.sweeps)
     return offset

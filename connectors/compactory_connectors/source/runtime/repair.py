@@ -36,7 +36,7 @@ from ..removals.removal_guard import RemovalGuard
 from ..removals.sweeper import newest_stamps
 from ..verify.checker import Finding, Row
 from ..verify.outcome import Outcome
-from ..verify.table_side import look_at
+from ..verify.table_side import table_snapshot
 from .lease import Lease
 
 __all__ = ["MOST_REPAIRS", "ResentRows", "refuse_repair", "refuse_resend", "repair", "resend_rows"]
@@ -99,8 +99,8 @@ def _records(server: Server, plan: TablePlan, requested: set[bytes]) -> tuple[li
     """Return the records of these keys in a new snapshot, and the keys whose row can't be converted."""
     values: dict[bytes, bytes | None] = {}
     doubtful: set[bytes] = set()
-    with look_at(server, plan, None) as look:
-        for rows in look.records(plan.topic):
+    with table_snapshot(server, plan, None) as snapshot:
+        for rows in snapshot.records(plan.topic):
             for key, value, flags, _ in rows:
                 if key not in requested:
                     continue
@@ -108,7 +108,7 @@ def _records(server: Server, plan: TablePlan, requested: set[bytes]) -> tuple[li
                     doubtful.add(key)
                 elif not flags & Row.ABSENT or key not in values:  # an active row wins over a deactivated one
                     values[key] = None if flags & Row.ABSENT else value
-    if look.unreadable or plan.appends:
+    if snapshot.unreadable or plan.appends:
         doubtful |= requested - values.keys()  # of a row whose key is not known, or of a deleted row that stays
     else:
         values |= dict.fromkeys(requested - values.keys() - doubtful)

@@ -249,7 +249,7 @@ class TableTask:
         """
         if batch.persist:
             published = 0 if self.plan.rows.routed else len(batch.records)
-            offset = replace(batch.offset, topic_end=self._context.ends.passed[self.plan.topic] + published)
+            offset = replace(batch.offset, topic_end=self._context.ends.known_ends[self.plan.topic] + published)
             size = sum([len(record[0] or b"") + len(record[1] or b"") for record in batch.records])
             began = time.monotonic()
             try:
@@ -274,13 +274,13 @@ class TableTask:
 
     def _offset_record(self, offset: SourceOffset) -> tuple[bytes, bytes]:
         """Return the record of an offset that is published without records."""
-        end = self._context.ends.passed[self.plan.topic]
+        end = self._context.ends.known_ends[self.plan.topic]
         return self._key, replace(offset, topic_end=end).dumps()
 
     def _advance_end(self, records: int) -> None:
         """Add ``records`` to the known end of the table's topic."""
         if not self.plan.rows.routed:
-            self._context.ends.passed[self.plan.topic] += max(0, records)
+            self._context.ends.known_ends[self.plan.topic] += max(0, records)
 
     def _home(self, key: bytes) -> int | None:
         return partition_by(key, self._partitions, self._context.publisher.partitioner)

@@ -1,8 +1,7 @@
-"""Compares what a topic holds with the rows of its table, by fingerprints: the one engine of all that compares.
+"""Compares the records of a topic with the rows of its table, by fingerprints.
 
-It takes the records of the topic and the rows of the table, and is asked in one of three ways: what a verification
-finds (:meth:`Comparison.compare`), which keys a sweep has to remove (:meth:`Comparison.vanished`), and which records a
-load has to send (:meth:`Comparison.lacking`; its rows come one after the other, and are not kept).
+It serves verifications (:meth:`Comparison.compare`), sweeps, which remove keys (:meth:`Comparison.vanished`), and
+loads, which send lacking records (:meth:`Comparison.lacking`; their rows are not kept).
 
 64-bit numbers stand for keys, 64 bits for values, or with digests 128: the chance that one difference among 10 M keys
 goes unnoticed is below 1 in 100,000. A record takes 27 bytes at most and a row 25, on disk beyond 200 MB.
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
@@ -23,11 +21,11 @@ from typing import Self, TypeVar
 from compactory.kafka.client import Kafka, Message
 from compactory.read.digest import DirectoryDigest, RangeDigest, record_digest
 from compactory_connectors.kafka.producer_record import ProducerRecord
-from compactory_connectors.kafka.topic_reader import TopicReader
+from compactory_connectors.kafka.topic_reader import TopicReader, newest_rank
 
 from ..planning.table_plan import TablePlan
 from ..polling.record_batch import RecordBatch
-from .checker import Finding, Row, Rules, Stored, check
+from .checker import Finding, RecordFlag, Row, Rules, check
 from .outcome import Digests
 from .spool import BUCKETS, Spool
 from .table_side import Expected
@@ -35,7 +33,7 @@ from .table_side import Expected
 __all__ = ["DIGESTED", "KEYS", "MOST_COMPARED", "QUICK", "Comparison", "Fingerprint", "Tally"]
 
 MOST_COMPARED = 2_000_000
-"""Records of a topic that a load is compared with unasked: some 300 MB."""
+"""The most records of a topic that a load is compared with unless an operator orders it: some 300 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +46,15 @@ class Fingerprint:
     record: Struct
 
     @property
-    def same(self) -> int:
-        """Bytes at the beginning that are equal where a row and its record agree; the flags are behind them."""
+    def equal_bytes(self) -> int:
+        """The number of first bytes that are equal if a row and its record agree; the flags follow."""
         return self.row.size - 1
 
 
-_AGE = Struct("<Hq")
+_PARTITION_AND_TIME = Struct("<Hq")
 _MASK = BUCKETS - 1
-_UNLIKE = object()
-"""In place of a value: partitions of the topic have different ones."""
+_AMBIGUOUS = object()
+"""In place of a value: partitions of the topic have different values."""
 
 
 def _number(key: bytes) -> int:
@@ -64,10 +62,10 @@ def _number(key: bytes) -> int:
 
 
 KEYS = Fingerprint(hash, lambda _key, _value: b"", Struct("<q0sB"), Struct("<q0sBHq"))
-"""Numbers of this process alone, and nothing of values."""
+"""Fingerprints of keys only; the numbers are valid in this process."""
 
 QUICK = Fingerprint(hash, lambda _key, value: hash(value), Struct("<qqB"), Struct("<qqBHq"))
-"""Numbers of this process alone."""
+"""Fingerprints with numbers that are valid in this process."""
 
 DIGESTED = Fingerprint(_number, record_digest, Struct("<q16sB"), Struct("<q16sBHq"))
 """The fingerprint for digests; the range of a key is the highest byte of its number."""
@@ -88,32 +86,32 @@ class Tally:
 
     @property
     def untracked(self) -> int:
-        """Keys without a verdict that are not among the suspects."""
-        tracked = sum(finding.open for finding in self.suspects.values())
-        return sum(count for finding, count in self.findings.items() if finding.open) - tracked
+        """The number of keys without a verdict that are not among the suspects."""
+        tracked = sum(finding.is_open for finding in self.suspects.values())
+        return sum(count for finding, count in self.findings.items() if finding.is_open) - tracked
 
 
 class Comparison:
-    """Takes both sides in and compares them. Owned by one thread; a context manager."""
+    """Takes rows and records and compares them. Owned by one thread; a context manager."""
 
     def __init__(self, fingerprint: Fingerprint = QUICK) -> None:
         self._fingerprint = fingerprint
         self._rows = Spool(fingerprint.row.size)
         self._records = Spool(fingerprint.record.size)
         self._partitions: set[int] = set()
-        self._same = fingerprint.same
-        self._final: dict[int, int | None] = {}
+        self._flags_at = fingerprint.equal_bytes
+        self._last_marks: dict[int, int | None] = {}
         self.left_out = 0
         """Records that a load need not send."""
 
     @classmethod
     def with_topic(cls, kafka: Kafka, topic: str) -> Self:
-        """For a load: what the topic holds, a number and 64 bits a key, about 150 bytes of memory."""
-        made = cls()
+        """Return a comparison for a load, with the topic's records: about 150 bytes of memory a key."""
+        comparison = cls()
         with TopicReader(kafka, topic) as reader:
             for messages in reader.read_to(reader.ends()):
-                made.take_records(messages)
-        return made
+                comparison.take_records(messages)
+        return comparison
 
     def __enter__(self) -> Self:
         return self
@@ -123,7 +121,7 @@ class Comparison:
         self._records.close()
 
     def take_rows(self, rows: Iterable[Expected]) -> None:
-        """Rows of the table, in any order."""
+        """Take rows of the table, in any order."""
         number_of, value_of = self._fingerprint.key, self._fingerprint.value
         buckets, pack = self._rows.buckets, self._fingerprint.row.pack
         for key, value, flags, _ in rows:
@@ -132,82 +130,78 @@ class Comparison:
         self._rows.settle()
 
     def take_numbers(self, numbers: Iterable[int]) -> None:
-        """Keys of the table, as the numbers of `KEYS`."""
+        """Take keys of the table, as the numbers of `KEYS`."""
         buckets, pack = self._rows.buckets, self._fingerprint.row.pack
         for number in numbers:
             buckets[number & _MASK] += pack(number, b"", 0)
         self._rows.settle()
 
-    def take_records(self, records: Iterable[Message], marks: Mapping[int, int] = MappingProxyType({})) -> None:
-        """Records of the topic, those of a partition in its order; ``marks`` are the ends that were noted before."""
+    def take_records(self, records: Iterable[Message], ends: Mapping[int, int] = MappingProxyType({})) -> None:
+        """Take records of the topic, those of a partition in its order; ``ends`` are of before the table was read."""
         number_of, value_of = self._fingerprint.key, self._fingerprint.value
         buckets, pack = self._records.buckets, self._fingerprint.record.pack
         for message in records:
             key, value, partition = message.key(), message.value(), message.partition() or 0
             if not isinstance(key, bytes):
                 continue
-            flags = Stored.LATE if (message.offset() or 0) >= marks.get(partition, 0) else 0
+            flags = RecordFlag.LATE if (message.offset() or 0) >= ends.get(partition, 0) else 0
             if value is None:
-                flags |= Stored.TOMBSTONE
+                flags |= RecordFlag.TOMBSTONE
             number = number_of(key)
             mark = value_of(key, value or b"")
             self._partitions.add(partition)
             buckets[number & _MASK] += pack(number, mark, flags, partition, message.timestamp()[1])
         self._records.settle()
 
-    def compare(self, rules: Rules, most: int) -> Tally:
-        """Check every key; ``most`` suspects are kept by number, the others are only counted."""
+    def compare(self, rules: Rules, most_suspects: int) -> Tally:
+        """Check every key; at most ``most_suspects`` are kept by number, the others are only counted."""
         tally = Tally()
         if self._fingerprint is DIGESTED:
             tally.digests = Digests(table=DirectoryDigest(), topic=DirectoryDigest())
         for rows, records in zip(self._rows.drain(), self._records.drain(), strict=True):
-            self._compare(rows, records, rules, most, tally)
+            self._compare(rows, records, rules, most_suspects, tally)
         return tally
 
     def vanished(self) -> Iterator[tuple[int, set[int], set[int]]]:
-        """By bucket: how many keys of rows live in the topic, which keys do without a row, which in several partitions.
+        """Yield by bucket the number of living keys that have rows, living keys without a row, and keys with copies.
 
-        A key lives where any partition has it with a value.
+        A key lives if any partition has it with a value; it has copies if several partitions have.
         """
-        flags = self._same
+        flags = self._flags_at
         for rows, records in zip(self._rows.drain(), self._records.drain(), strict=True):
-            places = {(each[:8], each[flags + 1 : flags + 3]): each[flags] for each in records}
-            living = Counter(key for (key, _), its in places.items() if not its & Stored.TOMBSTONE)
-            gone = living.keys() - {each[:8] for each in rows}
-            several = (key for key, count in living.items() if count > 1)
-            yield len(living) - len(gone), set(map(_number_in, gone)), set(map(_number_in, several))
+            newest = {(entry[:8], entry[flags + 1 : flags + 3]): entry[flags] for entry in records}
+            living = Counter(key for (key, _), flag in newest.items() if not flag & RecordFlag.TOMBSTONE)
+            vanished = living.keys() - {entry[:8] for entry in rows}
+            copied = (key for key, count in living.items() if count > 1)
+            yield len(living) - len(vanished), set(map(_number_in, vanished)), set(map(_number_in, copied))
 
     def expect(self, records: Iterable[ProducerRecord]) -> None:
-        """Announce all records of a load in their order: of those with one key only the last counts.
-
-        Needed where several rows have one key, as with a row that replaced another one.
-        """
-        self._final.update((hash(record[0]), _mark(record[1])) for record in records)
+        """Take all records of a load in their order beforehand: only the last one of a key is sent."""
+        self._last_marks.update((hash(record[0]), _mark(record[1])) for record in records)
 
     def lacking(self, records: Iterable[R]) -> list[R]:
-        """The records that the topic lacks; without ``updates`` those whose key has no value there.
+        """Return the records that the topic lacks, and take them for sent.
 
-        They count as sent from now on. A record that partitions have with different values is lacking.
+        A record whose key has different values in several partitions is lacking.
         """
-        newest, found = self._newest, list[R]()
+        newest, lacking = self._newest, list[R]()
         for record in records:
             if record[0] is not None:
                 number, mark = hash(record[0]), _mark(record[1])
-                known, final = newest.get(number), self._final.get(number, mark)
-                if mark != final or known == mark:
+                if mark != self._last_marks.get(number, mark) or newest.get(number) == mark:
                     self.left_out += 1
                     continue
                 newest[number] = mark
-            found.append(record)
-        return found
+            lacking.append(record)
+        return lacking
 
     def without_known(self, batch: RecordBatch, plan: TablePlan) -> RecordBatch:
-        """A batch without the records that the topic has; whole where a key may be in several topics."""
+        """Return a batch without the records that the topic has; the whole batch if a key may be in several topics."""
         if plan.rows.routed:
             return batch
         records = self.lacking(batch.records)
         sent = {(record[0], record[1]) for record in records} if batch.removals else set()
-        removals = tuple(each for each in batch.removals if (each.key, each.value) in sent)
+        removals = tuple(removal for removal in batch.removals if (removal.key, removal.value) in sent)
         return replace(batch, records=records, removals=removals)
 
     def values(self) -> Mapping[int, object]:
@@ -215,68 +209,70 @@ class Comparison:
         return self._newest
 
     def living(self) -> set[int]:
-        """Numbers of the keys that any partition had with a value, before records were sent."""
+        """Return the numbers of the keys that any partition had with a value, before records were sent."""
         return {number for number, mark in self._newest.items() if mark is not None}
 
     @cached_property
     def _newest(self) -> dict[int, object]:
         """The fingerprint of each key's value in the topic; None for a tombstone."""
-        found: dict[int, object] = {}
+        newest: dict[int, object] = {}
         unpack = self._fingerprint.record.unpack
         for records in self._records.drain():
-            places: dict[tuple[int, int], object] = {}
+            marks: dict[tuple[int, int], object] = {}
             for number, mark, flags, partition, _ in map(unpack, records):
-                places[number, partition] = None if flags & Stored.TOMBSTONE else mark
-            for (number, _), mark in places.items():
-                found[number] = mark if found.get(number, mark) == mark else _UNLIKE
+                marks[number, partition] = None if flags & RecordFlag.TOMBSTONE else mark
+            for (number, _), mark in marks.items():
+                newest[number] = mark if newest.get(number, mark) == mark else _AMBIGUOUS
         self._records.close()
-        return found
+        return newest
 
-    def _compare(self, rows: list[bytes], records: list[bytes], rules: Rules, most: int, tally: Tally) -> None:
+    def _compare(self, rows: list[bytes], records: list[bytes], rules: Rules, most_suspects: int, tally: Tally) -> None:
         newest, doubled = self._newest_of(records)
-        same, gone, unknown = self._same, Stored.TOMBSTONE, Row.UNREADABLE
-        absent = Row.ABSENT | unknown
-        stored = {each[:same] for each in newest.values() if not each[same] & gone}
-        wanted = {each[:same] for each in rows if not each[same] & absent}
-        tally.expected += len(wanted)
+        flags = self._flags_at
+        absent = Row.ABSENT | Row.UNREADABLE
+        stored = {entry[:flags] for entry in newest.values() if not entry[flags] & RecordFlag.TOMBSTONE}
+        expected = {entry[:flags] for entry in rows if not entry[flags] & absent}
+        tally.expected += len(expected)
         tally.stored += len(stored)
         tally.doubled += doubled
         if tally.digests is not None:
-            _add(tally.digests.table, wanted)
+            _add(tally.digests.table, expected)
             _add(tally.digests.topic, stored)
-        unlike = {each[:8] for each in stored ^ wanted} | {each[:8] for each in rows if each[same] & unknown}
-        if not unlike:
+        unequal = {entry[:8] for entry in stored ^ expected}
+        unequal |= {entry[:8] for entry in rows if entry[flags] & Row.UNREADABLE}
+        if not unequal:
             return
-        by_key: dict[bytes, list[tuple[bytes, int]]] = {key: [] for key in unlike}
-        for each in rows:
-            with suppress(KeyError):
-                by_key[each[:8]].append((each[8:same], each[same]))
-        for key, its in by_key.items():
+        by_key: dict[bytes, list[tuple[bytes, int]]] = {key: [] for key in unequal}
+        for entry in rows:
+            if entry[:8] in by_key:
+                by_key[entry[:8]].append((entry[8:flags], entry[flags]))
+        for key, key_rows in by_key.items():
             record = newest.get(key)
-            finding = check(its, (record[8:same], record[same]) if record is not None else None, rules)
+            finding = check(key_rows, (record[8:flags], record[flags]) if record is not None else None, rules)
             if finding is Finding.EQUAL:
                 continue
             tally.findings[finding] += 1
-            if len(tally.suspects) < most:
+            if len(tally.suspects) < most_suspects:
                 tally.suspects[_number_in(key)] = finding
 
     def _newest_of(self, records: list[bytes]) -> tuple[dict[bytes, bytes], int]:
-        """Each key's newest record, of several partitions the one that lookups find; how many keys live in several."""
+        """Return each key's newest record, and the number of keys that live in several partitions."""
         if len(self._partitions) < 2:
-            return {each[:8]: each for each in records}, 0
-        flags = self._same
-        by_partition = {(each[:8], each[flags + 1 : flags + 3]): each for each in records}
+            return {entry[:8]: entry for entry in records}, 0
+        flags = self._flags_at
+        by_partition = {(entry[:8], entry[flags + 1 : flags + 3]): entry for entry in records}
         newest: dict[bytes, bytes] = {}
         living: Counter[bytes] = Counter()
-        for (key, _), each in by_partition.items():
-            living[key] += not each[flags] & Stored.TOMBSTONE
-            if key not in newest or self._age(each) > self._age(newest[key]):
-                newest[key] = each
+        for (key, _), entry in by_partition.items():
+            if not entry[flags] & RecordFlag.TOMBSTONE:
+                living[key] += 1
+            if key not in newest or self._rank(entry) > self._rank(newest[key]):
+                newest[key] = entry
         return newest, sum(count > 1 for count in living.values())
 
-    def _age(self, record: bytes) -> tuple[int, int]:
-        partition, timestamp = _AGE.unpack_from(record, self._same + 1)
-        return timestamp, partition
+    def _rank(self, record: bytes) -> tuple[int, int]:
+        partition, timestamp = _PARTITION_AND_TIME.unpack_from(record, self._flags_at + 1)
+        return newest_rank(timestamp, partition)
 
 
 def _mark(value: bytes | None) -> int | None:
@@ -290,7 +286,7 @@ def _number_in(entry: bytes) -> int:
 def _add(digest: DirectoryDigest, entries: Iterable[bytes]) -> None:
     """Add fingerprints to the digests of their ranges."""
     by_range: dict[int, list[bytes]] = {}
-    for each in entries:
-        by_range.setdefault(each[7], []).append(each[8:])
+    for entry in entries:
+        by_range.setdefault(entry[7], []).append(entry[8:])
     for number, marks in by_range.items():
         digest.add(number, RangeDigest.of(marks))

@@ -1,4 +1,4 @@
-"""The record keys of a table, range by range of its primary key: hashed by Postgres, fetched where that has changed.
+"""The record keys of a table by ranges of its primary key: hashed by Postgres, fetched if the hash has changed.
 
 Each range is read in a short transaction of its own, so that no snapshot is held for long.
 """
@@ -20,14 +20,14 @@ from ..postgres.server import Server, statement
 __all__ = ["RANGE_ROWS", "KeyRange", "KeyRanges", "living_keys"]
 
 RANGE_ROWS = 10_000
-"""Rows of a range when it is read for the first time."""
+"""Rows of a new range."""
 
 _Bound = tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRange:
-    """Rows behind ``low`` up to ``high`` in the order of the primary key; None: from the first, to the last.
+    """The rows after ``low`` up to ``high`` in the order of the primary key; None: from the first, to the last.
 
     ``fingerprint`` is Postgres' own hash of their keys, ``numbers`` are those of `comparison.KEYS`, in 8 bytes each.
     """
@@ -54,18 +54,18 @@ class KeyRanges:
         self._hashed = sql.SQL(", ").join(sql.Identifier("t", name) for name in names)
 
     def read(self, low: _Bound = None, high: _Bound = None) -> Iterator[KeyRange]:
-        """The ranges that the rows between two bounds make now, one transaction each."""
+        """Yield the ranges of the rows between two bounds, each in its own transaction."""
         while True:
-            found = self._range(low, high)
-            yield found
-            if found.high == high:
+            key_range = self._range(low, high)
+            yield key_range
+            if key_range.high == high:
                 return
-            low = found.high
+            low = key_range.high
 
-    def is_unchanged(self, known: KeyRange) -> bool:
+    def is_unchanged(self, former: KeyRange) -> bool:
         """Return True if the keys of a range have the same hash as when it was read."""
         with snapshot_of(self._server, self._plan, indexed=True):
-            return self._fingerprint(known.low, known.high) == known.fingerprint
+            return self._fingerprint(former.low, former.high) == former.fingerprint
 
     def _range(self, low: _Bound, high: _Bound) -> KeyRange:
         query = statement(
@@ -113,9 +113,9 @@ def _literals(bound: tuple[str, ...]) -> sql.Composable:
 
 
 def living_keys(server: Server, plan: TablePlan) -> Iterator[list[bytes]]:
-    """The keys of all rows that belong in the topic, in one snapshot, in chunks.
+    """Yield the keys of all rows that belong in the topic, in one snapshot, in chunks.
 
-    Raises psycopg.Error, RowError, and TableReplaced where it is another table.
+    Raises psycopg.Error, RowError, and TableReplaced if the table was replaced.
     """
     parts = {"columns": columns_of_keys(plan), "table": plan.relation(), "present": Conditions(plan).present()}
     with snapshot_of(server, plan, changed=True):

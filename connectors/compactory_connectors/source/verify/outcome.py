@@ -1,19 +1,27 @@
-"""The outcome of a verification, for people and programs."""
+"""The outcome of a verification, and its progress, for people and programs."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from compactory.read.digest import DirectoryDigest
 
 from .checker import Finding
 
-__all__ = ["Difference", "Digests", "Found", "Outcome"]
+__all__ = ["Difference", "Digests", "Outcome", "Progress", "TopicRecord", "ignore_progress"]
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Takes what is being read, and how many rows or records of it were read."""
 
 
-class Found(NamedTuple):
+def ignore_progress(_reading: str, _count: int) -> None:
+    """Show no progress."""
+
+
+class TopicRecord(NamedTuple):
     """A record of the topic."""
 
     key: bytes
@@ -25,21 +33,20 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A key that differs for good. ``expected`` None: the table does not have it."""
+    """A key that stays different. ``expected`` None: the table does not have it."""
 
     finding: Finding
     key: bytes
     expected: bytes | None = field(repr=False)
-    found: Found | None = field(repr=False)
-    """The newest record, tombstones included; None: the topic never had one, or compaction took it."""
+    stored: TopicRecord | None = field(repr=False)
+    """The newest record, tombstones included; None: the topic never had one, or compaction removed it."""
     partitions: tuple[int, ...] = ()
-    """Where the topic has the key with a value: several, where it was written by another partitioner or before the
-    topic grew."""
+    """The partitions that have the key with a value: several after a change of partitioner or partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digests:
-    """Of what the table should have published, and of what lookups find; see ``compactory.read.digest``."""
+    """Digests of the table's records and of those that lookups find; see ``compactory.read.digest``."""
 
     table: DirectoryDigest
     topic: DirectoryDigest
@@ -47,7 +54,7 @@ class Digests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A topic beside the tables that are published to it."""
+    """The result of comparing a topic with the tables that are published to it."""
 
     topic: str
     tables: tuple[str, ...]
@@ -59,37 +66,37 @@ class Outcome:
     differences: tuple[Difference, ...]
     """The first ones, with their values."""
     doubled: int
-    """Keys that live in several partitions of the topic."""
+    """Number of keys that live in several partitions of the topic."""
     sources: tuple[str, ...]
     """Sources of the connector that run, in words."""
     paused: bool
     """An operator has paused the connector."""
     polled: bool
-    """Whether the offsets topic has an offset of every table."""
+    """True if the offsets topic has an offset of every table."""
     rounds: int
-    """How often keys that were on their way were looked at again."""
+    """Number of times that keys without a verdict were checked again."""
     seconds: float
     unreadable: tuple[str, ...] = ()
-    """Rows of which not even the key is known: the reason of the first ones."""
+    """Why the keys of the first such rows can't be made."""
     notes: tuple[str, ...] = ()
     digests: Digests | None = None
 
     @property
     def different(self) -> int:
-        """Keys that differ for good."""
-        return sum(count for finding, count in self.findings.items() if finding.stays)
+        """The number of keys that stay different."""
+        return sum(count for finding, count in self.findings.items() if finding.is_final_difference)
 
     @property
     def open(self) -> int:
-        """Keys on which there is no verdict: on their way, or being written."""
-        return sum(count for finding, count in self.findings.items() if finding.open)
+        """The number of keys without a verdict: not polled yet, or being written."""
+        return sum(count for finding, count in self.findings.items() if finding.is_open)
 
     @property
     def unsure(self) -> bool:
-        """Whether there are rows that can't be converted, so that nobody knows what lookups should find."""
+        """Return True if there are rows that can't be converted, so that their records are unknown."""
         return bool(self.findings[Finding.UNREADABLE] or self.unreadable)
 
     @property
     def equal(self) -> bool:
-        """Whether lookups see what the table has, all of it."""
+        """Return True if lookups find all rows of the table and nothing else."""
         return not (self.different or self.open or self.unsure)

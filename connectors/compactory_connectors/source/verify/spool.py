@@ -1,4 +1,4 @@
-"""Short entries of one length, sorted into buckets, in bounded memory: what does not fit is on disk."""
+"""Keeps short entries of one length in buckets, in bounded memory: on disk beyond a limit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BUCKETS = 1024
 
 
 class Spool:
-    """Entries by bucket, in the order in which they came. Owned by one thread; close it.
+    """Entries by bucket, in the order of arrival. Owned by one thread; close it.
 
-    Writers append to ``buckets[n]`` themselves, for a call each would cost more than everything else, and call
-    :meth:`settle` now and then.
+    Callers append to ``buckets[n]`` themselves, because a call for each entry is too slow, and then call
+    :meth:`settle`.
     """
 
     def __init__(self, length: int, *, limit: int = 96 << 20) -> None:
@@ -28,7 +28,7 @@ class Spool:
         self._places: list[list[tuple[int, int]]] = [[] for _ in range(BUCKETS)]
 
     def settle(self) -> None:
-        """Move everything to disk where it has become too much for memory."""
+        """Move all entries to disk if they exceed the limit of memory."""
         if sum(map(len, self.buckets)) <= self._limit:
             return
         self._file = self._file or tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -41,20 +41,20 @@ class Spool:
         self._file.flush()
 
     def entries(self, number: int) -> list[bytes]:
-        """The entries of a bucket."""
+        """Return the entries of a bucket."""
         parts = [os.pread(self._file.fileno(), size, at) for at, size in self._places[number]] if self._file else []
         whole = b"".join([*parts, self.buckets[number]])
         length = self.length
         return [whole[start : start + length] for start in range(0, len(whole), length)]
 
     def drain(self) -> Iterator[list[bytes]]:
-        """The entries of one bucket after the other, each forgotten when it has been handed out."""
+        """Yield the entries of each bucket, and forget them."""
         for number in range(BUCKETS):
-            found = self.entries(number)
+            entries = self.entries(number)
             self.buckets[number] = bytearray()
-            yield found
+            yield entries
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()

@@ -1,4 +1,4 @@
-"""The records that a topic should hold, by its table: every row's, in one snapshot."""
+"""The records that a topic should hold: those of every row of its table, in one snapshot."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from ..postgres.poll_transaction import PollSnapshot
 from ..postgres.server import Server, statement
 from .checker import Row
 
-__all__ = ["Expected", "Look", "look_at"]
+__all__ = ["Expected", "TableSnapshot", "table_snapshot"]
 
 _KEYED = sql.SQL("EXISTS (SELECT FROM unnest({arrays}) AS d ({names}) WHERE {matches})")
 
 Expected: TypeAlias = tuple[bytes, bytes | None, int, RawRow]
-"""A key that the table has something to say of: its value, flags as in :class:`Row`, and the row itself."""
+"""A key with its value, the flags of :class:`Row`, and the row itself."""
 
 
-class Look:
-    """One snapshot of a table, with what the stored offset covers of it."""
+class TableSnapshot:
+    """A snapshot of a table; rows that the stored offset does not cover are flagged."""
 
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> None:
         self.server = server
@@ -44,12 +44,12 @@ class Look:
         self._columns = plan.columns()
         self._flags_at = len(plan.rows.columns)
         self.unreadable: list[str] = []
-        """Rows of which not even the key is known, each with the reason."""
+        """Why the keys of some rows can't be made."""
 
     def rows(self, topic: str, only: Sequence[KeyParts] | None = None) -> Iterator[list[Expected]]:
-        """Every row that goes to a topic, in chunks, and every deletion that no poll has taken yet.
+        """Yield every row of a topic in chunks, and every deletion that no poll has read yet.
 
-        With ``only`` no other rows but those with these keys' columns.
+        With ``only``: rows with these key columns.
         """
         if only is None or only:
             yield from self._read("compared", self._query(self._columns, only), topic)
@@ -57,7 +57,7 @@ class Look:
             yield from self._read("compared deletions", self._deleted(), topic)
 
     def records(self, topic: str) -> Iterator[list[Expected]]:
-        """The same without the rows themselves: written by Postgres where it can, which is faster."""
+        """Yield the same without the rows themselves: written by Postgres if possible, which is faster."""
         written = WrittenRows(self.server, self.plan)
         if not written.usable:
             yield from self.rows(topic)
@@ -66,14 +66,14 @@ class Look:
         with closing(written.results("formatted", query, PageFill(PAGE_ROWS))) as results:
             for result, _, _ in results:
                 keys, values, fallback = written.read(result)
-                found: list[Expected] = []
+                expected: list[Expected] = []
                 for row, (key, value) in enumerate(zip(keys, values, strict=True)):
                     flags = result.get_value(row, FIRST) or b"0"
                     if row in fallback:
-                        found += self._expected([*fallback[row], flags], topic)
+                        expected += self._expected([*fallback[row], flags], topic)
                     elif key is not None:
-                        found.append((key, value, 0 if flags == b"0" else int(flags), ()))
-                yield found
+                        expected.append((key, value, 0 if flags == b"0" else int(flags), ()))
+                yield expected
         yield from self.rows(topic, ())
 
     def _query(self, columns: sql.Composable, only: Sequence[KeyParts] | None) -> sql.Composed:
@@ -92,21 +92,21 @@ class Look:
         reader = ChunkReader(self.server.connection, name, query)
         render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
         while rows := reader.read_page():
-            found: list[Expected] = []
+            expected: list[Expected] = []
             for row in rows:
                 try:
                     if plain and row[flags_at] == b"0" and (record := render(row)) is not None:
                         key, value = record[0], record[1]
                         if key is not None and value is not None:
-                            found.append((key, value, 0, row))
+                            expected.append((key, value, 0, row))
                             continue
                 except RowError:
-                    pass  # looked at more closely now
-                found += self._expected(row, topic)
-            yield found
+                    pass  # reported below
+                expected += self._expected(row, topic)
+            yield expected
 
     def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
-        """The record of a row that is no plain case: none for a row that goes elsewhere, or that a Filter drops."""
+        """Yield the record of a flagged or failing row; none if it goes to another topic, or a Filter drops it."""
         plan, flags = self.plan.rows, int(row[self._flags_at] or 0)
         try:
             record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)
@@ -117,14 +117,14 @@ class Look:
             return
         yield record[0], record[1], flags | (Row.ABSENT if record[1] is None else 0), row
 
-    def _failed(self, row: RawRow, why: str) -> Iterator[Expected]:
-        """A row whose record is not known; where its key is, nothing is said of that key."""
+    def _failed(self, row: RawRow, reason: str) -> Iterator[Expected]:
+        """Yield the key of a row that can't be converted; note the reason if its key can't be made either."""
         try:
             key = self.plan.rows.render_key(row)
         except RowError:
             key = None
         if key is None:
-            self.unreadable.append(why)
+            self.unreadable.append(reason)
         else:
             yield key, None, Row.UNREADABLE, row
 
@@ -142,20 +142,20 @@ class Look:
 
 
 @contextmanager
-def look_at(server: Server, plan: TablePlan, offset: SourceOffset | None) -> Iterator[Look]:
-    """A snapshot of now; ``offset`` is what the source has stored. Raises psycopg.Error and TableReplaced."""
+def table_snapshot(server: Server, plan: TablePlan, offset: SourceOffset | None) -> Iterator[TableSnapshot]:
+    """Begin a snapshot; ``offset`` is the stored one. Raises psycopg.Error and TableReplaced."""
     with snapshot_of(server, plan, changed=True) as at:
-        yield Look(server, plan, offset, at)
+        yield TableSnapshot(server, plan, offset, at)
 
 
 def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None) -> sql.Composable:
-    """Rows ``t`` that a poll would take now; ``at`` is the snapshot, None of what has no row versions."""
+    """Return the condition of rows ``t`` that a poll would read now; ``at`` is None without row versions."""
     if offset is None:
         return sql.SQL("true")
     if plan.reading is Reading.CURSOR:
         return row_order.after_offset(plan, offset)
     if at is None or (offset.seen_snapshot is None and plan.reading is Reading.WHOLE):
-        return sql.SQL("false")  # a poll takes all of it each time: nothing tells what is new
+        return sql.SQL("false")  # each poll reads all rows: new ones are not known
     versions = replace(plan, reading=Reading.VERSIONS)
     return Conditions(versions).unseen_rows(_adapted(server, plan, offset, at))
 
@@ -163,7 +163,7 @@ def _due_rows(server: Server, plan: TablePlan, offset: SourceOffset | None, at: 
 def _due_deletions(
     server: Server, plan: TablePlan, offset: SourceOffset | None, at: PollSnapshot | None
 ) -> sql.Composable | None:
-    """Logged deletions ``d`` that a poll would take now; None where there is no log to look at."""
+    """Return the condition of logged deletions ``d`` that a poll would read now; None without a log."""
     if offset is None or at is None or not plan.adopted:
         return None
     base = _adapted(server, plan, offset, at)
@@ -171,7 +171,7 @@ def _due_deletions(
 
 
 def _adapted(server: Server, plan: TablePlan, offset: SourceOffset, at: PollSnapshot) -> SourceOffset:
-    """The offset as it holds for the server and table of the snapshot. Without its pages more is due, never less."""
+    """Adapt the offset to the server and table of the snapshot. Without its partial polls more rows are due."""
     base = offset.for_shape(plan.shape).for_server(server.identity(plan.oid), at.snapshot).for_partitions(at.partitions)
-    places = 1 + len(row_order.order_columns(plan))
+    places = len(row_order.order_columns(plan))
     return base if all(len(page.place) == places for page in base.partial_polls) else replace(base, partial_polls=())

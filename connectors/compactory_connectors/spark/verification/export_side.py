@@ -21,7 +21,7 @@ from compactory.errors import CompactoryError
 from compactory.kafka.client import Kafka
 from compactory.read.digest import range_of
 from compactory_connectors.source.verify.checker import Finding
-from compactory_connectors.source.verify.progress import Progress, untold
+from compactory_connectors.source.verify.outcome import Progress, ignore_progress
 
 from ..export.folder import ExportFolder, flattened
 from ..export.increments import tombstones_kept
@@ -51,7 +51,7 @@ class _Files:
 
 
 def compare_export(
-    topic: TopicStates, kafka: Kafka, path: str, *, most: int = 20, progress: Progress = untold
+    topic: TopicStates, kafka: Kafka, path: str, *, most: int = 20, progress: Progress = ignore_progress
 ) -> SideOutcome:
     """Compare an export with its topic; ``most`` differing keys are shown.
 

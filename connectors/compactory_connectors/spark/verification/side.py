@@ -54,12 +54,12 @@ class SideOutcome:
     @property
     def different(self) -> int:
         """Keys that differ for good."""
-        return sum(count for finding, count in self.findings.items() if finding.stays)
+        return sum(count for finding, count in self.findings.items() if finding.is_final_difference)
 
     @property
     def open(self) -> int:
         """Keys on which there is no verdict."""
-        return sum(count for finding, count in self.findings.items() if finding.open)
+        return sum(count for finding, count in self.findings.items() if finding.is_open)
 
     @property
     def equal(self) -> bool:

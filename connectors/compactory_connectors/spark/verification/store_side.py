@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from compactory.errors import CompactoryError
 from compactory.read.digest import DirectoryDigest, range_of
 from compactory_connectors.source.verify.checker import Finding
-from compactory_connectors.source.verify.progress import Progress, untold
+from compactory_connectors.source.verify.outcome import Progress, ignore_progress
 
 from .held import BAD, HELD, digest_held, list_held
 from .running_store import RunningStore, StoreDigest, StoreRecord, read_digest, read_record
@@ -46,7 +46,7 @@ def compare_store(
     *,
     wait: float = 30.0,
     most: int = 20,
-    progress: Progress = untold,
+    progress: Progress = ignore_progress,
 ) -> SideOutcome:
     """Compare; keys that are being written are looked at for ``wait`` seconds, ``most`` differing ones are shown.
 
@@ -177,7 +177,7 @@ class _Comparison:
 
     def _differences(self, findings: Mapping[bytes, Finding], most: int) -> list[Differing]:
         """The first keys that differ for good, with their values."""
-        staying = sorted(key for key, finding in findings.items() if finding.stays)[:most]
+        staying = sorted(key for key, finding in findings.items() if finding.is_final_difference)[:most]
         if not staying:
             return []
         expected = self.topic.values(self.topic.extent.ends, staying)
