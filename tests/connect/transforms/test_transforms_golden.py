@@ -95,7 +95,7 @@ def _problems(case: dict[str, Any]) -> Iterator[str]:
         for row, result in zip(case["rows"], case["results"], strict=True):
             if _has_null_struct(case["columns"], row):
                 continue
-            got = _readable(attempted(functions.record, raw_row(case["columns"], row)))
+            got = _readable(attempted(functions.render, raw_row(case["columns"], row)))
             expected = _expected(result, converter_name)
             if got != expected:
                 yield f"{case['transforms']} of {row} by {converter_name}: {got!r} instead of {expected!r}"

@@ -81,7 +81,7 @@ def written(table: Table, *transforms: dict[str, str]) -> ProducerRecord:
     described, row = table
     converter = JsonConverter(schemas_enable=True)
     functions = functions_of(source_record(described), chain_of(transforms), converter, described)
-    record = functions.record(raw_row(described, row))
+    record = functions.render(raw_row(described, row))
     assert record is not None
     return record
 
@@ -264,7 +264,7 @@ def test_a_filter_drops_what_its_predicate_says(topic: str, pattern: str, negate
     chain = chain_of([kafka("Filter", predicate="p", negate=str(negate))], predicates)
     described: list[dict[str, Any]] = [{"name": "a", "type": "int8"}]
     record = replace(source_record(described), topic=topic)
-    dropped = functions_of(record, chain, StringConverter(), described).record([b"1"]) is None
+    dropped = functions_of(record, chain, StringConverter(), described).render([b"1"]) is None
     assert dropped is ((java_pattern(pattern).fullmatch(topic) is not None) is not negate)
 
 
@@ -284,8 +284,8 @@ def test_tombstones_are_told_apart_row_by_row(text: str | None) -> None:
     functions = functions_of(source_record(described), chain, StringConverter(), described)
     raw = raw_row(described, {"a": text, "b": "1"})
     expected: Any = None if text is not None else (b"Struct{b=1}", None, "nulls", [])
-    assert functions.record(raw) == expected
-    assert functions.deletion(raw) == expected
+    assert functions.render(raw) == expected
+    assert functions.render_deletion(raw) == expected
 
 
 # --- compactory.transform ---------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def test_a_function_that_changes_nothing_is_not_noticed(table: Table, numeric: b
     described, row = table
     converter = JsonConverter(schemas_enable=False, numeric=numeric)
     with_function, without = (
-        functions_of(source_record(described), chain_of([], None, function), converter, described).record(
+        functions_of(source_record(described), chain_of([], None, function), converter, described).render(
             raw_row(described, row)
         )
         for function in (f"{__name__}:unchanged", None)

@@ -48,7 +48,7 @@ def written(
     monkeypatch.setattr(f"{__name__}.change", by)
     chain = chain_of(KEY, None, f"{__name__}:function")
     functions = functions_of(source_record(COLUMNS), chain, converter, COLUMNS)
-    return functions.record(raw_row(COLUMNS, ROW | row))
+    return functions.render(raw_row(COLUMNS, ROW | row))
 
 
 def test_what_a_function_sees(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ A record is key and value; where transforms send rows to several topics, it is k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from compactory.errors import CompactoryError
@@ -28,14 +28,14 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class RowFunctions:
-    """The functions of a row. Each raises RowError for a row that can't be converted."""
+    """The functions of a row's raw columns. Each raises RowError where the real connector's task would fail."""
 
-    record: Callable[[Row], ProducerRecord | None]
-    """None: a Filter drops the row."""
-    key: Render
-    """The key alone; None also where a Filter drops the row."""
-    deletion: Callable[[Row], ProducerRecord | None]
-    """The tombstone of a row; None: a Filter drops it."""
+    render: Callable[[Row], ProducerRecord | None] = field(repr=False)
+    """Returns key and value, and the topic where rows go to several; None: a Filter drops the row."""
+    render_key: Render = field(repr=False)
+    """Returns the key bytes; None where there is no key, or a Filter drops the row."""
+    render_deletion: Callable[[Row], ProducerRecord | None] = field(repr=False)
+    """Returns the tombstone of a deleted row; None: a Filter drops it."""
 
 
 class RowCompiler:
@@ -95,9 +95,9 @@ class RowCompiler:
         null, not_null = self.compile(fork.null, usual=False), self.compile(fork.not_null, usual=usual)
         is_null = null_test(fork.cell, self._positions)
         return RowFunctions(
-            record=_contained(lambda raw: null.record(raw) if is_null(raw) else not_null.record(raw)),
-            key=_contained(lambda raw: null.key(raw) if is_null(raw) else not_null.key(raw)),
-            deletion=_contained(lambda raw: null.deletion(raw) if is_null(raw) else not_null.deletion(raw)),
+            _contained(lambda raw: null.render(raw) if is_null(raw) else not_null.render(raw)),
+            _contained(lambda raw: null.render_key(raw) if is_null(raw) else not_null.render_key(raw)),
+            _contained(lambda raw: null.render_deletion(raw) if is_null(raw) else not_null.render_deletion(raw)),
         )
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from compactory.errors import ConfigError
-from compactory_connectors.connect.converters import Render
 from compactory_connectors.connect.record.record import Cell, KeyParts, Kind, Node, Record, RowError, StructNode, cells
 from compactory_connectors.connect.record.row_value import picker
 from compactory_connectors.connect.record.schema import Field, Schema, Type
@@ -24,20 +23,19 @@ from compactory_connectors.connect.transforms.branches import (
     deciding_cells,
     leaves,
 )
-from compactory_connectors.kafka.producer_record import ProducerRecord
 
 from ..config.connector import ConnectorConfig
 from ..postgres.catalog import Table
 from .column_type import column_cell, column_warnings
 from .key_parts import is_exact, key_reader, sample
-from .row_function import Row, RowCompiler
+from .row_function import Row, RowCompiler, RowFunctions
 from .sql_renderer import Formatted, formatted
 
 __all__ = ["RowPlan", "compile_plan", "value_schema"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowPlan:
+class RowPlan(RowFunctions):
     """The plan by which rows of a table become records. Immutable, safe to share between threads.
 
     A deleted row that came as JSON (``to_jsonb(OLD)``) takes the same path: let Postgres turn the columns of the key
@@ -65,19 +63,10 @@ class RowPlan:
     """Columns that decide how the row is treated; functions of the key need them too."""
     warnings: tuple[str, ...]
     """Doubts: columns left out because the real connector leaves out their type, fields that do not exist."""
-    render: Callable[[Row], ProducerRecord | None] = field(repr=False)
-    """Raw columns → key and value, and with ``routed`` topic and headers (none); None: a Filter drops the row.
-
-    Raises RowError for a value that the real connector's task would fail on, as the others do.
-    """
-    render_key: Render = field(repr=False)
-    """Raw columns → key bytes; None where there is no key, or a Filter drops the row."""
     exact_key: bool
     """Rows have one record key only if Postgres takes ``key_columns`` for equal."""
     key_parts: Callable[[bytes], KeyParts | None] = field(repr=False)
     """Key bytes → the ``key_columns`` of the rows that have this key; None where that is not known."""
-    render_deletion: Callable[[Row], ProducerRecord | None] = field(repr=False)
-    """Raw columns of a deleted row → its tombstone; None: a Filter drops it."""
     formatted: Formatted | None = field(default=None, repr=False)
     """The same of a row that lives, as Postgres can write it itself; None where it is not known to write the same."""
 
@@ -116,6 +105,9 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
     key_columns = _columns(table, [cell for record in records for cell in cells(record.key)])
     key = records[0].key if records and all(record.key == records[0].key for record in records) else None
     return RowPlan(
+        functions.render,
+        functions.render_key,
+        functions.render_deletion,
         table=table,
         topic=topics[0],
         topics=tuple(topics),
@@ -129,11 +121,8 @@ def compile_plan(config: ConnectorConfig, table: Table) -> RowPlan:
         warnings=tuple(
             dict.fromkeys(warning for record in records or [source] for warning in _warnings(record, table))
         ),
-        render=functions.record,
-        render_key=functions.key,
         exact_key=is_exact(key, config.key_converter, table),
-        key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.key),
-        render_deletion=functions.deletion,
+        key_parts=key_reader(key, config.key_converter, table, columns, key_columns, functions.render_key),
         formatted=_formatted(config, case, table),
     )
 
