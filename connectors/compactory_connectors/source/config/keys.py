@@ -10,7 +10,6 @@ from __future__ import annotations
 from compactory_connectors.connect.javatext.java_zone import read_zone
 from compactory_connectors.connect.setting import (
     Setting,
-    at_least,
     boolean,
     honoured,
     member_of,
@@ -45,19 +44,18 @@ _CONNECTION: tuple[Setting, ...] = (
     moot("connector.plugin.version", "version of the connector to load", "nothing is loaded"),
     moot("key.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
     moot("value.converter.plugin.version", "version of the converter to load", "nothing is loaded"),
-    moot("tasks.max", "number of tasks", "one process polls all tables of a connector", at_least(1)),
-    moot("tasks.max.enforce", "fail above tasks.max", "there is one task", boolean),
+    moot("tasks.max", "number of tasks", "one process polls all tables of a connector"),
+    moot("tasks.max.enforce", "fail above tasks.max", "there is one task"),
     honoured(
         "connection.url", "JDBC URL of a Postgres database, or a postgresql:// URL", None, required_text, secret=True
     ),
     honoured("connection.user", "user, where the URL has none"),
     honoured("connection.password", "password, where the URL has none", secret=True),
-    moot("connection.attempts", "attempts to connect", "the source waits as long as an outage lasts", at_least(1)),
+    moot("connection.attempts", "attempts to connect", "the source waits as long as an outage lasts"),
     moot(
         "connection.backoff.ms",
         "pause between attempts",
         "attempts are spaced by exponential back-off with jitter, 10 s at the most",
-        at_least(0),
     ),
     refused("connection.oauth2.*", "token based login", "not supported; give connection.user and connection.password"),
     refused(
@@ -97,7 +95,6 @@ _TABLES: tuple[Setting, ...] = (
         "table.monitoring.startup.polling.limit.ms",
         "how long to wait for the list of tables",
         "the source begins with the list",
-        at_least(0),
     ),
     honoured(
         "query",
@@ -110,8 +107,8 @@ _TABLES: tuple[Setting, ...] = (
 """Keys that say which tables are polled, or which query."""
 
 _POLLING: tuple[Setting, ...] = (
-    moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing", at_least(0)),
-    moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page limit them", at_least(0)),
+    moot("poll.linger.ms", "how long an empty poll waits", "an empty poll sends nothing"),
+    moot("max.buffer.size", "rows held in memory", "batch.max.rows and 8 MiB a page limit them"),
     honoured(
         "compactory.soft.delete.column", "boolean column; a row in which it is false is deleted", None, required_text
     ),
@@ -156,13 +153,8 @@ _RECORDS: tuple[Setting, ...] = (
     honoured("predicates", "aliases of the conditions of transforms, separated by commas", "", names),
     honoured("predicates.*", "class and options of a condition"),
     honoured("compactory.transform", "a Python function after the transforms: module:function", None, required_text),
-    moot(
-        "errors.retry.timeout",
-        "how long a failed operation is tried again",
-        "conversions have nothing to wait for",
-        at_least(-1),
-    ),
-    moot("errors.retry.delay.max.ms", "pause between tries", "conversions have nothing to wait for", at_least(0)),
+    moot("errors.retry.timeout", "how long a failed operation is tried again", "conversions have nothing to wait for"),
+    moot("errors.retry.delay.max.ms", "pause between tries", "conversions have nothing to wait for"),
     refused("errors.deadletterqueue.*", "topic of failed records", "Kafka Connect has it for sinks only; leave it out"),
 )
 """Keys that say what a row becomes: column types, converters, transforms, errors."""
