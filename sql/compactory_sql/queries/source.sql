@@ -308,6 +308,10 @@ SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::int8 AS now_ms;
 -- Rows after an offset, in the order of timestamp and id, as the real connector reads them.
 SELECT {columns}, {phase}, {places} FROM {relation} AS t WHERE {behind} ORDER BY {order} {suffix};
 
+-- name: source/any_later
+-- True if a row's timestamp is later than {clock}.
+SELECT EXISTS (SELECT FROM {relation} AS t WHERE {timestamp} > {clock});
+
 -- name: source/whole
 -- All rows of a view without row versions.
 SELECT {columns}, {phase} FROM {relation} AS t {suffix};

@@ -265,3 +265,15 @@ def test_numbers_that_go_out_as_base64_are_named_with_the_remedy(sql: psycopg.Co
     for fitting in ({"value__converter__decimal__format": "NUMERIC"}, {"numeric__mapping": "best_fit_eager_double"}):
         (plan,) = planner.plans("bulk", **fitting)
         assert not any("price:" in warning for warning in plan.warnings)
+
+
+def test_rows_with_timestamps_in_the_future_are_warned_of(sql: psycopg.Connection, planner: Planner) -> None:
+    """A view without row versions leaves such rows out; most often its column has local times of another zone."""
+    sql.execute("CREATE TABLE t " + TABLE + "; CREATE VIEW v AS SELECT * FROM t OFFSET 0")
+    sql.execute("INSERT INTO t VALUES (1, timezone('UTC', now()) - interval '1 minute')")
+    view = {"table__types": "VIEW", "table__whitelist": "v"}
+    assert not any("in the future" in text for plan in planner.plans(**view) for text in plan.load_warnings)
+    sql.execute("INSERT INTO t VALUES (2, timezone('UTC', now()) + interval '2 hours')")
+    [warning] = [text for plan in planner.plans(**view) for text in plan.load_warnings if "in the future" in text]
+    assert "by the clock of zone UTC" in warning
+    assert "set db.timezone" in warning

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import psycopg
+from psycopg import sql
 
 from compactory_connectors.connect.converters.json_converter import JsonConverter
 from compactory_connectors.connect.record.schema import DECIMAL, Schema
@@ -13,9 +17,11 @@ from ..config.connector import ConnectorConfig, SoftDelete
 from ..config.selection import Relation
 from ..mapping.row_plan import RowPlan, value_schema
 from ..postgres.catalog import Index, Table
-from .table_plan import TablePlan
+from ..postgres.server import Server, statement
+from .row_order import row_timestamp, timestamp_text
+from .table_plan import Reading, TablePlan
 
-__all__ = ["adoption_warnings", "plan_warnings", "set_warnings"]
+__all__ = ["adoption_warnings", "future_warnings", "plan_warnings", "set_warnings"]
 
 
 def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
@@ -24,6 +30,25 @@ def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> It
     yield from _base64(connector, table)
     if connector.topics.of(rows.topic).policy != "compact":
         yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
+
+
+def future_warnings(server: Server, plan: TablePlan) -> Iterator[str]:
+    """Yield a warning if rows wait because their local timestamps are later than the clock in ``db.timezone``.
+
+    Only relations without row versions leave such rows out. One statement, which may read the whole relation.
+    """
+    timestamp = row_timestamp(plan)
+    if plan.reading is not Reading.CURSOR or timestamp is None or plan.zoned:
+        return
+    clock = timestamp_text(plan, int(server.scalar(statement("source/now_ms"))))
+    query = statement("source/any_later", relation=plan.relation(), timestamp=timestamp, clock=sql.Literal(clock))
+    with suppress(psycopg.Error), server.connection.transaction():  # a poll raises the same error
+        if server.scalar(query):
+            yield (
+                f"{plan.label}: rows have a {' or '.join(plan.timestamps)} in the future, by the clock of zone"
+                f" {plan.connector.columns.zone}, and are sent only at that time; if the column has local times, set"
+                " db.timezone to their zone"
+            )
 
 
 def _base64(connector: ConnectorConfig, table: Table) -> Iterator[str]:

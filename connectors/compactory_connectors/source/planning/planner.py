@@ -22,7 +22,7 @@ from ..mapping.row_plan import RowPlan, compile_plan
 from ..postgres.catalog import Table, describe, describe_query, find_relations, read_rights
 from ..postgres.server import Server, statement
 from .cursor_columns import CursorOf, cursor_of, reading_of
-from .plan_warnings import adoption_warnings, plan_warnings, set_warnings
+from .plan_warnings import adoption_warnings, future_warnings, plan_warnings, set_warnings
 from .row_order import format_timestamp
 from .table_plan import Reading, TablePlan
 
@@ -260,7 +260,7 @@ def _table_plan(
     types = {column.name: key_type(column) for column in table.columns}
     reading = reading_of(connector, table.kind)
     has_one_topic = bool(rows.key_columns) and len(rows.topics) == 1
-    return TablePlan(
+    plan = TablePlan(
         connector=connector,
         schema=table.schema,
         name=table.name,
@@ -281,6 +281,7 @@ def _table_plan(
         warnings=(*rows.warnings, *cursor.warnings, *plan_warnings(connector, table, rows)),
         load_warnings=cursor.load_warnings,
     )
+    return replace(plan, load_warnings=(*plan.load_warnings, *future_warnings(server, plan)))
 
 
 def _initial(server: Server, connector: ConnectorConfig, *, zoned: bool) -> str | None:
