@@ -46,7 +46,7 @@ class Cluster:
 
     def launch(self, number: int) -> None:
         command = [sys.executable, "-m", "tests.api.server_process", self.kafka, self.topic, str(self.ports[number])]
-        process = subprocess.Popen([*command, self.breakage], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, self.breakage], stdout=subprocess.DEVNULL)
         self.processes[number : number + 1] = [process]
 
     def start(self, servers: int) -> None:
