@@ -222,7 +222,9 @@ class SourceOffset:
         """Return the JSON value for the offsets topic."""
         limit = SEEN_LIMIT // (2 + len(self.partial_polls))
         snapshots = (self.seen_snapshot, self.durable, *[poll.seen_snapshot for poll in self.partial_polls])
-        stored = replace(self, identity=replace(self.identity, sessions=None))
+        stored = self
+        if self.identity.sessions is not None:  # those of the database now
+            stored = replace(self, identity=replace(self.identity, sessions=None))
         if any(snapshot.exceeds(limit) for snapshot in snapshots if snapshot is not None):
             stored = replace(
                 stored,

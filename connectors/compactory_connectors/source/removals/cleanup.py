@@ -35,7 +35,7 @@ _FIRST_SWEEP = 0.1  # of the interval: when the first sweep after a start is due
 
 
 class _PollRemovals(Enum):
-    """What happens to the tombstones of the running poll."""
+    """The treatment of the running poll's tombstones."""
 
     CHECKED = auto()  # each batch is checked
     LEFT_TO_SWEEP = auto()
