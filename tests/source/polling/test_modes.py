@@ -424,7 +424,9 @@ def test_a_first_load_from_now_keeps_its_now(sql: psycopg.Connection, opened: Op
     assert poller.ids() == []
     add(sql, 1, "timezone('utc', clock_timestamp())")
     assert poller.stored
-    poller.stored = json.dumps(json.loads(poller.stored) | {"timeline": 77}).encode()
+    stored = json.loads(poller.stored)
+    stored["identity"]["timeline"] = 77
+    poller.stored = json.dumps(stored).encode()
     poller.restart()
     assert poller.ids() == [1, 2]
 
