@@ -9,7 +9,7 @@ from compactory_connectors.source.polling.removal import Hold
 from compactory_connectors.source.runtime.worker import SourceWorker
 from compactory_connectors.source.status.status import SourceState
 from tests.source.conftest import Bench, Running
-from tests.source.removals.test_removals import ROWS, held, status
+from tests.source.removals.test_removals import ROWS, adopted, held, status
 from tests.source.workload import wait_until
 
 TABLE = "public.terminal_acquirer"
@@ -36,7 +36,7 @@ def start(bench: Bench, **changes: object) -> Running:
 @pytest.mark.parametrize("page", [7, 10_000], ids=["several-pages", "one-page"])
 def test_a_change_of_many_values_waits_until_it_is_approved(bench: Bench, page: int) -> None:
     """Guarantee 13: nothing of the poll is published before, not even its first pages."""
-    running = start(bench, batch_max_rows=page)
+    running = start(bench, batch_max_rows=page, sweep_interval_ms=200)  # sweeps do not end the hold
     bench.sql.execute(RAISE.format(20))
     hold = held(running)
     assert (hold.changed, hold.removed, hold.keys, hold.percent) == (20, 0, 40, 50.0)
@@ -74,6 +74,19 @@ def test_new_rows_and_few_changes_pass(bench: Bench) -> None:
     bench.wait_for_records(1048)
     assert is_published(bench, 8)
     assert status(running).removal is None
+
+
+def test_an_adopted_table_is_held_as_well(bench: Bench) -> None:
+    """Guarantee 13: its poll opens the readers of its rows before it is known whether they are read twice."""
+    bench.sql.execute(ROWS.format(40))
+    adopted(bench)
+    running = bench.start(max_changed_percent=20, batch_max_rows=7)
+    bench.wait_for_records(40)
+    bench.sql.execute(RAISE.format(20))
+    hold = held(running)
+    assert (hold.changed, len(bench.records())) == (20, 40)
+    running.source.orders.approve(TABLE, hold.id)
+    wait_until(lambda: is_published(bench, 20), what="the change")
 
 
 def test_a_restart_keeps_the_hold(bench: Bench) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
 from typing import TypeAlias
 
 from psycopg import sql
@@ -14,8 +13,7 @@ from compactory_connectors.postgres.snapshot import Snapshot
 
 from ..offsets.offset import SourceOffset
 from ..planning.table_plan import TablePlan
-from ..postgres.chunk_reader import PAGE_ROWS, ChunkReader, PageBytes
-from ..postgres.poll_transaction import PollSnapshot, poll_transaction
+from ..postgres.chunk_reader import PAGE_ROWS, PageBytes
 from ..postgres.server import Server
 from .conditions import Conditions
 from .record_batch import RecordBatch
@@ -60,21 +58,6 @@ class Reader(ABC):
     @abstractmethod
     def query_text(self) -> str:
         """Return the query of a poll, for people."""
-
-    def _snapshot(
-        self, *, indexed: bool = False, streaming: bool = False, prefetched: Sequence[ChunkReader] = ()
-    ) -> AbstractContextManager[PollSnapshot]:
-        """Begin the transaction of a poll; see `poll_transaction`."""
-        return poll_transaction(
-            self._server,
-            self._table,
-            self.plan.oid,
-            shape=self.plan.shape,
-            indexed=indexed,
-            streaming=streaming,
-            serializable=self.plan.connector.serializable,
-            prefetched=prefetched,
-        )
 
     def acknowledge(self, batch: RecordBatch) -> None:
         """Continue from the offset of a batch that Kafka has acknowledged."""

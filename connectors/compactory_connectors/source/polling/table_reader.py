@@ -99,7 +99,16 @@ class TableReader(Reader):
         is_indexed = self._where.uses_stamp_index(expected_base)
         prefetched = self._rows.readers(expected_base, fill()) if is_indexed else {}
         is_load = expected_base.seen_snapshot is None
-        with self._snapshot(indexed=is_indexed, streaming=is_load, prefetched=[*prefetched.values()]) as at:
+        with poll_transaction(
+            self._server,
+            self._table,
+            self.plan.oid,
+            shape=self.plan.shape,
+            indexed=is_indexed,
+            streaming=is_load,
+            serializable=self.plan.connector.serializable,
+            prefetched=[*prefetched.values()],
+        ) as at:
             base = self._adapted(expected_base, at, is_indexed)
             resend_reason = base.resend_reason or (
                 ResendReason.PLACE if base.phase is Phase.REWINDING and base.seen_snapshot else None

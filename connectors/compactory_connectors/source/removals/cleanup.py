@@ -219,7 +219,7 @@ class TopicCleanup:
             unpublished = self.sweeper.unpublished(copies)
             self._send(unpublished)
             yield len(unpublished)
-        self.approval.release()
+        self.approval.end_sweep()
         if not self.interval or len(misplaced) < len(result.misplaced):
             self.sweeper.forget()  # a sweep of changed ranges would not find the misplaced copies again
         if result.vanished or misplaced:

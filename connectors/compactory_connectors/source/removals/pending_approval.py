@@ -72,6 +72,11 @@ class PendingApproval:
         if self._holds_poll:
             self.release()
 
+    def end_sweep(self) -> None:
+        """End the hold of a sweep; a poll's hold stays."""
+        if not self._holds_poll:
+            self.release()
+
     def release(self) -> None:
         """Show that nothing is held any more."""
         self._approved_id, self._holds_poll = None, False
