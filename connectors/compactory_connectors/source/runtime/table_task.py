@@ -61,6 +61,7 @@ class TableTask:
     ) -> None:
         connector = context.connector
         self.plan = reader.plan
+        self.name = self.plan.qualified
         self.reader = reader
         self.neighbours = neighbours
         self.schedule = Schedule(interval=connector.poll_interval_ms / 1000, attempts=connector.retry_attempts)
@@ -95,11 +96,6 @@ class TableTask:
         self._key_digest: str | None = None
 
     @property
-    def name(self) -> str:
-        """``schema.table`` for people."""
-        return self.plan.qualified
-
-    @property
     def remembered_transactions(self) -> int:
         """The number of transaction ids that its offset remembers."""
         seen_snapshot = self.reader.offset.seen_snapshot
@@ -108,16 +104,15 @@ class TableTask:
     @property
     def wake_at(self) -> float:
         """The time when there is something to do, by the monotonic clock."""
-        return min(self.schedule.due, self.cleanup.wake_at) if self._may_sweep else self.schedule.due
+        if self.schedule.is_failing or self._growth.is_held:
+            return self.schedule.due
+        return min(self.schedule.due, self.cleanup.wake_at)
 
     @property
     def is_sweep_due(self) -> bool:
         """True if :meth:`sweep` has something to do."""
-        return self._may_sweep and self.cleanup.wake_at <= time.monotonic()
-
-    @property
-    def _may_sweep(self) -> bool:
-        return not (self.schedule.is_failing or self._growth.is_held)
+        is_stopped = self.schedule.is_failing or self._growth.is_held
+        return not is_stopped and self.cleanup.wake_at <= time.monotonic()
 
     def poll(self, stop: Stop) -> bool | None:
         """Publish the changes of one poll. Return True if there were any, None if ``stop`` was set before its end.
