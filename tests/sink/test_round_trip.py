@@ -72,10 +72,10 @@ CONVERTERS = {
     "avro": {"value.converter": "io.confluent.connect.avro.AvroConverter"},
     "schema": {"value.converter": "io.confluent.connect.json.JsonSchemaConverter"},
 }
-WITHOUT_A_SCHEMA = {"bit(9)", "bit(64)", "bytea[]", "jsonb[]"}
+WITHOUT_A_SCHEMA = {"bit(9)", "bit(64)", "bytea[]"}
 """Types whose values nothing tells from others where there is no schema: bytes from a text, JSON from a list."""
-WITH_PARTS = {kind for kind in MORE if kind.endswith("[]") or kind == "hstore"}
-"""Types that are JSON: a part of a record without a schema, a text that no array takes under one."""
+WITH_A_SCHEMA = {"bytea[]"}
+"""Types that are a text of JSON under a schema, in which bytes are Postgres' own text."""
 NEWER = {"numeric(3,-2)", "numeric(2,5)", '"char"'}
 """Types that PostgreSQL 14 does not know, or writes as bytes that are no UTF-8."""
 
@@ -90,7 +90,7 @@ def wide(converter: str, version: int) -> tuple[list[str], list[list[str]]]:
         ]
         for name, table in TABLES["tables"].items()
     } | MORE
-    left_out = (WITHOUT_A_SCHEMA if converter == "plain" else WITH_PARTS) | (NEWER if version < 150000 else set())
+    left_out = (WITHOUT_A_SCHEMA if converter == "plain" else WITH_A_SCHEMA) | (NEWER if version < 150000 else set())
     types = [kind for kind in values if kind not in left_out]
     longest = max(len(values[kind]) for kind in types)
     rows = [[values[kind][min(number, len(values[kind]) - 1)] for kind in types] for number in range(longest)]

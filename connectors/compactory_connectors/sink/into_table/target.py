@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -100,14 +101,29 @@ def texts_of(schema: Schema | None, column: Column) -> Texts:
     if column.kind in {"json", "jsonb"}:
         return Texts(str, lambda value: value if isinstance(value, str) else _json(value))  # a source writes a text
     if column.kind == "hstore":
-        return Texts(str, lambda value: value if isinstance(value, str) else _hstore(value))
+        return Texts(None, lambda value: value if isinstance(value := _parsed(value, "{"), str) else _hstore(value))
     if column.kind == "bit":
         return Texts(str if schema is None else None, _bits(column.length, schema))
-    if schema is not None:
+    is_text = schema is not None and schema.type is Type.STRING
+    if schema is not None and not (is_text and column.kind.endswith("[]")):
         return _by_schema(schema)
     kind = column.kind.removesuffix("[]")
     texts = _BY_KIND.get(kind, Texts(str, _value_text))
-    return texts if kind == column.kind else Texts(None, _array(texts.text))
+    if kind == column.kind:
+        return texts
+    array = _array(_json if kind in {"json", "jsonb"} else texts.text)
+    return Texts(None, lambda value: value if isinstance(value := _parsed(value, "["), str) else array(value))
+
+
+_decode_json = msgspec.json.Decoder(float_hook=Decimal).decode
+
+
+def _parsed(value: Any, opening: str) -> Any:
+    """Return the list or object of a text that holds JSON, as sources write arrays and hstore under a schema."""
+    if isinstance(value, str) and value.startswith(opening):
+        with suppress(msgspec.DecodeError):
+            return _decode_json(value)
+    return value
 
 
 def _by_schema(schema: Schema) -> Texts:
