@@ -74,4 +74,5 @@ def test_a_changed_row_passes_few_functions(bench: Bench, adopted: bool) -> None
         finally:
             sys.setprofile(None)
     assert calls.produced
-    assert len(calls.names) < _FEWER_THAN, "\n".join(calls.names)
+    functions = dict.fromkeys(calls.names)  # a snapshot is written twice within an offset, and read once
+    assert len(functions) < _FEWER_THAN, "\n".join(functions)
