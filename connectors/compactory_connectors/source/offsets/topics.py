@@ -108,7 +108,8 @@ def _wait_for(kafka: Kafka, names: list[str]) -> None:
     while unknown := sorted(set(names) - kafka.topics(names).keys() if names else ()):
         if time.monotonic() > deadline:
             raise Unreachable(
-                "Kafka", f"topics {', '.join(unknown)} were created, and are not known {_CREATION_TIMEOUT:g} s later"
+                "Kafka",
+                f"topics {', '.join(unknown)} were created, but brokers do not know them after {_CREATION_TIMEOUT:g} s",
             )
         time.sleep(0.05)
 
@@ -125,7 +126,7 @@ def _check(kafka: Kafka, names: list[str], compacted: Container[str]) -> tuple[l
             )
         if int(config.get("min.insync.replicas") or 1) < 2:
             warnings.append(
-                f"topic {name!r} has min.insync.replicas below 2: a broker lost at the wrong moment takes"
-                " acknowledged records along"
+                f"topic {name!r} has min.insync.replicas below 2: if one broker is lost, acknowledged"
+                " records may be lost"
             )
     return problems, warnings

@@ -1,7 +1,7 @@
-"""Reads the rows behind the last timestamp or id of a view, a query or another relation without row versions.
+"""Reads the rows after the last timestamp or id of a view, a query or another relation without row versions.
 
-It does what the real connector does, and misses what that misses: rows that commit behind the place that was read. In
-pages it stops only between rows of different places, so that a restart repeats and loses nothing that was visible.
+Like the real connector it misses rows that commit with a smaller timestamp or id than the last one that was read. Pages
+end only between rows with different timestamps or ids, so that a restart loses no row that was visible.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _Place = tuple[bytes | None, ...]
 
 
 class CursorReader(Reader):
-    """Reads a relation by its place in the order of timestamp and id, or whole. Owned by one thread."""
+    """Reads a relation in the order of timestamp and id, or whole. Owned by one thread."""
 
     def __init__(self, server: Server, plan: TablePlan, offset: SourceOffset) -> None:
         super().__init__(server, plan, offset)

@@ -64,7 +64,7 @@ class PollRows:
 
         Postgres may then prepare a chunk while the former one is used: the connection can't run other statements.
         """
-        return base.seen_snapshot is None and self._written.usable
+        return base.seen_snapshot is None and self._written.is_usable
 
     def queries(self, base: SourceOffset) -> list[tuple[str, sql.Composed]]:
         """Return name and text of each query of the rows that the offset does not cover."""

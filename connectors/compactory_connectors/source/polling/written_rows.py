@@ -37,7 +37,7 @@ class WrittenRows:
         self._whole = plan.columns()
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Return True if Postgres writes this table's records byte for byte as the converters do."""
         return self._formatted is not None
 

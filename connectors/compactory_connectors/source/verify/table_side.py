@@ -59,7 +59,7 @@ class TableSnapshot:
     def records(self, topic: str) -> Iterator[list[Expected]]:
         """Yield the same without the rows themselves: written by Postgres if possible, which is faster."""
         written = WrittenRows(self.server, self.plan)
-        if not written.usable:
+        if not written.is_usable:
             yield from self.rows(topic)
             return
         query = self._query(written.columns(), None)
@@ -90,23 +90,11 @@ class TableSnapshot:
 
     def _read(self, name: str, query: sql.Composed, topic: str) -> Iterator[list[Expected]]:
         reader = ChunkReader(self.server.connection, name, query)
-        render, flags_at, plain = self.plan.rows.render, self._flags_at, not self.plan.rows.routed
         while rows := reader.read_page():
-            expected: list[Expected] = []
-            for row in rows:
-                try:
-                    if plain and row[flags_at] == b"0" and (record := render(row)) is not None:
-                        key, value = record[0], record[1]
-                        if key is not None and value is not None:
-                            expected.append((key, value, 0, row))
-                            continue
-                except RowError:
-                    pass  # reported below
-                expected += self._expected(row, topic)
-            yield expected
+            yield [expected for row in rows for expected in self._expected(row, topic)]
 
     def _expected(self, row: RawRow, topic: str) -> Iterator[Expected]:
-        """Yield the record of a flagged or failing row; none if it goes to another topic, or a Filter drops it."""
+        """Yield the record of a row; none if it belongs to another topic, or a Filter drops it."""
         plan, flags = self.plan.rows, int(row[self._flags_at] or 0)
         try:
             record = plan.render_deletion(row) if flags & Row.ABSENT else plan.render(row)
