@@ -63,9 +63,9 @@ app.command("put")(put.put)
 app.command("delete")(put.delete)
 app.command("watch")(watch.watch)
 app.command("directories")(directories.directories)
-app.command("errors")(errors.errors)
+app.command("errors")(errors.list_errors)
 app.command("serve")(serve.serve)
-app.command("verify")(verify.verify)
+app.command("verify")(verify.verify_tables)
 app.add_typer(source.app)
 app.add_typer(jobs.app)
 app.add_typer(outbox.app)
@@ -88,9 +88,9 @@ def _run() -> int:
     except (KeyboardInterrupt, typer.Abort):  # Ctrl-C, or a question that was answered with no
         return 130  # what a shell reports for Ctrl-C
     except Exception as error:
-        from .context.failure import code_of, report  # with all that it imports, only when something went wrong
+        from .context.failure import exit_code_of, report  # with all that it imports, only when something went wrong
 
-        if (code := code_of(error)) is None:
+        if (code := exit_code_of(error)) is None:
             raise
         return report(error, code, as_json="--json" in sys.argv[1:])
     except SystemExit as end:

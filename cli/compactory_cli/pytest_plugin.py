@@ -32,15 +32,15 @@ def compactory_store() -> Iterator[Callable[..., InProcessStore]]:
     """Makes stores as `compactory.testing.store` does, closed after the test. Without a broker, in milliseconds."""
     from compactory import testing
 
-    made: list[InProcessStore] = []
+    stores: list[InProcessStore] = []
 
     def store(entries: Any, **options: Any) -> InProcessStore:
-        made.append(testing.store(entries, **options))
-        return made[-1]
+        stores.append(testing.store(entries, **options))
+        return stores[-1]
 
     yield store
-    for each in made:
-        each.close()
+    for opened in stores:
+        opened.close()
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +75,8 @@ def _served(
 
     option = remedy.partition(": ")[2].partition("=")[0]
     variable = option.removeprefix("--").replace("compactory-", "COMPACTORY_TEST_").upper()
-    if given := request.config.getoption(option) or os.environ.get(variable):
-        yield given
+    if address_given := request.config.getoption(option) or os.environ.get(variable):
+        yield address_given
         return
     try:
         find()

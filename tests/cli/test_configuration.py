@@ -8,7 +8,7 @@ import pytest
 
 from compactory import ConfigError, Directory, Index, Memory, RocksDB
 from compactory_api.http.access import Scope
-from compactory_cli.context.configuration import Configuration, load
+from compactory_cli.context.configuration import Configuration, load_configuration
 from compactory_cli.context.environment import read_environment
 from compactory_cli.context.flags import Flags, LogFormat, LogLevel
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def loaded(toml: str | None = None, flags: Flags | None = None, **environment: str) -> Configuration:
     if toml is not None:
         Path("compactory.toml").write_text(toml)
-    return load(flags or Flags(), read_environment(environment))
+    return load_configuration(flags or Flags(), read_environment(environment))
 
 
 def problems(toml: str | None = None, flags: Flags | None = None, **environment: str) -> list[str]:

@@ -23,7 +23,7 @@ from compactory import (
     WaitTimeout,
 )
 from compactory.errors import BackendLocked
-from compactory_cli.context.failure import StepFailed, code_of, report
+from compactory_cli.context.failure import StepFailed, exit_code_of, report
 from tests.cli.conftest import Article, Shell
 
 
@@ -48,7 +48,7 @@ from tests.cli.conftest import Article, Shell
     ],
 )
 def test_an_error_has_an_exit_code(error: Exception, code: int | None) -> None:
-    assert code_of(error) == code
+    assert exit_code_of(error) == code
 
 
 def test_people_see_one_problem_on_one_line_and_several_as_a_list(capsys: pytest.CaptureFixture[str]) -> None:

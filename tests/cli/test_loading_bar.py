@@ -31,10 +31,10 @@ def topics(kafka: str, unique: Callable[[str], str]) -> Topics:
 
 
 def test_it_tells_share_rate_and_time_left() -> None:
-    told = loading_bars._told(Loading(read=250_000, total=1_000_000, seconds=0.5))
+    told = loading_bars._loading_text(Loading(read=250_000, total=1_000_000, seconds=0.5))
     assert told == "25%  250,000 of 1,000,000  500,000/s  2 s left"
-    assert loading_bars._told(Loading(read=0, total=7, seconds=0.5)) == "0%  0 of 7  0/s"
-    assert loading_bars._told(Loading(read=0, total=0, seconds=0.5)) == ""
+    assert loading_bars._loading_text(Loading(read=0, total=7, seconds=0.5)) == "0%  0 of 7  0/s"
+    assert loading_bars._loading_text(Loading(read=0, total=0, seconds=0.5)) == ""
 
 
 def test_where_stderr_is_no_terminal_a_long_load_is_told_of_in_lines(
@@ -113,7 +113,7 @@ def test_starting_stale_takes_a_disk(compactory: Shell, kafka: str) -> None:
 def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """One a table; nothing is left of them when they end, nor anything shown where stderr is no terminal."""
     seen = io.StringIO()
-    monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=seen, force_terminal=True, width=120))
+    monkeypatch.setattr(loading_bars, "error_output", lambda: Console(file=seen, force_terminal=True, width=120))
     board = StatusBoard("c")
     for table in ("public.a", "public.b"):
         board.add_table(table, table, adopted=False)
@@ -130,7 +130,7 @@ def test_loads_of_sources_are_bars_while_they_last(monkeypatch: pytest.MonkeyPat
         bars.show(bars_of_loads([board.picture()]))
         assert "\x1b[?25h" in seen.getvalue(), "the terminal has its cursor again"
     plain = io.StringIO()
-    monkeypatch.setattr(loading_bars, "errors", lambda: Console(file=plain))
+    monkeypatch.setattr(loading_bars, "error_output", lambda: Console(file=plain))
     board.record_load("public.a", Load(rows=1, of=2, seconds=1.0))
     with Bars() as bars:
         bars.show(bars_of_loads([board.picture()]))
@@ -141,8 +141,8 @@ def test_a_stage_on_spark_is_a_bar_while_it_lasts(monkeypatch: pytest.MonkeyPatc
     """With the share of the tasks that Spark has done."""
     seen = io.StringIO()
     terminal = Console(file=seen, force_terminal=True, width=120)
-    monkeypatch.setattr(loading_bars, "errors", lambda: terminal)
-    monkeypatch.setattr(spark_progress, "errors", lambda: terminal)
+    monkeypatch.setattr(loading_bars, "error_output", lambda: terminal)
+    monkeypatch.setattr(spark_progress, "error_output", lambda: terminal)
     tracker = SimpleNamespace(
         getActiveJobsIds=lambda: [1],
         getJobInfo=lambda _job: SimpleNamespace(stageIds=[1]),

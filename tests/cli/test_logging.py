@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from compactory_cli.context.configuration import load
+from compactory_cli.context.configuration import load_configuration
 from compactory_cli.context.environment import read_environment
 from compactory_cli.context.flags import Flags, LogFormat, LogLevel
 from compactory_cli.context.logging import configure_logging, hide_secrets
@@ -26,7 +26,7 @@ def _logging_as_before() -> Iterator[None]:
 
 
 def log(form: LogFormat, level: LogLevel | None = None) -> None:
-    configure_logging(load(Flags(log_format=form, log_level=level), read_environment({})), LogLevel.INFO)
+    configure_logging(load_configuration(Flags(log_format=form, log_level=level), read_environment({})), LogLevel.INFO)
     structlog.get_logger("compactory.source").info("connected", url="postgresql://me:s3cr3t@h/db", password="s3cr3t")
     logging.getLogger("compactory.kafka").warning("lost %s", "sasl.password=s3cr3t")
     structlog.get_logger("compactory.source").debug("hidden by the level")
@@ -44,7 +44,7 @@ def test_programs_get_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_lines_of_a_record_are_parted_where_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    configure_logging(load(Flags(log_format=LogFormat.JSON), read_environment({})), LogLevel.INFO)
+    configure_logging(load_configuration(Flags(log_format=LogFormat.JSON), read_environment({})), LogLevel.INFO)
     for extra in ({"line_by_line": True}, {}):
         logging.getLogger("compactory.audit").info("%s", "put of 'a'\nput of 'b'", extra=extra)
     events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
@@ -71,7 +71,7 @@ def test_text_without_a_secret_stays_as_it_is() -> None:
 
 def test_ctrl_c_is_no_traceback_of_a_library(capsys: pytest.CaptureFixture[str]) -> None:
     """As py4j logs it while Spark works on a call."""
-    configure_logging(load(Flags(), read_environment({})), LogLevel.INFO)
+    configure_logging(load_configuration(Flags(), read_environment({})), LogLevel.INFO)
     try:
         raise KeyboardInterrupt
     except KeyboardInterrupt:

@@ -185,7 +185,7 @@ def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> Non
         *("change", "stop", "lookups", "start", "catch up", "delete", "verify", "poison"),
     ]
     assert all(step["ok"] and step["seconds"] > 0 for step in steps)
-    assert "terminal_acquirer:0:" in steps[-1]["told"]
+    assert "terminal_acquirer:0:" in steps[-1]["result"]
     assert_nothing_is_left(check, {"pids": {}})
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compactory import GlobalStore
-from compactory_cli.context.configuration import load
+from compactory_cli.context.configuration import load_configuration
 from compactory_cli.context.environment import read_environment
 from compactory_cli.context.flags import Flags
 from tests.docs.pages import ROOT, Block, blocks
@@ -51,7 +51,7 @@ def test_settings_connect(
         secret = tmp_path / name
         secret.write_text(SECRETS[name] + "\n")
         variables[f"COMPACTORY_KAFKA_{name}_FILE"] = str(secret)
-    configuration = load(Flags(config=file), read_environment(variables))
+    configuration = load_configuration(Flags(config=file), read_environment(variables))
     with GlobalStore(configuration.kafka().properties(), [topic]) as store:
         assert store[topic]["1"] == {"n": 1}
 

@@ -16,7 +16,7 @@ from compactory import Directory, GlobalStore, Index
 from compactory.kafka.client import Kafka
 from compactory.read.digest import RANGES, DirectoryDigest, RangeDigest
 from compactory_api.http.access import Access, Tokens
-from compactory_cli.context.remote import Server
+from compactory_cli.context.remote import RemoteServer
 from compactory_connectors.source.verify.checker import Finding
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.verification import store_side
@@ -66,8 +66,8 @@ def of(kind: str, topic: str) -> Directory[Any]:
     )
 
 
-def asked(serving: Serving, token: str | None = None) -> Server:
-    return Server(f"http://127.0.0.1:{serving.port}", token, timeout=60)
+def asked(serving: Serving, token: str | None = None) -> RemoteServer:
+    return RemoteServer(f"http://127.0.0.1:{serving.port}", token, timeout=60)
 
 
 def compare(
@@ -116,7 +116,7 @@ def test_spark_comes_to_what_a_store_holds(
 class Lying:
     """A store that has lost, kept and changed some records."""
 
-    def __init__(self, store: Server, lies: dict[bytes, bytes | None]) -> None:
+    def __init__(self, store: RemoteServer, lies: dict[bytes, bytes | None]) -> None:
         self._store = store
         self._lies = lies
         self.place = store.place
@@ -211,8 +211,8 @@ def test_stores_that_can_not_be_compared(spark: SparkSession, topics: Topics, se
     serving = serve(Directory("d", topic=other), Access(Tokens(read="read-me.0123456789")))
     url = f"http://127.0.0.1:{serving.port}"
     assert "is read from topic" in (compare(spark, topics, topic, asked(serving, "read-me.0123456789")).failure or "")
-    assert "HTTP 401" in (compare(spark, topics, other, Server(url, None)).failure or "")
-    gone = compare(spark, topics, other, Server("http://127.0.0.1:9", None))
+    assert "HTTP 401" in (compare(spark, topics, other, RemoteServer(url, None)).failure or "")
+    gone = compare(spark, topics, other, RemoteServer("http://127.0.0.1:9", None))
     assert "was not reached" in (gone.failure or "")
     assert not gone.lasting
     assert not gone.equal

@@ -11,7 +11,7 @@ import pytest
 
 from compactory import Directory, GlobalStore
 from compactory_api.http.access import Access
-from compactory_cli.context.remote import Server
+from compactory_cli.context.remote import RemoteServer
 from compactory_connectors.spark.export.job import ExportOptions, export
 from compactory_connectors.spark.verification.export_side import compare_export
 from compactory_connectors.spark.verification.store_side import compare_store
@@ -51,7 +51,7 @@ def test_a_million_keys_on_all_sides(spark: SparkSession, bench: Bench, tmp_path
 
     try:
         serving.wait_ready()
-        server = Server(f"http://127.0.0.1:{serving.port}", timeout=300)
+        server = RemoteServer(f"http://127.0.0.1:{serving.port}", timeout=300)
         options = ExportOptions()
         timed("export", lambda: export(spark, kafka, Directory(bench.topic), str(tmp_path / "e"), options))
         cases.send(bench, b"ghost", b"{}")

@@ -41,10 +41,10 @@ class Comparison:
         progress: Progress,
         *,
         digests: bool,
-        most: int | None = None,
+        most_differences: int | None = None,
     ) -> list[Outcome]:
         """Compare the tables of a connector; ``most`` differing keys are kept, by default as many as are shown."""
         from compactory_connectors.source.verify.verifier import Options, verify
 
-        options = Options(wait=self.wait, most=most or max(self.limit, 1), digests=digests)
+        options = Options(wait=self.wait, most=most_differences or max(self.limit, 1), digests=digests)
         return list(verify(connector, kafka, options, tables=self.tables or (), topic=topic, progress=progress))

@@ -35,29 +35,29 @@ def directories(
     """
     configuration = begin(flags)
     named = names or []
-    rows = configuration.server().directories(named) if configuration.url else _load(configuration, named)
+    rows = configuration.server().directories(named) if configuration.url else _read_all(configuration, named)
     if flags.json:
         print_json({"directories": rows})
     else:
-        _print(rows, remote=configuration.url is not None)
+        _print_directories(rows, remote=configuration.url is not None)
     if any(row.get("bad_records") for row in rows):
         raise typer.Exit(1)
 
 
-def _load(configuration: Configuration, names: list[str]) -> list[dict[str, Any]]:
+def _read_all(configuration: Configuration, names: list[str]) -> list[dict[str, Any]]:
     from ..context.reading import resolve
 
     chosen = configuration.chosen(names, "directories")
-    return [_loaded(configuration, directory) for directory in resolve(configuration, chosen)]
+    return [_read_one(configuration, directory) for directory in resolve(configuration, chosen)]
 
 
-def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str, Any]:
+def _read_one(configuration: Configuration, directory: Directory[Any]) -> dict[str, Any]:
     """One directory, loaded by itself so that its time is its own."""
     from ..context.reading import read
 
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     with read(configuration, [directory]) as store:
-        took = time.perf_counter() - began
+        load_seconds = time.perf_counter() - started_at
         positions = store.positions()
         return {
             "name": directory.name,
@@ -67,14 +67,14 @@ def _loaded(configuration: Configuration, directory: Directory[Any]) -> dict[str
             "lag": sum(end - positions[part] for part, end in store.end_offsets().items() if part in positions),
             "bad_records": store.outstanding()[directory.name],
             "unusable": store.unusable().get(directory.name),
-            "load_seconds": round(took, 4),
+            "load_seconds": round(load_seconds, 4),
         }
 
 
-def _print(rows: list[dict[str, Any]], *, remote: bool) -> None:
+def _print_directories(rows: list[dict[str, Any]], *, remote: bool) -> None:
     state = ("state",) if remote else ()
     right = ("entries", "partitions", "lag", "bad records", "age" if remote else "load time")
-    print_table(("name", "topic", *state, *right), (_row(row, remote=remote) for row in rows), right=right)
+    print_table(("name", "topic", *state, *right), (_directory_row(row, remote=remote) for row in rows), right=right)
     for row in rows:
         if row.get("stale"):
             output().print(marked("bold", row["name"]), f"is old: {row['stale']}", markup=False, highlight=False)
@@ -82,7 +82,7 @@ def _print(rows: list[dict[str, Any]], *, remote: bool) -> None:
             output().print(marked("bold red", f"{row['name']}:"), row["unusable"], markup=False, highlight=False)
 
 
-def _row(row: dict[str, Any], *, remote: bool) -> Iterator[object]:
+def _directory_row(row: dict[str, Any], *, remote: bool) -> Iterator[object]:
     duration = row.get("age_seconds") if remote else row["load_seconds"]
     yield marked("bold", row["name"])
     yield row["topic"]

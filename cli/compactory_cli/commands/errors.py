@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from ..context.configuration import Configuration
 
-__all__ = ["errors"]
+__all__ = ["list_errors"]
 
 _Place = tuple[str, int, int]  # directory, partition, offset
 
 
 @command
-def errors(
+def list_errors(
     flags: Flags,
     names: Annotated[
         list[str] | None, argument("[DIRECTORY…]", "Only bad records of these directories; default: all.")
@@ -41,51 +41,53 @@ def errors(
     the topics. Exit code 1 if a retried record is still bad.
     """
     configuration = begin(flags)
-    only = _only(places or [])
+    selected = _parse_places(places or [])
     if retry or skip:
-        _resolve(configuration, names or [], only, "retry" if retry else "skip", flags, both=retry and skip)
+        _resolve_records(
+            configuration, names or [], selected, "retry" if retry else "skip", flags, is_contradictory=retry and skip
+        )
         return
-    listed, outstanding = _listed(configuration, names or [], only)
-    found = _chosen(listed, names or [], only)
+    listed, outstanding = _read_records(configuration, names or [], selected)
+    records = _select_records(listed, names or [], selected)
     if flags.json:
-        print_json({"errors": found, "outstanding": outstanding})
+        print_json({"errors": records, "outstanding": outstanding})
         return
-    _print(found)
+    _print_records(records)
     if outstanding > len(listed):
         write(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
 
 
-def _only(texts: Iterable[str]) -> set[_Place]:
-    found: set[_Place] = set()
-    wrong = []
+def _parse_places(texts: Iterable[str]) -> set[_Place]:
+    places: set[_Place] = set()
+    problems = []
     for text in texts:
         directory, *numbers = text.rsplit(":", 2)
-        if directory and len(numbers) == 2 and all(each.isascii() and each.isdigit() for each in numbers):
-            found.add((directory, int(numbers[0]), int(numbers[1])))
+        if directory and len(numbers) == 2 and all(part.isascii() and part.isdigit() for part in numbers):
+            places.add((directory, int(numbers[0]), int(numbers[1])))
         else:
-            wrong.append(f"--place {text}: must be DIRECTORY:PARTITION:OFFSET, such as terminal_acquirer:0:42")
-    if wrong:
-        refuse(wrong)
-    return found
+            problems.append(f"--place {text}: must be DIRECTORY:PARTITION:OFFSET, such as terminal_acquirer:0:42")
+    if problems:
+        refuse(problems)
+    return places
 
 
-def _listed(
-    configuration: Configuration, names: Sequence[str], only: set[_Place], *, orders: bool = False
+def _read_records(
+    configuration: Configuration, names: Sequence[str], selected: set[_Place], *, orders: bool = False
 ) -> tuple[list[dict[str, Any]], int]:
     """Bad records of the server, or of the topics of these directories; how many there are in all."""
     if configuration.url:
         server = configuration.server(admin=True, orders=orders)
-        server.directories([*names, *(place[0] for place in only)])
+        server.directories([*names, *(place[0] for place in selected)])
         return server.errors()
     from ..context.reading import read, resolve
 
-    wanted = configuration.chosen([*names, *sorted(place[0] for place in only)], "errors")
-    with read(configuration, resolve(configuration, wanted)) as store:
-        found = [_described(error) for error in store.quarantine()]
-    return found, len(found)
+    chosen_names = configuration.chosen([*names, *sorted(place[0] for place in selected)], "errors")
+    with read(configuration, resolve(configuration, chosen_names)) as store:
+        records = [_record_json(error) for error in store.quarantine()]
+    return records, len(records)
 
 
-def _described(error: QuarantinedRecord) -> dict[str, Any]:
+def _record_json(error: QuarantinedRecord) -> dict[str, Any]:
     raw = {"key_base64": _base64(error.key), "value_base64": _base64(error.value)}
     return fields(error, "directory", "topic", "partition", "offset", "timestamp_ms", "error", "stacktrace") | raw
 
@@ -94,53 +96,61 @@ def _base64(raw: bytes | None) -> str | None:
     return None if raw is None else base64.b64encode(raw).decode()
 
 
-def _chosen(found: list[dict[str, Any]], names: Sequence[str], only: set[_Place]) -> list[dict[str, Any]]:
+def _select_records(records: list[dict[str, Any]], names: Sequence[str], selected: set[_Place]) -> list[dict[str, Any]]:
     """Those of the directories named and of the places; all of them where neither is given."""
     return [
-        each
-        for each in found
-        if not (names or only)
-        or each["directory"] in names
-        or (each["directory"], each["partition"], each["offset"]) in only
+        record
+        for record in records
+        if not (names or selected)
+        or record["directory"] in names
+        or (record["directory"], record["partition"], record["offset"]) in selected
     ]
 
 
-def _resolve(
-    configuration: Configuration, names: Sequence[str], only: set[_Place], verb: str, flags: Flags, *, both: bool
+def _resolve_records(
+    configuration: Configuration,
+    names: Sequence[str],
+    selected: set[_Place],
+    verb: str,
+    flags: Flags,
+    *,
+    is_contradictory: bool,
 ) -> None:
-    if both:
+    if is_contradictory:
         refuse("--retry and --skip contradict each other; give one")
     if not configuration.url:
         refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
-    if verb == "skip" and not names and not only:
+    if verb == "skip" and not names and not selected:
         refuse("--skip lets go of records for good: name directories, or records by --place")
     server = configuration.server(orders=True)
     places = None
-    if names or only:
+    if names or selected:
         places = [
-            {name: each[name] for name in ("directory", "partition", "offset")}
-            for each in _chosen(_listed(configuration, names, only, orders=True)[0], names, only)
+            {name: record[name] for name in ("directory", "partition", "offset")}
+            for record in _select_records(
+                _read_records(configuration, names, selected, orders=True)[0], names, selected
+            )
         ]
-    found = server.resolve(verb, places)
-    done = "applied" if verb == "retry" else "let go of"
-    told = f"{number(found['done'])} {done}, {number(found['outstanding'])} outstanding"
-    answer(found, told, as_json=flags.json)
-    left = found["outstanding"] if places is None else len(places) - found["done"]
-    if verb == "retry" and left > 0:
+    result = server.resolve(verb, places)
+    participle = "applied" if verb == "retry" else "let go of"
+    message = f"{number(result['done'])} {participle}, {number(result['outstanding'])} outstanding"
+    answer(result, message, as_json=flags.json)
+    unresolved = result["outstanding"] if places is None else len(places) - result["done"]
+    if verb == "retry" and unresolved > 0:
         raise typer.Exit(1)
 
 
-def _print(found: list[dict[str, Any]]) -> None:
+def _print_records(records: list[dict[str, Any]]) -> None:
     from ..views.moment import moment_text
 
     print_table(
         ("directory", "partition", "offset", "error", "written"),
         (
             (
-                marked("bold", each["directory"]), each["partition"], each["offset"], each["error"],
-                moment_text(each["timestamp_ms"] * 1000) if each["timestamp_ms"] >= 0 else None,
+                marked("bold", record["directory"]), record["partition"], record["offset"], record["error"],
+                moment_text(record["timestamp_ms"] * 1000) if record["timestamp_ms"] >= 0 else None,
             )
-            for each in found
+            for record in records
         ),
         right=("partition", "offset"),
         none="no bad records",

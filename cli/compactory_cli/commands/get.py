@@ -31,13 +31,13 @@ def get(
     if configuration.url and by is not None:
         refuse(f"--by {by}: a server looks up by its own key of the directory; read the topic: add --kafka HOST:PORT")
     if configuration.url:
-        found = configuration.server().entry(directory, key)
+        entry = configuration.server().entry(directory, key)
     else:
-        found = _read(configuration, directory, key, by)
-    value = json_or_text(found.value)
+        entry = _read_entry(configuration, directory, key, by)
+    value = json_or_text(entry.value)
     if flags.json:
-        place = fields(found, "topic", "partition", "offset")
-        time = found.timestamp_ms if found.timestamp_ms >= 0 else None
+        place = fields(entry, "topic", "partition", "offset")
+        time = entry.timestamp_ms if entry.timestamp_ms >= 0 else None
         print_json({"key": key, "value": value, **place, "timestamp_ms": time})
     elif isinstance(value, str):
         write(value)
@@ -45,7 +45,7 @@ def get(
         output().print_json(data=value)
 
 
-def _read(configuration: Configuration, name: str, key: str, by: str | None) -> Entry:
+def _read_entry(configuration: Configuration, name: str, key: str, by: str | None) -> Entry:
     from compactory import Directory
 
     from ..context.reading import read, resolve
@@ -70,5 +70,5 @@ def _missing(error: KeyError, directory: Any, key: str, entries: int, example: s
         return error
     by = f"field {directory.key!r}" if directory.key else "the record's key"
     hint = f", such as {example!r}" if example is not None else ""
-    held = counted(entries, "entry", "entries")
-    return StepFailed(f"no entry {key!r} in directory {directory.name!r}: {held}, looked up by {by}{hint}")
+    entry_count = counted(entries, "entry", "entries")
+    return StepFailed(f"no entry {key!r} in directory {directory.name!r}: {entry_count}, looked up by {by}{hint}")

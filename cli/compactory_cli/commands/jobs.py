@@ -11,7 +11,7 @@ import typer
 
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, flag, option
-from ..context.importing import imported
+from ..context.importing import import_object
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
 from ..views.terminal import answer, marked, number, print_count, print_json, print_table, seconds, write
@@ -51,7 +51,7 @@ def run(
         configuration.postgres,
         lambda: configuration.kafka() if topic or group_id else None,
         partial(health_on, configuration, listen),
-        partial(imported, jobs, Jobs, "service:jobs"),
+        partial(import_object, jobs, Jobs, "service:jobs"),
     )
     executor = JobExecutor(postgres, found, concurrency, kafka=kafka, group_id=group_id, topic=topic)
     ended = run_worker(executor, JobsWorker(executor), health)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..context.flags import Flags, LogLevel, argument, command, flag
-from ..context.importing import imported
+from ..context.importing import import_object
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
 from ..views.terminal import answer, counted, fields, print_count, print_json, print_table
@@ -35,7 +35,7 @@ def run(
     kafka, health, found = all_of(
         configuration.kafka,
         partial(health_on, configuration, listen),
-        partial(imported, processor, Processor, "service:register"),
+        partial(import_object, processor, Processor, "service:register"),
     )
     runner = ProcessRunner(kafka, found)
     run_worker(runner, ProcessWorker(runner), health, either(runner.wait))

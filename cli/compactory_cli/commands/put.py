@@ -39,7 +39,7 @@ def put(
     """Create, replace or change an entry, through the server at COMPACTORY_URL."""
     if merge and create:
         refuse("--merge changes an entry that is there, and --create demands that none is; give one of them")
-    document = _document(sys.stdin.read() if value == "-" else value)
+    document = _parse_document(sys.stdin.read() if value == "-" else value)
     with _entries(flags, directory) as entries:
         if merge:
             stored = entries.patch(key, document, if_match=if_match, idempotency_key=idempotency_key)
@@ -61,14 +61,14 @@ def delete(
     answer({"key": key, "offset": str(token)}, f"removed, at {token}", as_json=flags.json)
 
 
-def _document(text: str) -> dict[str, Any]:
+def _parse_document(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         refuse(f"VALUE: is not JSON: {error}")
-    if not isinstance(found, dict):
-        refuse(f"VALUE: must be a JSON object, not {type(found).__name__}")
-    return found
+    if not isinstance(document, dict):
+        refuse(f"VALUE: must be a JSON object, not {type(document).__name__}")
+    return document
 
 
 @contextmanager

@@ -26,7 +26,7 @@ app = typer.Typer(
 )
 
 app.add_typer(source_offsets.app)
-app.command("status")(source_control.status)
+app.command("status")(source_control.show_source_status)
 app.command("pause")(source_control.pause)
 app.command("resume")(source_control.resume)
 app.command("restart")(source_control.restart)
@@ -35,7 +35,7 @@ app.command("approve")(source_control.approve)
 
 @app.command("run")
 @connector_command
-def run(
+def run_connectors(
     flags: Flags,
     connectors: Connectors,
     once: Annotated[bool, flag("--once", "Publish what is committed by now, then end.")] = False,
@@ -49,7 +49,7 @@ def run(
     """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
     if dry_run:
         begin(flags)
-        _preview(flags, connectors, provider, records=True)
+        _show_previews(flags, connectors, provider, records=True)
         return
     configuration = begin(flags, LogLevel.INFO)
     loaded, kafka, health = all_of(
@@ -67,16 +67,18 @@ def run(
 def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
     """Check connectors against their databases; show topic, key, fields and SQL of every table."""
     begin(flags)
-    _preview(flags, connectors, provider, records=False)
+    _show_previews(flags, connectors, provider, records=False)
 
 
-def _preview(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
+def _show_previews(flags: Flags, connectors: list[Path], provider: list[str] | None, *, records: bool) -> None:
     from compactory_connectors.source.operations.preview import preview_connector
 
-    from ..views.preview import show
+    from ..views.preview import show_previews
 
     loaded = load_connectors(connectors, provider or ())
     problems = Problems()
-    found = [(config, problems.of(partial(preview_connector, config))) for config in loaded]
+    previews = [(config, problems.of(partial(preview_connector, config))) for config in loaded]
     problems.raise_any()
-    show([(config, what) for config, what in found if what is not None], as_json=flags.json, records=records)
+    show_previews(
+        [(config, preview) for config, preview in previews if preview is not None], as_json=flags.json, records=records
+    )

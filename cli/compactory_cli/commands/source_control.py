@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
 
     from ..context.configuration import Configuration
-    from ..context.remote import Server
+    from ..context.remote import RemoteServer
 
-__all__ = ["approve", "pause", "restart", "resume", "status"]
+__all__ = ["approve", "pause", "restart", "resume", "show_source_status"]
 
 _LOOK = 0.2  # seconds between looks whether an order was carried out
 _FILES = (".json", ".properties")
@@ -43,17 +43,17 @@ _Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new s
 
 
 @connector_command
-def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
+def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, provider: Providers = None) -> None:
     """Show the state of sources, table by table. Exit code 1 if one failed, is held, or does not publish.
 
     Without a URL, or if no process answers, it looks connector files up in Kafka and Postgres.
     """
     from compactory.errors import Unreachable
 
-    from ..views.source_view import healthy, show_overviews, show_status
+    from ..views.source_view import is_healthy, show_overviews, show_status
 
     configuration = begin(flags)
-    place = _place(configuration, flags, url)
+    place = _find_server(configuration, flags, url)
     files = [name for name in names or () if name.endswith(_FILES)]
     unanswered = None
     if place is not None:
@@ -65,7 +65,7 @@ def status(flags: Flags, names: _Names = None, url: _Url = None, provider: Provi
             unanswered = str(error)
         else:
             show_status(connectors, place.place, as_json=flags.json)
-            _exit(bool(connectors) and all(healthy(connector) for connector in connectors))
+            _exit(bool(connectors) and all(is_healthy(connector) for connector in connectors))
             return
     if not files or len(files) < len(names or ()):
         refuse(
@@ -99,10 +99,10 @@ def restart(
     flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
 ) -> None:
     """Retry a connector, or one of its tables, at once. Offsets are kept."""
-    server = _server(begin(flags), flags, url)
-    connector = _only(server, name, provider)
+    server = _require_server(begin(flags), flags, url)
+    connector = _find_connector(server, name, provider)
     answer = server.order(connector, "restart", table=table)
-    _show([answer], server, flags)
+    _show_connectors([answer], server, flags)
 
 
 @connector_command
@@ -116,23 +116,23 @@ def approve(
     provider: Providers = None,
 ) -> None:
     """Let a source do a removal, or publish a change of many values, that it holds. Later ones are held again."""
-    server = _server(begin(flags), flags, url)
-    connector = _only(server, name, provider)
-    held = [
-        each
-        for each in server.connector(connector)["tables"]
-        if each.get("removal") and table in (None, each["table"]) and removal in (None, each["removal"]["id"])
+    server = _require_server(begin(flags), flags, url)
+    connector = _find_connector(server, name, provider)
+    held_tables = [
+        row
+        for row in server.connector(connector)["tables"]
+        if row.get("removal") and table in (None, row["table"]) and removal in (None, row["removal"]["id"])
     ]
-    if len(held) != 1:
-        listed = ", ".join(f"{each['table']} (removal {each['removal']['id']})" for each in held)
-        refuse(f"which one? held are: {listed}; name the table" if held else _NOTHING_HELD)
-    _confirm(held[0], yes=yes or removal is not None)
-    approved = {"removal": held[0]["removal"]["id"]}
-    answer = server.order(connector, "approve", table=held[0]["table"], document=approved)
+    if len(held_tables) != 1:
+        listed = ", ".join(f"{row['table']} (removal {row['removal']['id']})" for row in held_tables)
+        refuse(f"which one? held are: {listed}; name the table" if held_tables else _NOTHING_HELD)
+    _confirm(held_tables[0], yes=yes or removal is not None)
+    approved = {"removal": held_tables[0]["removal"]["id"]}
+    answer = server.order(connector, "approve", table=held_tables[0]["table"], document=approved)
     if flags.json:
-        _show([answer], server, flags)
+        _show_connectors([answer], server, flags)
     else:  # the answer's status is that of before
-        say(f"[green]✓[/] {approved['removal']} of {held[0]['table']} is approved; the next poll carries it out")
+        say(f"[green]✓[/] {approved['removal']} of {held_tables[0]['table']} is approved; the next poll carries it out")
 
 
 def _set_target(
@@ -140,12 +140,12 @@ def _set_target(
 ) -> None:
     """Pause or resume: over HTTP if an address is known, else through the offsets topic."""
     configuration = begin(flags)
-    if _place(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
+    if _find_server(configuration, flags, url) is None and name is not None and name.endswith(_FILES):
         for connector in load_connectors([Path(name)], provider or ()):
             _set_target_without_process(configuration, connector, flags, paused=paused)
         return
-    server = _server(configuration, flags, url)
-    connector_name = _only(server, name, provider)
+    server = _require_server(configuration, flags, url)
+    connector_name = _find_connector(server, name, provider)
     answer = server.order(connector_name, "pause" if paused else "resume")
     answer = _until(
         lambda: server.connector(connector_name),
@@ -155,7 +155,7 @@ def _set_target(
     )
     if (answer["target"] == "PAUSED") != paused:
         refuse(f"somebody else has ordered {answer['target']} meanwhile")
-    _show([answer], server, flags)
+    _show_connectors([answer], server, flags)
 
 
 def _set_target_without_process(
@@ -172,23 +172,28 @@ def _set_target_without_process(
 
 
 def _until(
-    ask: Callable[[], dict[str, Any]], status: dict[str, Any], done: Callable[[dict[str, Any]], bool], wait: float
+    read_status: Callable[[], dict[str, Any]],
+    status: dict[str, Any],
+    is_done: Callable[[dict[str, Any]], bool],
+    wait: float,
 ) -> dict[str, Any]:
     """The status once it is as wanted. Raises StepFailed when that takes too long; the order stands all the same."""
     from ..context.failure import StepFailed
 
     deadline = time.monotonic() + wait
-    while not done(status):
+    while not is_done(status):
         if time.monotonic() >= deadline:
             stored = "" if status["target_stored"] else ", not stored yet"
             state = f"{status['state']}{stored}: {status['detail']}"
             raise StepFailed(f"{status['connector']} has the order, and after {wait:g} s it is {state}")
         time.sleep(_LOOK)
-        status = ask()
+        status = read_status()
     return status
 
 
-def _place(configuration: Configuration, flags: Flags, url: str | None, *, orders: bool = False) -> Server | None:
+def _find_server(
+    configuration: Configuration, flags: Flags, url: str | None, *, orders: bool = False
+) -> RemoteServer | None:
     address = url or configuration.url
     if address is None and not flags.kafka and configuration.worker_listen:
         host, _, port = configuration.worker_listen.rpartition(":")
@@ -196,8 +201,8 @@ def _place(configuration: Configuration, flags: Flags, url: str | None, *, order
     return configuration.server(address, admin=True, orders=orders) if address else None
 
 
-def _server(configuration: Configuration, flags: Flags, url: str | None) -> Server:
-    place = _place(configuration, flags, url, orders=True)
+def _require_server(configuration: Configuration, flags: Flags, url: str | None) -> RemoteServer:
+    place = _find_server(configuration, flags, url, orders=True)
     if place is None:
         refuse(
             "which process? give --url http://HOST:PORT of the source's --listen, or set COMPACTORY_URL;"
@@ -206,7 +211,7 @@ def _server(configuration: Configuration, flags: Flags, url: str | None) -> Serv
     return place
 
 
-def _status(server: Server, names: set[str]) -> list[dict[str, Any]]:
+def _status(server: RemoteServer, names: set[str]) -> list[dict[str, Any]]:
     """The connectors of a process, or those of these names. Raises ConfigError for one that it does not run."""
     connectors = [worker for worker in server.status()["workers"] if "connector" in worker]
     missing = sorted(names - {worker["connector"] for worker in connectors})
@@ -216,7 +221,7 @@ def _status(server: Server, names: set[str]) -> list[dict[str, Any]]:
     return [worker for worker in connectors if not names or worker["connector"] in names]
 
 
-def _only(server: Server, name: str | None, provider: Providers) -> str:
+def _find_connector(server: RemoteServer, name: str | None, provider: Providers) -> str:
     """The connector that is meant: by name, by file, or as the only one."""
     running = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
     if len(running) != 1:
@@ -231,21 +236,20 @@ def _named(names: list[str] | tuple[str, ...], provider: Providers) -> set[str]:
     }
 
 
-def _confirm(held: dict[str, Any], *, yes: bool) -> None:
+def _confirm(row: dict[str, Any], *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        removal = f"--removal {held['removal']['id']}"
-        refuse(f"{held['table']}: {held['detail']}; not a terminal: add {removal}")
+        removal = f"--removal {row['removal']['id']}"
+        refuse(f"{row['table']}: {row['detail']}; not a terminal: add {removal}")
     sample = [
-        f"\n  {change['key']}: {change.get('old')} → {change.get('new')}"
-        for change in held["removal"].get("sample", ())
+        f"\n  {change['key']}: {change.get('old')} → {change.get('new')}" for change in row["removal"].get("sample", ())
     ]
-    question = "Publish these changes?" if held["removal"].get("changed") else "Remove them?"
-    typer.confirm(f"{held['table']}: {held['detail']}{''.join(sample)}\n{question}", abort=True, err=True)
+    question = "Publish these changes?" if row["removal"].get("changed") else "Remove them?"
+    typer.confirm(f"{row['table']}: {row['detail']}{''.join(sample)}\n{question}", abort=True, err=True)
 
 
-def _show(connectors: list[dict[str, Any]], server: Server, flags: Flags) -> None:
+def _show_connectors(connectors: list[dict[str, Any]], server: RemoteServer, flags: Flags) -> None:
     from ..views.source_view import show_status
 
     show_status(connectors, server.place, as_json=flags.json)

@@ -87,7 +87,7 @@ class _Editing:
 
 @app.command("show")
 @connector_command
-def show(
+def show_source_offsets(
     flags: Flags,
     chosen: _Chosen,
     count: Annotated[bool, flag("--count", "Count the rows that a poll would send now; asks Postgres.")] = False,
@@ -107,9 +107,9 @@ def show(
     with _admin(config, kafka) as admin:
         stored = admin.stored()
         names = matching_tables(list(admin.plans), chosen.table or ())
-        found = [(name, stored.get(admin.key(name))) for name in names]
-        rows = {name: admin.count(name, item.offset if item else None) for name, item in found}
-    show_offsets(config, found, "", rows=rows, as_json=flags.json)
+        offsets = [(name, stored.get(admin.key(name))) for name in names]
+        rows = {name: admin.count(name, item.offset if item else None) for name, item in offsets}
+    show_offsets(config, offsets, "", rows=rows, as_json=flags.json)
 
 
 @app.command("reset")
@@ -127,7 +127,7 @@ def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
 
 @app.command("set")
 @connector_command
-def set_(
+def set_source_offsets(
     flags: Flags,
     chosen: _Chosen,
     *,
@@ -159,8 +159,8 @@ def set_(
     option_name, time = ("--timestamp", timestamp) if to_time is None else ("--to-time", to_time)
     cursor = Cursor.from_micros(microseconds(option_name, time) if time is not None else None, incrementing)
     config, kafka = chosen.begin(flags)
-    given = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-time": to_time}
-    edit = new_edit(" ".join(["set", *(f"{name} {value}" for name, value in given.items() if value is not None)]))
+    options = {"--timestamp": timestamp, "--incrementing": incrementing, "--to-time": to_time}
+    edit = new_edit(" ".join(["set", *(f"{name} {value}" for name, value in options.items() if value is not None)]))
     with _admin(config, kafka) as admin:
         includes_time = to_time is not None
 
@@ -172,7 +172,7 @@ def set_(
 
 @app.command("import")
 @connector_command
-def import_(
+def import_offsets(
     flags: Flags,
     chosen: _Chosen,
     *,

@@ -25,24 +25,24 @@ app = typer.Typer(name="sql", help="Migrations, and adoption of live tables.", n
 
 @app.command("install")
 @command
-def install(flags: Flags) -> None:
+def install_schema(flags: Flags) -> None:
     """Apply the migrations of schema compactory that the database lacks."""
     from compactory_connectors import schema
 
     with connected(flags) as connection:
-        done = schema.install(connection)
+        applied = schema.install(connection)
     if flags.json:
-        print_json({"applied": [{"version": item.version, "name": item.name} for item in done]})
+        print_json({"applied": [{"version": item.version, "name": item.name} for item in applied]})
         return
-    for item in done:
+    for item in applied:
         say(f"[green]✓[/] applied migration {item.version}: {item.name}")
-    if not done:
+    if not applied:
         write("nothing to do: every migration has been applied")
 
 
 @app.command("status")
 @command
-def status(flags: Flags) -> None:
+def show_sql_status(flags: Flags) -> None:
     """Show migrations and adopted tables; exit code 1 if something is pending or wrong."""
     from compactory_connectors import schema
 
@@ -104,7 +104,7 @@ def adopt(
 
 @app.command("roles")
 @command
-def roles(
+def create_sql_roles(
     flags: Flags,
     tables: Annotated[list[str], argument("TABLE…", "The tables that a source polls.")],
     owner: Annotated[str, option("--owner", "ROLE", "Role that installs and adopts.")] = "compactory_owner",

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from ..context.configuration import Configuration
 
-__all__ = ["verify"]
+__all__ = ["verify_tables"]
 
 
 @connector_command
-def verify(
+def verify_tables(
     flags: Flags,
     comparison: Comparison,
     *,
@@ -67,46 +67,48 @@ def verify(
         compared = SparkComparison(configuration=configuration, options=spark.options(), **sides, **vars(comparison))
         compared.run(values=values, as_json=flags.json)
         return
-    (connectors, topic), kafka = all_of(lambda: _resolve(configuration, comparison), configuration.kafka)
+    (connectors, topic), kafka = all_of(lambda: _resolve_target(configuration, comparison), configuration.kafka)
     from compactory_connectors.source.runtime.repair import MOST_REPAIRS
 
-    from ..views.verify_view import code_of, progress, show
+    from ..views.verify_view import exit_code_of_outcomes, progress, show_outcomes
     from .verify_repair import Repairs
 
     repairs = Repairs(configuration, kafka, url) if repair else None
     outcomes: list[Outcome] = []
-    most = MOST_REPAIRS if repair else None  # keys that may be sent again
+    most_differences = MOST_REPAIRS if repair else None  # keys that may be sent again
     with progress() as report:
         for connector in connectors:
-            compare = partial(comparison.of, connector, kafka, topic, report, digests=digests, most=most)
+            compare = partial(
+                comparison.of, connector, kafka, topic, report, digests=digests, most_differences=most_differences
+            )
             connector_outcomes = compare()
             if repairs is not None and any(outcome.different for outcome in connector_outcomes):
                 repairs.run(connector, connector_outcomes, approved=approve)
                 connector_outcomes = repairs.settled(compare, comparison.wait)
             outcomes += connector_outcomes
     repaired = repairs.sent if repairs else None
-    show(outcomes, limit=comparison.limit, values=values, as_json=flags.json, repaired=repaired)
-    if code := code_of(outcomes):
+    show_outcomes(outcomes, limit=comparison.limit, values=values, as_json=flags.json, repaired=repaired)
+    if code := exit_code_of_outcomes(outcomes):
         raise typer.Exit(code)
 
 
 def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
-    given = [f"--{name}" for name, value in needing.items() if value]
-    if given and not on_spark:
-        refuse(f"{', '.join(given)}: only with --spark")
+    spark_options = [f"--{name}" for name, value in needing.items() if value]
+    if spark_options and not on_spark:
+        refuse(f"{', '.join(spark_options)}: only with --spark")
     if repair and on_spark:
         refuse("--repair and --spark exclude each other: repair with compactory verify --repair alone")
 
 
-def _resolve(configuration: Configuration, comparison: Comparison) -> tuple[list[ConnectorConfig], str | None]:
+def _resolve_target(configuration: Configuration, comparison: Comparison) -> tuple[list[ConnectorConfig], str | None]:
     """The connectors, and the topic where a directory was named. Raises ConfigError."""
     target, provider = comparison.target, comparison.provider or ()
     settings = configuration.directories.get(target)
     if settings is None:
         if Path(target).suffix not in {".json", ".properties"}:
-            known = ", ".join(configuration.directories) or "none"
+            existing = ", ".join(configuration.directories) or "none"
             refuse(
-                f"{target!r} is neither a directory of compactory.toml (it has {known}) nor a connector's .json or"
+                f"{target!r} is neither a directory of compactory.toml (it has {existing}) nor a connector's .json or"
                 " .properties"
             )
         return load_connectors([Path(target)], provider), None

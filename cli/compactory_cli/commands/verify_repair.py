@@ -27,7 +27,7 @@ class Repairs:
         self._configuration = configuration
         self._kafka = kafka
         self._url = url or configuration.url
-        self._asked = False
+        self._is_waiting = False
         self.sent = 0
 
     def run(self, connector: ConnectorConfig, outcomes: Sequence[Outcome], *, approved: bool) -> None:
@@ -36,11 +36,11 @@ class Repairs:
 
         refuse_repair(connector, outcomes, approved=approved)
         for outcome in outcomes:
-            keys = [each.key for each in outcome.differences]
+            keys = [difference.key for difference in outcome.differences]
             if not keys:
                 continue
             if outcome.sources:
-                self._ask(connector, outcome, keys)
+                self._ask_source(connector, outcome, keys)
             else:
                 repair(connector, self._kafka, outcome.tables[0], keys)
             self.sent += len(keys)
@@ -48,13 +48,13 @@ class Repairs:
     def settled(self, compare: Callable[[], list[Outcome]], wait: float) -> list[Outcome]:
         """Compare again; what was asked of a running source may take it up to ``wait`` seconds."""
         deadline = time.monotonic() + wait
-        found = compare()
-        while self._asked and any(each.different for each in found) and time.monotonic() < deadline:
+        outcomes = compare()
+        while self._is_waiting and any(outcome.different for outcome in outcomes) and time.monotonic() < deadline:
             time.sleep(_PAUSE)
-            found = compare()
-        return found
+            outcomes = compare()
+        return outcomes
 
-    def _ask(self, connector: ConnectorConfig, outcome: Outcome, keys: list[bytes]) -> None:
+    def _ask_source(self, connector: ConnectorConfig, outcome: Outcome, keys: list[bytes]) -> None:
         from compactory.errors import ConfigError
 
         if self._url is None:
@@ -66,4 +66,4 @@ class Repairs:
         for start in range(0, len(keys), _MOST_KEYS):
             page = [base64.b64encode(key).decode() for key in keys[start : start + _MOST_KEYS]]
             server.order(connector.name, "resend", table=outcome.tables[0], document={"keys_base64": page})
-        self._asked = True
+        self._is_waiting = True

@@ -12,9 +12,9 @@ import typer
 
 from compactory.errors import CompactoryError, ConfigError
 
-from ..context.remote import Server
+from ..context.remote import RemoteServer
 from ..context.session import all_of
-from ..views.verify_view import code_of, progress, show
+from ..views.verify_view import exit_code_of_outcomes, progress, show_outcomes
 from .comparison import Comparison
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class SparkComparison(Comparison):
         """Compare, and show what came out. Raises ConfigError with all problems, typer.Exit unless all is equal."""
         from compactory_connectors.spark.failures import spark_failures
 
-        with progress() as told, spark_failures():
-            tables, sides = self._compared(told)
-        show(tables, limit=self.limit, values=values, as_json=as_json, sides=sides)
-        if code := code_of(tables, sides):
+        with progress() as report, spark_failures():
+            tables, sides = self._compared(report)
+        show_outcomes(tables, limit=self.limit, values=values, as_json=as_json, sides=sides)
+        if code := exit_code_of_outcomes(tables, sides):
             raise typer.Exit(code)
 
     def _compared(self, progress: Progress) -> tuple[list[Outcome], list[SideOutcome]]:
@@ -89,7 +89,7 @@ class SparkComparison(Comparison):
         """The one topic that stores and files are compared with."""
         if self._settings is not None:
             return self._settings.directory.topic
-        topics = [each.topic for each in tables] or [self.target]
+        topics = [outcome.topic for outcome in tables] or [self.target]
         if len(topics) > 1:
             raise ConfigError(
                 f"the connector publishes to {', '.join(topics)}: name one directory in place of the connector to"
@@ -102,19 +102,21 @@ class SparkComparison(Comparison):
         from compactory_connectors.spark.verification.store_side import compare_store
         from compactory_connectors.spark.verification.topic_states import TopicStates
 
-        found: list[SideOutcome] = []
+        outcomes: list[SideOutcome] = []
         with TopicStates(spark, kafka, topic) as states:
             for url in self.stores:
                 store = self.configuration.server(url, timeout=_PATIENCE)
                 name = self._name(store, topic)
-                found.append(compare_store(states, store, name, wait=self.wait, most=self.limit, progress=progress))
-            found += [compare_export(states, kafka, path, most=self.limit, progress=progress) for path in self.exports]
-        return found
+                outcomes.append(compare_store(states, store, name, wait=self.wait, most=self.limit, progress=progress))
+            outcomes += [
+                compare_export(states, kafka, path, most=self.limit, progress=progress) for path in self.exports
+            ]
+        return outcomes
 
-    def _name(self, store: Server, topic: str) -> str:
+    def _name(self, store: RemoteServer, topic: str) -> str:
         """The store's name of the directory: ours, or that of its only directory of this topic."""
         try:
-            its = [each["name"] for each in store.directories() if each["topic"] == topic]
+            names = [directory["name"] for directory in store.directories() if directory["topic"] == topic]
         except CompactoryError:
             return self.target  # the comparison says so, and goes on with the other stores
-        return self.target if self.target in its or len(its) != 1 else str(its[0])
+        return self.target if self.target in names or len(names) != 1 else str(names[0])

@@ -34,8 +34,10 @@ def watch(
     the cursor are gone; the message has the cursor to go on from.
     """
     configuration = begin(flags)
-    asked = directory, since, prefix
-    for change in configuration.server().changes(*asked) if configuration.url else _read(configuration, *asked):
+    arguments = directory, since, prefix
+    for change in (
+        configuration.server().changes(*arguments) if configuration.url else _read_changes(configuration, *arguments)
+    ):
         if flags.json:
             print_json(change)
         else:
@@ -43,7 +45,7 @@ def watch(
             write(f"{change['kind']:6} {printable(change['key'])}{value}")
 
 
-def _read(configuration: Configuration, name: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
+def _read_changes(configuration: Configuration, name: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
     from compactory import Cursor
 
     from ..context.reading import read, resolve
@@ -52,10 +54,10 @@ def _read(configuration: Configuration, name: str, since: str | None, prefix: st
     with read(configuration, resolve(configuration, [name])) as store:
         for change in store[name].watch(cursor):
             if change.key.startswith(prefix):
-                yield _shown(change)
+                yield _change_json(change)
 
 
-def _shown(change: Change[Any]) -> dict[str, Any]:
+def _change_json(change: Change[Any]) -> dict[str, Any]:
     """A change as a server sends it."""
     values = {"old": json_or_text(change.raw_old), "new": json_or_text(change.raw)}
     place = fields(change, "partition", "offset", "timestamp_ms")

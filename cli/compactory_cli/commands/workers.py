@@ -43,7 +43,7 @@ def run_sources(
     failures: list[BaseException] = []
     with stopping() as stop:
         threads = [
-            threading.Thread(target=_run, args=(source, stop, once, failures), daemon=True) for source in sources
+            threading.Thread(target=_run_source, args=(source, stop, once, failures), daemon=True) for source in sources
         ]
         shown = [SourceWorker(source, thread.is_alive) for source, thread in zip(sources, threads, strict=True)]
         with health(shown):
@@ -55,7 +55,7 @@ def run_sources(
     interrupted = once and stop.is_set()
     statuses = [source.status() for source in sources]
     if as_json:
-        print_json({"connectors": [_json(status) for status in statuses]})
+        print_json({"connectors": [_source_json(status) for status in statuses]})
     else:
         for status in statuses:
             say(_line(status, "done" if once and not interrupted else "stopped"))
@@ -75,7 +75,7 @@ def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Call
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
-def _run(source: Source, stop: threading.Event, once: bool, failures: list[BaseException]) -> None:
+def _run_source(source: Source, stop: threading.Event, once: bool, failures: list[BaseException]) -> None:
     try:
         source.run(stop, once=once)
     except BaseException as error:  # noqa: BLE001 - raised again by the main thread
@@ -91,7 +91,7 @@ def _raise(failures: list[BaseException]) -> None:
     raise failures[0]
 
 
-def _json(status: SourceStatus) -> dict[str, Any]:
+def _source_json(status: SourceStatus) -> dict[str, Any]:
     tables = [
         {"table": table.table, "topic": table.topic, "rows": table.rows_total, "polls": table.polls_total,
          "errors": table.errors_total, "adopted": table.adopted}

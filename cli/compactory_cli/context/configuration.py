@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from compactory_connectors.outbox.rules import TopicRules
     from compactory_connectors.postgres.jdbc_url import Connection
 
-    from .remote import Server
+    from .remote import RemoteServer
 
-__all__ = ["Configuration", "load"]
+__all__ = ["Configuration", "load_configuration"]
 
 _DEFAULT_FILE = Path("compactory.toml")
 _DEFAULT_LISTEN = "127.0.0.1:8080"
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Setting:
     """A value and where it was given, for errors."""
 
     value: str = field(repr=False)
@@ -74,7 +74,7 @@ class Configuration:
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None
-    _postgres: _Given | None
+    _postgres: _Setting | None
     _store: StoreSettings | None
 
     def kafka(self) -> Kafka:
@@ -102,15 +102,15 @@ class Configuration:
 
     def server(
         self, url: str | None = None, *, admin: bool = False, orders: bool = False, timeout: float = 10.0
-    ) -> Server:
+    ) -> RemoteServer:
         """Return the server at ``url``, else at COMPACTORY_URL.
 
         ``admin``: ask with the admin's token where there is one; ``orders``: the same, for calls that need it.
         """
-        from .remote import Server
+        from .remote import RemoteServer
 
         token = (self.tokens.admin if admin or orders else None) or self.tokens.for_reading
-        return Server(url or self.url or "", token, timeout, orders=orders)
+        return RemoteServer(url or self.url or "", token, timeout, orders=orders)
 
     @property
     def names_postgres(self) -> bool:
@@ -132,13 +132,13 @@ class Configuration:
 
     def chosen(self, names: Iterable[str], command: str) -> list[str]:
         """The directories named, else all of compactory.toml. Raises ConfigError where there are none."""
-        found = list(dict.fromkeys(names)) or list(self.directories)
-        if not found:
+        chosen_names = list(dict.fromkeys(names)) or list(self.directories)
+        if not chosen_names:
             raise ConfigError(
                 f"which directories? name topics: compactory {command} TOPIC…,"
                 " or describe them as [directories.NAME] in compactory.toml"
             )
-        return found
+        return chosen_names
 
     def directory(self, name: str) -> Directory[Any] | None:
         """The directory of this name in compactory.toml, or None."""
@@ -146,7 +146,7 @@ class Configuration:
         return settings.directory if settings else None
 
 
-def load(flags: Flags, environment: Environment | None = None) -> Configuration:
+def load_configuration(flags: Flags, environment: Environment | None = None) -> Configuration:
     """Read file and environment, merge, check. Raises ConfigError with every problem found."""
     environment = environment if environment is not None else read_environment()
     settings = _settings(flags, environment)
@@ -158,9 +158,11 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
     advertised = _first(None, environment, "HTTP_ADVERTISED", written, f"{settings.path}: [http] advertised")
     written = settings.http.get("proxies")
     proxies = _first(None, environment, "HTTP_PROXIES", written, f"{settings.path}: [http] proxies")
-    problems += _problems(proxies, parse_proxies)
+    problems += _problems_of(proxies, parse_proxies)
     problems += (
-        _problems(listen, Listen.parse) + _problems(url, ServerUrl.parse) + _problems(advertised, ServerUrl.parse)
+        _problems_of(listen, Listen.parse)
+        + _problems_of(url, ServerUrl.parse)
+        + _problems_of(advertised, ServerUrl.parse)
     )
     servers = _servers(environment, settings, problems)
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
@@ -188,7 +190,7 @@ def load(flags: Flags, environment: Environment | None = None) -> Configuration:
         _kafka=kafka,
         _store=settings.store,
         _postgres=_first(
-            flags.postgres and _Given(flags.postgres, "--postgres"),
+            flags.postgres and _Setting(flags.postgres, "--postgres"),
             environment,
             "POSTGRES",
             settings.postgres,
@@ -207,41 +209,41 @@ def _settings(flags: Flags, environment: Environment) -> SettingsFile:
 
 
 def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, problems: list[str]) -> Kafka | None:
-    given = {name: _Given(value, f"{settings.path}: [kafka]") for name, value in settings.kafka.items()}
+    properties = {name: _Setting(value, f"{settings.path}: [kafka]") for name, value in settings.kafka.items()}
     for name, value in environment.kafka.items():
-        given[name] = _Given(value, f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:")
-    servers = _first(flags.kafka and _Given(flags.kafka, "--kafka"), environment, "KAFKA")
+        properties[name] = _Setting(value, f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:")
+    servers = _first(flags.kafka and _Setting(flags.kafka, "--kafka"), environment, "KAFKA")
     if servers is not None:
-        given["bootstrap.servers"] = _Given(servers.value, f"{servers.origin}:")
-    if given.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
-        found = property_problems({name: item.value for name, item in given.items()})
-        problems += [_with_origin(problem, given) for _, problem in found]
+        properties["bootstrap.servers"] = _Setting(servers.value, f"{servers.origin}:")
+    if properties.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
+        problems_found = property_problems({name: setting.value for name, setting in properties.items()})
+        problems += [_with_origin(problem, properties) for _, problem in problems_found]
         return None
     try:
-        return Kafka({name: item.value for name, item in given.items()})
+        return Kafka({name: setting.value for name, setting in properties.items()})
     except ConfigError as error:
-        problems += [_with_origin(problem, given) for problem in error.problems]
+        problems += [_with_origin(problem, properties) for problem in error.problems]
         return None
 
 
-def _with_origin(problem: str, given: Mapping[str, _Given]) -> str:
+def _with_origin(problem: str, properties: Mapping[str, _Setting]) -> str:
     """The problem, and where the property that it names was given."""
-    for name, item in given.items():
+    for name, setting in properties.items():
         if f"'{name}'" in problem.partition(":")[0] or problem.startswith((f"{name}:", f"{name}=", f"{name} ")):
-            return f"{item.origin} {problem}"
+            return f"{setting.origin} {problem}"
     return problem
 
 
 def _first(
-    flag: _Given | str | None, environment: Environment, name: str, written: str | None = None, place: str = ""
-) -> _Given | None:
+    flag: _Setting | str | None, environment: Environment, name: str, written: str | None = None, place: str = ""
+) -> _Setting | None:
     """A flag's value, else the variable's, else what the file says at ``place``."""
-    if isinstance(flag, _Given):
+    if isinstance(flag, _Setting):
         return flag
     value = environment.get(name)
     if value is not None:
-        return _Given(value, f"COMPACTORY_{name}")
-    return _Given(written, place) if written is not None else None
+        return _Setting(value, f"COMPACTORY_{name}")
+    return _Setting(written, place) if written is not None else None
 
 
 def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems: list[str]) -> Any:
@@ -254,13 +256,13 @@ def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems:
     return None
 
 
-def _problems(given: _Given | None, parse: Callable[[str], object]) -> list[str]:
-    if given is None:
+def _problems_of(setting: _Setting | None, parse: Callable[[str], object]) -> list[str]:
+    if setting is None:
         return []
     try:
-        parse(given.value)
+        parse(setting.value)
     except ConfigError as error:
-        return [f"{given.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
+        return [f"{setting.origin}: {problem.partition(': ')[2]}" for problem in error.problems]
     return []
 
 
@@ -278,9 +280,9 @@ def _servers(environment: Environment, settings: SettingsFile, problems: list[st
 def _tokens(environment: Environment, settings: SettingsFile, problems: list[str]) -> Tokens:
     try:
         scopes = ("read", "write", "admin")
-        given = {name: environment.get(f"HTTP_{name.upper()}_TOKEN") for name in scopes}
+        variables = {name: environment.get(f"HTTP_{name.upper()}_TOKEN") for name in scopes}
         return Tokens(
-            **{name: given[name] or settings.http.get(f"{name}_token") for name in scopes}, clients=settings.clients
+            **{name: variables[name] or settings.http.get(f"{name}_token") for name in scopes}, clients=settings.clients
         )
     except ConfigError as error:
         problems += error.problems

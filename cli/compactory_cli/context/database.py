@@ -48,8 +48,8 @@ def give_roles(
     elif only_print:
         print("".join(f"{text};\n" for text in texts), end="")
     else:
-        *others, last = roles
-        named = f"{', '.join(others)} and {last} have their" if others else f"{last} has its"
+        *first_roles, last = roles
+        named = f"{', '.join(first_roles)} and {last} have their" if first_roles else f"{last} has its"
         say(f"[green]✓[/] {named} rights")
 
 

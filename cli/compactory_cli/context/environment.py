@@ -70,7 +70,7 @@ class Environment:
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
     """Read every variable that is ours. An empty one counts as not set."""
     problems: list[str] = []
-    found: dict[str, str] = {}
+    values_by_name: dict[str, str] = {}
     for variable, text in sorted(variables.items()):
         if not variable.startswith(_PREFIX) or not text or _FOREIGN.search(variable):
             continue
@@ -83,9 +83,9 @@ def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
         if name not in _NAMES and not name.startswith(_KAFKA):
             problems.append(f"{variable}: unknown variable{_hint(name)}")
         elif (value := text if name == variable else _content(variable, text, problems)) is not None:
-            found[name] = value
-    kafka = {_property(name): value for name, value in found.items() if name.startswith(_KAFKA)}
-    values = {name: value for name, value in found.items() if name in _NAMES}
+            values_by_name[name] = value
+    kafka = {_property(name): value for name, value in values_by_name.items() if name.startswith(_KAFKA)}
+    values = {name: value for name, value in values_by_name.items() if name in _NAMES}
     return Environment(values=values, kafka=kafka, problems=tuple(problems))
 
 
@@ -106,5 +106,5 @@ def _content(variable: str, path: str, problems: list[str]) -> str | None:
 def _property(variable: str) -> str:
     """The Kafka property of a variable; a few property names have an underscore of their own (``log_level``)."""
     name = variable.removeprefix(_KAFKA).lower()
-    known = nearest_property(name)
-    return known if known is not None and known.replace(".", "_") == name else name.replace("_", ".")
+    nearest = nearest_property(name)
+    return nearest if nearest is not None and nearest.replace(".", "_") == name else name.replace("_", ".")

@@ -22,9 +22,9 @@ from compactory.errors import (
     WaitTimeout,
 )
 
-from ..views.terminal import errors
+from ..views.terminal import error_output
 
-__all__ = ["StepFailed", "code_of", "report"]
+__all__ = ["StepFailed", "exit_code_of", "report"]
 
 DIFFERENT = 1
 USAGE = 2
@@ -51,10 +51,10 @@ class StepFailed(CompactoryError):
     """A command ran and did not find, or did not do, what it was asked for (exit code 1)."""
 
 
-def code_of(error: BaseException) -> int | None:
+def exit_code_of(error: BaseException) -> int | None:
     """The exit code that an error stands for; a failed store's is that of its cause. None: a defect of ours."""
     if isinstance(error, StoreFailed) and isinstance(error.cause, CompactoryError):
-        return code_of(error.cause)
+        return exit_code_of(error.cause)
     if isinstance(error, OSError) and error.errno in _FULL:
         return DIFFERENT
     return next((code for kind, code in _CODES if isinstance(error, kind)), None)
@@ -62,7 +62,7 @@ def code_of(error: BaseException) -> int | None:
 
 def report(error: Exception, code: int, *, as_json: bool) -> int:
     """Print an error on stderr and return its exit code."""
-    kind, problems = type(error).__name__, _problems(error)
+    kind, problems = type(error).__name__, _problems_of_error(error)
     if as_json:
         fields = {name: getattr(error, name) for name in ("system", "blocking") if hasattr(error, name)}
         answer = {"error": kind, "message": "\n".join(problems), "problems": problems, "exit_code": code, **fields}
@@ -71,13 +71,13 @@ def report(error: Exception, code: int, *, as_json: bool) -> int:
     if kind == "NoArgsIsHelpError":
         print(problems[0], file=sys.stderr)
         return code
-    _print(problems)
+    _print_problems(problems)
     if context := getattr(error, "ctx", None):
-        errors().print(context.get_usage(), style="dim", highlight=False, markup=False)
+        error_output().print(context.get_usage(), style="dim", highlight=False, markup=False)
     return code
 
 
-def _problems(error: Exception) -> list[str]:
+def _problems_of_error(error: Exception) -> list[str]:
     if isinstance(error, ConfigError):
         return error.problems
     if isinstance(error, typer.TyperException):
@@ -87,8 +87,8 @@ def _problems(error: Exception) -> list[str]:
     return [str(error)]
 
 
-def _print(problems: list[str]) -> None:
+def _print_problems(problems: list[str]) -> None:
     head = f"{len(problems)} problems" if len(problems) > 1 else escape(problems[0])
-    errors().print(f"[bold red]error:[/] {head}", highlight=False, soft_wrap=True)
+    error_output().print(f"[bold red]error:[/] {head}", highlight=False, soft_wrap=True)
     for problem in problems if len(problems) > 1 else ():
-        errors().print(f"  [red]•[/] {escape(problem)}", highlight=False, soft_wrap=True)
+        error_output().print(f"  [red]•[/] {escape(problem)}", highlight=False, soft_wrap=True)

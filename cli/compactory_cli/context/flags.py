@@ -37,14 +37,14 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-def option(name: str, metavar: str | None = None, help: str = "", **more: Any) -> Any:  # noqa: A002 (as typer calls it)
+def option(name: str, metavar: str | None = None, help: str = "", **settings: Any) -> Any:  # noqa: A002 (as typer calls it)
     """Return an option with a value."""
-    return typer.Option(name, metavar=metavar, help=help, **more)
+    return typer.Option(name, metavar=metavar, help=help, **settings)
 
 
-def flag(name: str, help: str, *others: str) -> Any:  # noqa: A002
+def flag(name: str, help: str, *short_names: str) -> Any:  # noqa: A002
     """Return an option without a value."""
-    return typer.Option(name, *others, help=help)
+    return typer.Option(name, *short_names, help=help)
 
 
 def argument(metavar: str, help: str) -> Any:  # noqa: A002
@@ -71,9 +71,9 @@ class Flags:
         LogFormat | None, _common("--log-format", None, "Log format: console for people, json for programs.")
     ] = None
 
-    def over(self, other: Flags) -> Flags:
+    def over(self, defaults: Flags) -> Flags:
         """These flags, and where they are not given those of ``other``."""
-        return Flags(**{item.name: getattr(self, item.name) or getattr(other, item.name) for item in fields(Flags)})
+        return Flags(**{item.name: getattr(self, item.name) or getattr(defaults, item.name) for item in fields(Flags)})
 
 
 def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
@@ -84,7 +84,7 @@ def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., No
     declared = inspect.signature(function, eval_str=True).parameters
     flags, *own = declared.values()
     groups: dict[str, Any] = {item.name: item.annotation for item in (*own, flags) if is_dataclass(item.annotation)}
-    options = [each for item in (*own, flags) for each in _options(item) if each.name != "context"]
+    options = [parameter for item in (*own, flags) for parameter in _options(item) if parameter.name != "context"]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in options)]
 

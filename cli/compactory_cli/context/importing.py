@@ -9,23 +9,23 @@ from typing import TypeVar
 
 from .session import refuse
 
-__all__ = ["imported"]
+__all__ = ["import_object"]
 
 T = TypeVar("T")
 
 
-def imported(place: str, kind: type[T], example: str) -> T:
+def import_object(place: str, kind: type[T], example: str) -> T:
     """Return it, of a module in the current folder or an installed one. Raises ConfigError for no ``kind``."""
     module, _, name = place.partition(":")
-    wanted = kind.__name__
+    kind_name = kind.__name__
     if not module or not name:
-        refuse(f"{place!r} names no {wanted}: give MODULE:NAME, such as {example}")
+        refuse(f"{place!r} names no {kind_name}: give MODULE:NAME, such as {example}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found = resolve_name(place)
+        attribute = resolve_name(place)
     except (ImportError, AttributeError, ValueError) as error:
         refuse(f"{place}: {error}")
-    if not isinstance(found, kind):
-        refuse(f"{place} is not a {wanted}, but {type(found).__name__}")
-    return found
+    if not isinstance(attribute, kind):
+        refuse(f"{place} is not a {kind_name}, but {type(attribute).__name__}")
+    return attribute

@@ -49,8 +49,8 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
 
     problems = Problems()
     files = problems.of(partial(provider_files, providers)) or {}
-    found = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
-    loaded = [connector for connectors in found for connector in connectors]
+    connectors_of_files = [problems.of(partial(files_of.load_connectors, path, files)) or [] for path in paths]
+    loaded = [connector for connectors in connectors_of_files for connector in connectors]
     names = [connector.name for connector in loaded]
     twice = sorted({name for name in names if names.count(name) > 1})
     problems.add(f"two connectors are named {name!r}: they would fence each other off; rename one" for name in twice)

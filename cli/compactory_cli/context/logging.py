@@ -84,9 +84,9 @@ class _Plain(logging.Formatter):
             return self._general.format(record)
         text = _hidden(record.getMessage())
         moment = datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z")
-        told = {"level": record.levelname.lower(), "logger": record.name, "timestamp": moment}
+        fields = {"level": record.levelname.lower(), "logger": record.name, "timestamp": moment}
         events = text.split("\n") if hasattr(record, "line_by_line") else [text]
-        return "\n".join(orjson.dumps({"event": event, **told}).decode() for event in events)
+        return "\n".join(orjson.dumps({"event": event, **fields}).decode() for event in events)
 
 
 def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

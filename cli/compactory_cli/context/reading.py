@@ -21,15 +21,15 @@ def resolve(configuration: Configuration, names: Iterable[str]) -> list[Director
 
     Raises ConfigError with the nearest name for every topic that does not exist, and Unreachable.
     """
-    found = [configuration.directory(name) or Directory(name) for name in names]
+    directories = [configuration.directory(name) or Directory(name) for name in names]
     kafka = configuration.kafka()
-    present = kafka.topics({directory.topic for directory in found})
-    missing = [directory for directory in found if directory.topic not in present]
+    present = kafka.topics({directory.topic for directory in directories})
+    missing = [directory for directory in directories if directory.topic not in present]
     if missing:
         absent = {directory.topic for directory in missing}
-        known = sorted({*kafka.topic_names(), *configuration.directories} - absent)
-        raise ConfigError(_unknown(directory, kafka.bootstrap, known) for directory in missing)
-    return found
+        existing_names = sorted({*kafka.topic_names(), *configuration.directories} - absent)
+        raise ConfigError(_unknown(directory, kafka.bootstrap, existing_names) for directory in missing)
+    return directories
 
 
 @contextmanager
@@ -38,11 +38,11 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
 
     Raises Unreachable and StartTimeout.
     """
-    found = list(directories)
-    topics = ", ".join(sorted({directory.topic for directory in found}))
+    to_read = list(directories)
+    topics = ", ".join(sorted({directory.topic for directory in to_read}))
     bar = LoadingBar(f"reading {topics}", lines=configuration.log_level is None)
     properties = configuration.kafka().properties()
-    store = GlobalStore(properties, found, on_progress=bar.update, unusable_directory="serve")
+    store = GlobalStore(properties, to_read, on_progress=bar.update, unusable_directory="serve")
     with bar:
         store.start()
     try:
@@ -51,8 +51,8 @@ def read(configuration: Configuration, directories: Iterable[Directory[Any]]) ->
         store.close()
 
 
-def _unknown(directory: Directory[Any], bootstrap: str, known: list[str]) -> str:
-    others = f"; there are {', '.join(known[:5])}" + (" …" if len(known) > 5 else "")
-    hint = nearest(directory.topic, known) or (others if known else "; it has no topics yet")
-    called = "" if directory.name == directory.topic else f" of directory {directory.name!r}"
-    return f"topic {directory.topic!r}{called} does not exist on Kafka at {bootstrap}{hint}"
+def _unknown(directory: Directory[Any], bootstrap: str, existing_names: list[str]) -> str:
+    listing = f"; there are {', '.join(existing_names[:5])}" + (" …" if len(existing_names) > 5 else "")
+    hint = nearest(directory.topic, existing_names) or (listing if existing_names else "; it has no topics yet")
+    owner = "" if directory.name == directory.topic else f" of directory {directory.name!r}"
+    return f"topic {directory.topic!r}{owner} does not exist on Kafka at {bootstrap}{hint}"

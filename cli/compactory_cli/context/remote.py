@@ -19,7 +19,7 @@ from compactory_client.server_url import ServerUrl
 
 from .failure import StepFailed
 
-__all__ = ["Server"]
+__all__ = ["RemoteServer"]
 
 _MOST_ERRORS = 1000  # what a server lists at most
 _ADMIN = "COMPACTORY_HTTP_ADMIN_TOKEN"
@@ -27,7 +27,7 @@ _ANY = f"COMPACTORY_HTTP_READ_TOKEN, COMPACTORY_HTTP_WRITE_TOKEN or {_ADMIN}"
 _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
 
 
-class Server:
+class RemoteServer:
     """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks.
 
     ``orders``: it is asked to give orders, for which only the admin's token suffices.
@@ -67,8 +67,8 @@ class Server:
 
     def changes(self, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
         """The changes of a directory as they come, each with its cursor. Raises the error that ends them."""
-        asked = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
-        with self._opened(f"/v1/directories/{quote(directory, safe='')}/watch?{asked}", timeout=_SILENT) as answer:
+        query = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
+        with self._opened(f"/v1/directories/{quote(directory, safe='')}/watch?{query}", timeout=_SILENT) as answer:
             event = cursor = ""
             for line in answer:
                 field, _, text = line.decode().rstrip("\n").partition(": ")
@@ -150,9 +150,9 @@ class Server:
 
     def _refused(self, problem: dict[str, Any]) -> CompactoryError:
         code = problem["status"]
-        told = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
+        message = f"{problem.get('detail') or problem['title']} (HTTP {code} from {self.place})"
         if code == 401:  # the server's text is for those who write requests
-            return ConfigError(f"{told}; set {self._sufficient} to the token of that server")
+            return ConfigError(f"{message}; set {self._sufficient} to the token of that server")
         if code == 403:
-            return ConfigError(told)
-        return Unreachable("HTTP", told) if code in {503, 504} else StepFailed(told)
+            return ConfigError(message)
+        return Unreachable("HTTP", message) if code in {503, 504} else StepFailed(message)

@@ -26,10 +26,10 @@ def begin(flags: Flags, log_level: LogLevel = LogLevel.WARNING) -> Configuration
 
     Raises ConfigError with every problem found.
     """
-    from .configuration import load
+    from .configuration import load_configuration
     from .logging import configure_logging
 
-    configuration = load(flags)
+    configuration = load_configuration(flags)
     configure_logging(configuration, log_level)
     return configuration
 
@@ -45,7 +45,7 @@ class Problems:
     """Runs checks and keeps the problems of those that fail, so that a user sees all of them at once."""
 
     def __init__(self) -> None:
-        self._found: list[str] = []
+        self._problems: list[str] = []
 
     def of(self, check: Callable[[], A]) -> A | None:
         """The result of the check, or None when it raised ConfigError."""
@@ -54,17 +54,17 @@ class Problems:
         try:
             return check()
         except ConfigError as error:
-            self._found += error.problems
+            self._problems += error.problems
             return None
 
     def add(self, problems: Iterable[str]) -> None:
         """Keep further problems."""
-        self._found += problems
+        self._problems += problems
 
     def raise_any(self) -> None:
         """Raise ConfigError with all problems, each once; nothing when there are none."""
-        if self._found:
-            refuse(dict.fromkeys(self._found))
+        if self._problems:
+            refuse(dict.fromkeys(self._problems))
 
 
 @overload
@@ -76,6 +76,6 @@ def all_of(a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], d: Callab
 def all_of(*checks: Callable[[], Any]) -> tuple[Any, ...]:
     """The results of these checks. Raises ConfigError with the problems of all of them."""
     problems = Problems()
-    found = tuple(map(problems.of, checks))
+    results = tuple(map(problems.of, checks))
     problems.raise_any()
-    return found
+    return results

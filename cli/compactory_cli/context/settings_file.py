@@ -140,21 +140,21 @@ class _Reader:
         self._problems: list[str] = []
 
     def settings(self, document: Mapping[str, Any]) -> SettingsFile:
-        known = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
-        postgres = self._checked("postgres", known.get("postgres", {}), {"url": str})
-        http = self._checked("http", known.get("http", {}), dict.fromkeys(_HTTP, str) | {"clients": dict})
-        store = self._checked("store", known.get("store", {}), _STORE | dict.fromkeys(_STORE_OPTIONS, object))
+        sections = self._checked("", document, dict.fromkeys(_SECTIONS, dict))
+        postgres = self._checked("postgres", sections.get("postgres", {}), {"url": str})
+        http = self._checked("http", sections.get("http", {}), dict.fromkeys(_HTTP, str) | {"clients": dict})
+        store = self._checked("store", sections.get("store", {}), _STORE | dict.fromkeys(_STORE_OPTIONS, object))
         options = {key: store.pop(key) for key in _STORE_OPTIONS if key in store}
         return SettingsFile(
             path=self._path,
-            kafka=self._kafka(known.get("kafka", {})),
+            kafka=self._kafka(sections.get("kafka", {})),
             postgres=postgres.get("url"),
-            store=self._store(known.get("store", {}), store, options),
+            store=self._store(sections.get("store", {}), store, options),
             store_options=options,
-            clients=tuple(self._clients(http.pop("clients", {}), known.get("directories", {}))),
+            clients=tuple(self._clients(http.pop("clients", {}), sections.get("directories", {}))),
             http=http,
-            directories=self._directories(known.get("directories", {})),
-            outbox_topics=self._outbox(known.get("outbox", {})),
+            directories=self._directories(sections.get("directories", {})),
+            outbox_topics=self._outbox(sections.get("outbox", {})),
             problems=tuple(self._problems),
         )
 
@@ -200,30 +200,30 @@ class _Reader:
         return None if text is None else text.rstrip("\r\n")
 
     def _store(
-        self, written: Mapping[str, Any], given: dict[str, Any], options: Mapping[str, Any]
+        self, written: Mapping[str, Any], settings: dict[str, Any], options: Mapping[str, Any]
     ) -> StoreSettings | None:
         """Where entries are kept; ``given`` and ``options`` are the parts of ``written`` that have the right kind."""
         for key, problem in StoreOptions(**options).problems():
             self._problem("store", key, problem)
-        backend = given.pop("backend", "memory")
+        backend = settings.pop("backend", "memory")
         if backend not in _BACKENDS:
             self._problem("store", "backend", f"{backend!r} is not a backend{nearest_or_all(backend, _BACKENDS)}")
             return None
-        of_memory, folder = backend == "memory", given.pop("path", None)
-        for key in given:
+        of_memory, folder = backend == "memory", settings.pop("path", None)
+        for key in settings:
             if key not in _BACKENDS[backend]:
                 self._problem("store", key, f'is not for the backend "{backend}"; remove it, or set another backend')
-        needs_folder = not of_memory or options.get("start_stale") or "save_every" in given
+        needs_folder = not of_memory or options.get("start_stale") or "save_every" in settings
         if needs_folder and not folder and ("path" not in written or folder is not None):
-            what = f'the backend "{backend}" needs a folder' + (" for that" if of_memory else "")
-            self._problem("store", "path", f'{what}: path = "/var/lib/compactory"')
-        if not folder and not given:
+            requirement = f'the backend "{backend}" needs a folder' + (" for that" if of_memory else "")
+            self._problem("store", "path", f'{requirement}: path = "/var/lib/compactory"')
+        if not folder and not settings:
             return None
         path = self._path.parent / folder if folder else None
-        return StoreSettings(backend=backend, path=path, settings=given)
+        return StoreSettings(backend=backend, path=path, settings=settings)
 
     def _directories(self, section: Mapping[str, Any]) -> dict[str, DirectorySettings]:
-        found: dict[str, DirectorySettings] = {}
+        directories: dict[str, DirectorySettings] = {}
         for name, place, written in self._sections("directories", section):
             values = self._checked(place, written, _DIRECTORY)
             rules = self._rules(place, values)
@@ -234,25 +234,25 @@ class _Reader:
             except ConfigError as error:
                 self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
                 continue
-            found[name] = DirectorySettings(directory=directory, connector=connector)
+            directories[name] = DirectorySettings(directory=directory, connector=connector)
         if self._problems:  # else the server tells, which may have directories that the file does not name
-            self._problems += rule_problems(settings.directory for settings in found.values())
-        return found
+            self._problems += rule_problems(settings.directory for settings in directories.values())
+        return directories
 
     def _rules(self, place: str, values: dict[str, Any]) -> WriteRules | None:
         """The rules for writes, taken out of the values of a directory; None where it is not mastered in Kafka."""
-        given = {name: values.pop(name) for name in _RULES if name in values}
+        rules = {name: values.pop(name) for name in _RULES if name in values}
         master = values.pop("mastered", "postgres")
         if master not in _MASTERS:
             self._problem(place, "mastered", f"{master!r} is not a master{nearest_or_all(master, _MASTERS)}")
         if master != "kafka":
-            for name in given:
+            for name in rules:
                 self._problem(place, name, 'is a rule for writes: it needs mastered = "kafka"')
             return None
-        if "schema" in given:
-            given["schema"] = self._schema(place, given["schema"])
+        if "schema" in rules:
+            rules["schema"] = self._schema(place, rules["schema"])
         try:
-            return WriteRules(**given)
+            return WriteRules(**rules)
         except ConfigError as error:
             self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
         return None
@@ -262,12 +262,12 @@ class _Reader:
         if text is None:
             return None
         try:
-            found = json.loads(text)
+            schema = json.loads(text)
         except ValueError as error:
             self._problem(place, "schema", f"{written} is not JSON: {error}")
             return None
-        if isinstance(found, dict):
-            return found
+        if isinstance(schema, dict):
+            return schema
         self._problem(place, "schema", f"{written} is not a JSON Schema: it must be an object")
         return None
 
@@ -333,8 +333,8 @@ class _Reader:
         good: dict[str, Any] = {}
         for key, value in section.items():
             if key not in kinds:
-                what = "key" if place else "section"
-                self._problem(place, prefix + key, f"unknown {what}{nearest_or_all(key, kinds)}")
+                noun = "key" if place else "section"
+                self._problem(place, prefix + key, f"unknown {noun}{nearest_or_all(key, kinds)}")
             elif not isinstance(value, kinds[key]):
                 self._problem(place, prefix + key, f"must be {_KINDS[kinds[key]]}")
             else:

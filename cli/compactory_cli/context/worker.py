@@ -83,16 +83,16 @@ def either(over: Callable[[float], bool]) -> Callable[[threading.Event], None]:
 def stopping() -> Iterator[threading.Event]:
     """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it would have without us."""
     stop = threading.Event()
-    before = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
+    previous_handlers = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
 
     def ask(sign: int, _frame: FrameType | None) -> None:
         stop.set()
-        signal.signal(sign, before[signal.Signals(sign)])
+        signal.signal(sign, previous_handlers[signal.Signals(sign)])
 
-    for sign in before:
+    for sign in previous_handlers:
         signal.signal(sign, ask)
     try:
         yield stop
     finally:
-        for sign, handler in before.items():
+        for sign, handler in previous_handlers.items():
             signal.signal(sign, handler)

@@ -49,23 +49,23 @@ def demo(
 @command
 def stop(flags: Flags, server: _Server) -> None:
     """Stop a server of the demo that runs in this folder: Postgres ends, the broker hangs until it is started."""
-    _order(flags, "stop", server)
+    _send_order(flags, "stop", server)
 
 
 @app.command("start")
 @command
 def start(flags: Flags, server: _Server) -> None:
     """Start a server of the demo again."""
-    _order(flags, "start", server)
+    _send_order(flags, "start", server)
 
 
-def _order(flags: Flags, action: str, server: str) -> None:
+def _send_order(flags: Flags, action: str, server: str) -> None:
     from ..views.terminal import answer, seconds
     from .home import Home
     from .orders import order
 
-    found = order(Home(), {"action": action, "server": server})
-    answer(found, f"{found['told']} ({seconds(found['seconds'])})", as_json=flags.json)
+    document = order(Home(), {"action": action, "server": server})
+    answer(document, f"{document['result']} ({seconds(document['seconds'])})", as_json=flags.json)
 
 
 class _Asked(BaseException):
@@ -127,30 +127,30 @@ def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
 
     with closing(Orders(stage, narrator)) as orders:
         stage.home.announce(stage.describe())
-        took = time.perf_counter() - began
-        narrator.tell({"ready": stage.describe(), "seconds": round(took, 4)}, None)
+        startup_seconds = time.perf_counter() - began
+        narrator.tell({"ready": stage.describe(), "seconds": round(startup_seconds, 4)}, None)
         prove(stage, narrator)
-        narrator.say(invitation(stage, took))
+        narrator.say(invitation(stage, startup_seconds))
         orders.keep()
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """SIGTERM, Ctrl-C and a terminal that goes away end the demo in order."""
-    before = {sign: signal.getsignal(sign) for sign in _SIGNALS}
+    previous_handlers = {sign: signal.getsignal(sign) for sign in _SIGNALS}
 
     def ask(_sign: int, _frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
         raise _Asked
 
-    for sign, handler in before.items():
+    for sign, handler in previous_handlers.items():
         if handler is not signal.SIG_IGN or sign is not signal.SIGHUP:  # nohup
             signal.signal(sign, ask)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for sign, handler in before.items():
+        for sign, handler in previous_handlers.items():
             signal.signal(sign, handler)
 
 
@@ -168,18 +168,18 @@ def _set_up(stage: Stage, servers: Servers, narrator: Narrator) -> None:
         stage.write_files()
         stage.create_topic()
         stage.start_http()
-        step.told = f"broker on {stage.broker.address}, memory only; topic {TOPIC}"
+        step.result = f"broker on {stage.broker.address}, memory only; topic {TOPIC}"
     with narrator.step("postgres", "starting Postgres") as step:
         servers.postgres.start()
-        step.told = stage.postgres.url()
+        step.result = stage.postgres.url()
     with narrator.step("table", "filling the table") as step:
         stage.create_table()
         stage.start_source()
         stage.fill_table()
-        step.told = f"public.{TOPIC}: {ROWS:,} rows, adopted"
+        step.result = f"public.{TOPIC}: {ROWS:,} rows, adopted"
     with narrator.step("http", "loading the topic") as step:
         stage.wait_for_http()
-        step.told = f"{stage.client.url}: the source has sent every row, the server holds it"
+        step.result = f"{stage.client.url}: the source has sent every row, the server holds it"
     with narrator.step("store", "loading a store") as step:
         stage.open_store()
-        step.told = f"in this process: the start of a store with {ROWS:,} entries"
+        step.result = f"in this process: the start of a store with {ROWS:,} entries"

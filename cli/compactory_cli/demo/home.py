@@ -47,7 +47,7 @@ class Home:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             with (self.folder / "demo.lock").open(encoding="utf-8") as lock:
-                return int(_read(lock).get("pid", 0))
+                return int(_read_lock(lock).get("pid", 0))
         except OSError:
             return None
         return None
@@ -100,7 +100,7 @@ class Home:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                pid = _read(lock).get("pid", 0)
+                pid = _read_lock(lock).get("pid", 0)
                 lock.close()
                 raise ConfigError(
                     f"a demo runs in this folder already (pid {pid}, see {self.folder / 'demo.json'});"
@@ -112,9 +112,9 @@ class Home:
 
     def _remove_leftovers(self) -> None:
         assert self._lock is not None
-        left = Path(str(_read(self._lock).get("scratch", "")))
-        if left.name.startswith(_SCRATCH):
-            shutil.rmtree(left, ignore_errors=True)
+        leftover = Path(str(_read_lock(self._lock).get("scratch", "")))
+        if leftover.name.startswith(_SCRATCH):
+            shutil.rmtree(leftover, ignore_errors=True)
         (self.folder / "demo.json").unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
 
@@ -133,10 +133,10 @@ def _everybody_may_enter(folder: Path) -> bool:
     return folder.is_dir() and all(open_to_all(part) for part in (folder, *folder.parents))
 
 
-def _read(lock: TextIOWrapper) -> dict[str, Any]:
+def _read_lock(lock: TextIOWrapper) -> dict[str, Any]:
     lock.seek(0)
     try:
-        found = json.loads(lock.read())
+        document = json.loads(lock.read())
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

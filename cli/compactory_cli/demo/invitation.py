@@ -13,7 +13,7 @@ from .stage import TOPIC, Stage
 __all__ = ["invitation"]
 
 
-def invitation(stage: Stage, took: float) -> str:
+def invitation(stage: Stage, startup_seconds: float) -> str:
     """The text, with markup."""
     folder, url, program = stage.home.folder, stage.client.url, _program()
     look = f"curl -i {url}{stage.client.path('T42')}"
@@ -22,7 +22,7 @@ def invitation(stage: Stage, took: float) -> str:
     return f"""
 {_running(stage)}
 
-Up in {seconds(took)}; {folder}/demo.json says what runs where, {stage.home.scratch}/*.log what they log.
+Up in {seconds(startup_seconds)}; {folder}/demo.json says what runs where, {stage.home.scratch}/*.log what they log.
 Try, in another terminal in this folder:
 
   [cyan]{look}[/]
@@ -50,25 +50,25 @@ def _running(stage: Stage) -> str:
         ("http", f"{stage.client.url}: compactory serve, the topic in memory"),
         ("demo", "this process, with a store of its own as a service has it"),
     )
-    return "\n".join(f"  [bold]{name:<9}[/] pid {pids.get(name, '–'):<9} {what}" for name, what in rows)
+    return "\n".join(f"  [bold]{name:<9}[/] pid {pids.get(name, '–'):<9} {description}" for name, description in rows)
 
 
 def _program() -> str:
     """How to call us in this folder."""
     if shutil.which("compactory"):
         return "compactory"
-    beside = Path(sys.executable).with_name("compactory")
-    if not beside.exists():
+    script = Path(sys.executable).with_name("compactory")
+    if not script.exists():
         return f"{sys.executable} -m compactory_cli"
-    return _short(beside)
+    return _relative(script)
 
 
 def _psql() -> str:
     """Psql, or the one of the embedded Postgres."""
     embedded = embedded_binaries() / "psql"
-    return "psql" if shutil.which("psql") or not embedded.exists() else _short(embedded)
+    return "psql" if shutil.which("psql") or not embedded.exists() else _relative(embedded)
 
 
-def _short(path: Path) -> str:
+def _relative(path: Path) -> str:
     """The path from here, where it is below."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -18,8 +18,8 @@ class Step:
     """One step under way; the code that does it puts the result into ``told``."""
 
     name: str
-    told: str = ""
-    took: float | None = None
+    result: str = ""
+    seconds: float | None = None
 
 
 class Narrator:
@@ -53,13 +53,13 @@ class Narrator:
             failure = error
             raise
         finally:
-            took = step.took if step.took is not None else time.perf_counter() - began
+            step_seconds = step.seconds if step.seconds is not None else time.perf_counter() - began
             if not isinstance(failure, KeyboardInterrupt):
-                self._print(step, took, ok=failure is None)
+                self._print(step, step_seconds, ok=failure is None)
 
-    def _print(self, step: Step, took: float, *, ok: bool) -> None:
+    def _print(self, step: Step, step_seconds: float, *, ok: bool) -> None:
         mark = "[green]✓[/]" if ok else "[red]✗[/]"
         self.tell(
-            {"step": step.name, "ok": ok, "seconds": round(took, 4), "told": step.told},
-            f" {mark} [bold]{step.name:<9}[/] {seconds(took):>8}   {step.told}",
+            {"step": step.name, "ok": ok, "seconds": round(step_seconds, 4), "result": step.result},
+            f" {mark} [bold]{step.name:<9}[/] {seconds(step_seconds):>8}   {step.result}",
         )

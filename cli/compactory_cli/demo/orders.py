@@ -25,7 +25,7 @@ __all__ = ["Orders", "order"]
 _PATIENCE = 60.0  # seconds that an order may take, as Postgres may on a slow disk
 _MOST = 4096
 _LOOK = 0.5  # seconds between looks whether everything runs
-_TOLD = {  # of an order that was carried out already, and of one that is now
+_MESSAGES = {  # of an order that was carried out already, and of one that is now
     ("stop", "postgres"): ("Postgres is down already", "Postgres is down; lookups go on"),
     ("start", "postgres"): ("Postgres runs already", "Postgres is back; the source comes back by itself"),
     ("stop", "kafka"): (
@@ -59,11 +59,11 @@ class Orders:
         while True:
             with contextlib.suppress(TimeoutError):
                 self._take()
-            before, self._running = self._running, self._stage.pids
-            for name in sorted(before.keys() - self._running.keys()):
-                text = f" [yellow]![/] {name} (pid {before[name]}) has ended; the others go on"
-                self._narrator.tell({"ended": name, "pid": before[name]}, text)
-            if before != self._running:
+            previous_pids, self._running = self._running, self._stage.pids
+            for name in sorted(previous_pids.keys() - self._running.keys()):
+                text = f" [yellow]![/] {name} (pid {previous_pids[name]}) has ended; the others go on"
+                self._narrator.tell({"ended": name, "pid": previous_pids[name]}, text)
+            if previous_pids != self._running:
                 self._stage.home.announce(self._stage.describe())
 
     def close(self) -> None:
@@ -72,37 +72,37 @@ class Orders:
 
     def _take(self) -> None:
         """Wait for an order; do it and answer. Raises TimeoutError where none comes."""
-        asking, _ = self._listening.accept()
-        with asking, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
-            asking.settimeout(2)
-            asked = json.loads(asking.recv(_MOST))
+        connection, _ = self._listening.accept()
+        with connection, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
+            connection.settimeout(2)
+            request = json.loads(connection.recv(_MOST))
             try:
-                answer = self._obey(asked)
+                answer = self._obey(request)
             except CompactoryError as error:
                 answer = {"error": str(error)}
-            asking.sendall(json.dumps(answer).encode() + b"\n")
+            connection.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _obey(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _obey(self, request: dict[str, Any]) -> dict[str, Any]:
         """Do ``{"action": "stop"|"start", "server": …}`` and say what came of it."""
         began = time.perf_counter()
-        action, server = asked.get("action"), asked.get("server")
-        if (action, server) not in _TOLD:
+        action, server = request.get("action"), request.get("server")
+        if (action, server) not in _MESSAGES:
             raise ConfigError(f"the demo can't {action} {server}")
         try:
-            told = self._done(action, server)
+            message = self._carry_out(action, server)
         finally:
             self._running = self._stage.pids
             self._stage.home.announce(self._stage.describe())
-        took = round(time.perf_counter() - began, 4)
-        answer = {"action": action, "server": server, "told": told, "seconds": took}
-        self._narrator.tell({"order": answer}, f" [cyan]→[/] [bold]{action} {server}[/]: {told}")
+        order_seconds = round(time.perf_counter() - began, 4)
+        answer = {"action": action, "server": server, "result": message, "seconds": order_seconds}
+        self._narrator.tell({"order": answer}, f" [cyan]→[/] [bold]{action} {server}[/]: {message}")
         return answer
 
-    def _done(self, action: Any, server: Any) -> str:
+    def _carry_out(self, action: Any, server: Any) -> str:
         """Do it unless that was done already; say so."""
         postgres, broker = self._stage.postgres, self._stage.broker
         is_up = postgres.running if server == "postgres" else not self._paused
-        already, told = _TOLD[action, server]
+        already, message = _MESSAGES[action, server]
         if is_up == (action == "start"):
             return already
         if server == "postgres":
@@ -110,20 +110,20 @@ class Orders:
         else:
             (broker.resume if action == "start" else broker.pause)()
             self._paused = action == "stop"
-        return told
+        return message
 
 
-def order(home: Home, asked: dict[str, Any]) -> dict[str, Any]:
+def order(home: Home, request: dict[str, Any]) -> dict[str, Any]:
     """Have the demo of this folder do something and return its answer.
 
     Raises Unreachable when no demo runs here or it is not ready yet, StepFailed when it could not do it.
     """
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-        asking.settimeout(_PATIENCE)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(_PATIENCE)
         try:
-            asking.connect(str(home.socket))
-            asking.sendall(json.dumps(asked).encode())
-            answer: dict[str, Any] = json.loads(asking.makefile().readline())
+            connection.connect(str(home.socket))
+            connection.sendall(json.dumps(request).encode())
+            answer: dict[str, Any] = json.loads(connection.makefile().readline())
         except (OSError, ValueError) as error:
             raise Unreachable("demo", _why(home)) from error
     if "error" in answer:

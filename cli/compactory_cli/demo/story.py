@@ -21,8 +21,8 @@ _LOOKUP_SECONDS = 0.5
 def prove(stage: Stage, narrator: Narrator) -> None:
     """Show that a change goes through. Raises StepFailed when it does not."""
     with narrator.step("change", "UPDATE in Postgres") as step:
-        step.took = _change(stage, "T4242", "B42")
-        step.told = "from COMMIT of an UPDATE to the answer of an HTTP lookup"
+        step.seconds = _change(stage, "T4242", "B42")
+        step.result = "from COMMIT of an UPDATE to the answer of an HTTP lookup"
 
 
 def tell(stage: Stage, narrator: Narrator) -> None:
@@ -37,25 +37,25 @@ def tell(stage: Stage, narrator: Narrator) -> None:
 def _tell_change(stage: Stage, narrator: Narrator) -> None:
     with narrator.step("change", "UPDATE in Postgres") as step:
         times = [_change(stage, f"T{1 + 97 * count}", f"B{count}") for count in range(_CHANGES)]
-        step.took = statistics.median(times)
-        step.told = f"from COMMIT to HTTP lookup: median of {_CHANGES} updates, slowest {seconds(max(times))}"
+        step.seconds = statistics.median(times)
+        step.result = f"from COMMIT to HTTP lookup: median of {_CHANGES} updates, slowest {seconds(max(times))}"
 
 
 def _tell_outage(stage: Stage, narrator: Narrator) -> None:
     with narrator.step("stop", "stopping Postgres") as step:
         stage.postgres.stop()
-        step.told = "Postgres is down"
+        step.result = "Postgres is down"
     with narrator.step("lookups", "looking up without Postgres") as step:
         keys = [f"T{number}" for number in range(1, 1001)]
-        here = _rate(lambda key: stage.view[key]["terminalId"], keys)
-        there = _rate(lambda key: stage.client.entry(key).body["terminalId"], keys)
-        step.told = f"go on: {number(there)} a second over one HTTP connection, {number(here)} in process"
+        local_rate = _rate(lambda key: stage.view[key]["terminalId"], keys)
+        http_rate = _rate(lambda key: stage.client.entry(key).body["terminalId"], keys)
+        step.result = f"go on: {number(http_rate)} a second over one HTTP connection, {number(local_rate)} in process"
     with narrator.step("start", "starting Postgres") as step:
         stage.postgres.start()
-        step.told = "Postgres is back"
+        step.result = "Postgres is back"
     with narrator.step("catch up", "UPDATE in Postgres") as step:
         _change(stage, "T4242", "B42")
-        step.told = "a new change arrived: the source came back by itself"
+        step.result = "a new change arrived: the source came back by itself"
 
 
 def _tell_delete(stage: Stage, narrator: Narrator) -> None:
@@ -64,15 +64,17 @@ def _tell_delete(stage: Stage, narrator: Narrator) -> None:
             connection.execute("UPDATE terminal_acquirer SET is_active = false WHERE terminal_id = 'T77'")
         stage.wait(lambda: stage.client.entry("T77").status == 404, "a deleted row is still served", pause=0.001)
         stage.wait(lambda: "T77" not in stage.view, "a deleted row is still in the store")
-        step.told = f"soft delete: {stage.client.path('T77')} is 404"
+        step.result = f"soft delete: {stage.client.path('T77')} is 404"
 
 
 def _tell_verify(stage: Stage, narrator: Narrator) -> None:
     with narrator.step("verify", "comparing topic and table") as step:
-        found = stage.compare()
-        if not found.equal:
-            raise StepFailed(f"topic and table differ: {dict(found.findings)}")
-        step.told = f"all {number(found.expected)} active rows are in the topic as the table has them, and nothing else"
+        outcome = stage.compare()
+        if not outcome.equal:
+            raise StepFailed(f"topic and table differ: {dict(outcome.findings)}")
+        step.result = (
+            f"all {number(outcome.expected)} active rows are in the topic as the table has them, and nothing else"
+        )
 
 
 def _tell_poison(stage: Stage, narrator: Narrator) -> None:
@@ -81,7 +83,7 @@ def _tell_poison(stage: Stage, narrator: Narrator) -> None:
         stage.wait(lambda: bool(_bad_records(stage)), "/v1/errors does not list the bad record")
         stage.wait(lambda: stage.client.entry("T1").status == 200, "T1 is not served")
         [bad] = _bad_records(stage)
-        step.told = f"/v1/errors lists {bad}; the rest is served"
+        step.result = f"/v1/errors lists {bad}; the rest is served"
 
 
 def _change(stage: Stage, terminal: str, acquirer: str) -> float:
@@ -93,9 +95,9 @@ def _change(stage: Stage, terminal: str, acquirer: str) -> float:
         committed = time.perf_counter()
         otherwise = f"the change of {terminal} did not arrive"
         stage.wait(partial(_answers, stage, terminal, acquirer), otherwise, pause=0.0005)
-        took = time.perf_counter() - committed
+        elapsed = time.perf_counter() - committed
     stage.wait(lambda: stage.view[terminal]["acquirerId"] == acquirer, otherwise, pause=0.0005)
-    return took
+    return elapsed
 
 
 def _answers(stage: Stage, terminal: str, acquirer: str) -> bool:
@@ -104,16 +106,16 @@ def _answers(stage: Stage, terminal: str, acquirer: str) -> bool:
 
 
 def _bad_records(stage: Stage) -> list[str]:
-    found = stage.client.get("/v1/errors").body["errors"]
-    return [f"{bad['topic']}:{bad['partition']}:{bad['offset']} ({bad['error']})" for bad in found]
+    records = stage.client.get("/v1/errors").body["errors"]
+    return [f"{record['topic']}:{record['partition']}:{record['offset']} ({record['error']})" for record in records]
 
 
 def _rate(look: Callable[[str], str], keys: Sequence[str]) -> int:
     """Lookups a second. Raises StepFailed for a wrong answer."""
     count, began = 0, time.perf_counter()
-    while (took := time.perf_counter() - began) < _LOOKUP_SECONDS:
+    while (elapsed := time.perf_counter() - began) < _LOOKUP_SECONDS:
         for key in keys:
             if look(key) != key:
                 raise StepFailed(f"the lookup of {key} in {TOPIC} answered with another terminal")
         count += len(keys)
-    return round(count / took)
+    return round(count / elapsed)

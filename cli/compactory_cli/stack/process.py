@@ -70,8 +70,8 @@ class Process:
         import psutil  # type: ignore[import-untyped]  # of the demo extra, without which no child starts
 
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = psutil.Process(self.pid).net_connections("tcp")
-            return any(item.status == psutil.CONN_LISTEN and item.laddr.port == port for item in found)
+            connections = psutil.Process(self.pid).net_connections("tcp")
+            return any(item.status == psutil.CONN_LISTEN and item.laddr.port == port for item in connections)
         return False
 
     def start(self) -> None:
@@ -134,16 +134,16 @@ class Process:
             return
         import psutil
 
-        others: list[psutil.Process] = []
+        descendants: list[psutil.Process] = []
         with contextlib.suppress(psutil.NoSuchProcess):
-            others = psutil.Process(self._child.pid).children(recursive=True)
+            descendants = psutil.Process(self._child.pid).children(recursive=True)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
-        for other in others:
+        for descendant in descendants:
             with contextlib.suppress(psutil.NoSuchProcess):
-                other.kill()
+                descendant.kill()
         self._child.wait()
-        psutil.wait_procs(others, 10)
+        psutil.wait_procs(descendants, 10)
 
     def signal(self, sign: signal.Signals) -> None:
         """Send any signal (SIGSTOP, SIGCONT …) to the child."""

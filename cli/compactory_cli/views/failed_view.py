@@ -12,15 +12,15 @@ __all__ = ["show_failed"]
 
 
 def show_failed(
-    found: Sequence[Any], noun: str, place: Sequence[str], more: Sequence[str], *, none: str, as_json: bool
+    items: Sequence[Any], noun: str, place: Sequence[str], json_names: Sequence[str], *, none: str, as_json: bool
 ) -> None:
     """Print them. ``place`` names the attributes that say where one is, ``more`` those that only programs get.
 
     ``none`` is said to people where there are none.
     """
     if as_json:
-        names = (*place, "bytes", "reason", *more, "failed_at")
-        print_json({f"{noun}s": [{name: _plain(item, name) for name in ("key", *names)} for item in found]})
+        names = (*place, "bytes", "reason", *json_names, "failed_at")
+        print_json({f"{noun}s": [{name: _plain(item, name) for name in ("key", *names)} for item in items]})
         return
     print_table(
         (*place, "key", "bytes", "failed", "reason"),
@@ -32,7 +32,7 @@ def show_failed(
                 f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
                 item.reason or "waits for an earlier one of its key",
             )
-            for item in found
+            for item in items
         ),
         right=("id", "offset", "bytes"),
         none=none,

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
-from .terminal import errors, number
+from .terminal import error_output, number
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from compactory.loading import Loading
     from compactory_connectors.source.status.status import SourceStatus
 
-__all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads", "told"]
+__all__ = ["Bar", "Bars", "LoadingBar", "bars_of_loads", "rate_text"]
 
 log = logging.getLogger("compactory.loading")
 
@@ -28,9 +28,9 @@ class Bar:
     """How much of something is done, and the text behind the bar. ``of`` is 0 while the total is not known."""
 
     name: str
-    done: float = 0
-    of: float = 0
-    told: str = ""
+    completed: float = 0
+    total: float = 0
+    text: str = ""
 
 
 class Bars:
@@ -48,17 +48,17 @@ class Bars:
 
     def show(self, bars: Mapping[Hashable, Bar]) -> None:
         """Show these bars instead of the last ones; a key stands for the same bar each time."""
-        if self._shown is None and bars and errors().is_terminal:
+        if self._shown is None and bars and error_output().is_terminal:
             self._shown = _progress()
             self._shown.start()
         if self._shown is None:
             return
-        for gone in self._tasks.keys() - bars.keys():
-            self._shown.remove_task(self._tasks.pop(gone))
+        for key in self._tasks.keys() - bars.keys():
+            self._shown.remove_task(self._tasks.pop(key))
         for key, bar in bars.items():
             if key not in self._tasks:
-                self._tasks[key] = self._shown.add_task(bar.name, total=None, told="")
-            self._shown.update(self._tasks[key], total=bar.of or None, completed=bar.done, told=bar.told)
+                self._tasks[key] = self._shown.add_task(bar.name, total=None, text="")
+            self._shown.update(self._tasks[key], total=bar.total or None, completed=bar.completed, text=bar.text)
         if not bars:
             self._shown.stop()
             self._shown = None
@@ -71,15 +71,15 @@ class LoadingBar:
     the store's own lines are shown.
     """
 
-    def __init__(self, what: str, *, lines: bool = True) -> None:
-        self._what = what
+    def __init__(self, name: str, *, lines: bool = True) -> None:
+        self._name = name
         self._lines = lines
         self._said_at = time.monotonic()
         self._bars = Bars()
 
     def __enter__(self) -> Self:
         log.setLevel(logging.INFO)  # a load of minutes is told of whatever the level of the rest
-        self._bars.show({self._what: Bar(self._what)})
+        self._bars.show({self._name: Bar(self._name)})
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -87,18 +87,18 @@ class LoadingBar:
 
     def update(self, loading: Loading) -> None:
         """Show how far it is."""
-        self._bars.show({self._what: Bar(self._what, loading.read, loading.total, _told(loading))})
-        lines = self._lines and not errors().is_terminal
+        self._bars.show({self._name: Bar(self._name, loading.read, loading.total, _loading_text(loading))})
+        lines = self._lines and not error_output().is_terminal
         if lines and time.monotonic() - self._said_at >= _SAY_EVERY:
             self._said_at = time.monotonic()
-            log.info("%s: %s", self._what, loading)
+            log.info("%s: %s", self._name, loading)
 
 
 def bars_of_loads(statuses: Iterable[SourceStatus]) -> dict[Hashable, Bar]:
     """A bar for each table that one of these connectors loads."""
     return {
         (status.connector, table.table): Bar(
-            f"loading {table.table}", load.rows, load.of, told(load.rows, load.of, load.rate, load.eta)
+            f"loading {table.table}", load.rows, load.of, rate_text(load.rows, load.of, load.rate, load.eta)
         )
         for status in statuses
         for table in status.tables
@@ -113,20 +113,20 @@ def _progress() -> Progress:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[told]}", markup=False),
-        console=errors(),
+        TextColumn("{task.fields[text]}", markup=False),
+        console=error_output(),
         transient=True,
     )
 
 
-def told(done: int, of: int, rate: float, left: float | None, unit: str = "") -> str:
+def rate_text(completed: int, total: int, rate: float, seconds_left: float | None, unit: str = "") -> str:
     """``250,000 of 1,000,000  125,000/s  6 s left``."""
-    text = f"{number(done)} of {number(of)}{unit}  {rate:,.0f}/s"
-    return text if left is None else f"{text}  {left:.0f} s left"
+    text = f"{number(completed)} of {number(total)}{unit}  {rate:,.0f}/s"
+    return text if seconds_left is None else f"{text}  {seconds_left:.0f} s left"
 
 
-def _told(loading: Loading) -> str:
+def _loading_text(loading: Loading) -> str:
     """Its share before the rest; nothing where the total is not known yet."""
     if not loading.total:
         return ""
-    return f"{loading.share:.0%}  {told(loading.read, loading.total, loading.rate, loading.eta_seconds)}"
+    return f"{loading.share:.0%}  {rate_text(loading.read, loading.total, loading.rate, loading.eta_seconds)}"

@@ -26,14 +26,14 @@ _SHOWN_OF_SERVER = ("system_identifier", "timeline", "postmaster_start", "table_
 
 def show_offsets(
     config: ConnectorConfig,
-    found: Iterable[tuple[str, StoredOffset | None]],
+    offsets: Iterable[tuple[str, StoredOffset | None]],
     hint: str,
     *,
     rows: Mapping[str, int] | None = None,
     as_json: bool,
 ) -> None:
     """Print the offsets of a connector; ``rows`` are those that a poll would send now."""
-    tables = [_table_json(name, stored, (rows or {}).get(name)) for name, stored in found]
+    tables = [_table_json(name, stored, (rows or {}).get(name)) for name, stored in offsets]
     if as_json:
         print_json({"connector": config.name, "tables": tables})
         return
@@ -57,8 +57,8 @@ def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, writte
     for item in previews:
         topic = f" → topic {escape(item.change.topic)}" if item.change.topic else ""
         say(f"\n  {escape(item.change.table)}{topic}")
-        before = item.change.previous.offset if item.change.previous is not None else None
-        facts = {"before": _place(before), "after": _place(item.change.offset), **_effect(item)}
+        previous = item.change.previous.offset if item.change.previous is not None else None
+        facts = {"before": _offset_text(previous), "after": _offset_text(item.change.offset), **_effect(item)}
         print_facts(facts.items(), "    ")
     if written is not None:
         say("\nnothing was written")
@@ -120,10 +120,10 @@ def _change_json(item: Preview) -> dict[str, Any]:
     }
 
 
-def _difference_json(found: Difference) -> dict[str, Any]:
+def _difference_json(difference: Difference) -> dict[str, Any]:
     return {
-        **fields(found, "same", "lacking", "removed", "held"),
-        "examples": [{"key": decoded(key), "value": decoded(value)} for key, value in found.examples],
+        **fields(difference, "same", "lacking", "removed", "held"),
+        "examples": [{"key": decoded(key), "value": decoded(value)} for key, value in difference.examples],
     }
 
 
@@ -153,19 +153,21 @@ def _effect(item: Preview) -> dict[str, str]:
     lines: dict[str, str] = {}
     if item.rows is not None:
         lines["next run"] = f"sends {counted(item.rows, 'row')}; without this edit {number(item.due or 0)}"
-    if (found := item.difference) is not None:
-        lines["next run"] = f"sends {counted(found.lacking, 'record')}; the topic has {counted(found.same, 'row')}"
-        if found.removed:
-            held = ", which is so many that it waits for you" if found.held else ""
-            lines["removes"] = f"{counted(found.removed, 'key')} that the table lacks{held}"
-        for position, (key, value) in enumerate(found.examples, 1):
+    if (difference := item.difference) is not None:
+        lines["next run"] = (
+            f"sends {counted(difference.lacking, 'record')}; the topic has {counted(difference.same, 'row')}"
+        )
+        if difference.removed:
+            waiting = ", which is so many that it waits for you" if difference.held else ""
+            lines["removes"] = f"{counted(difference.removed, 'key')} that the table lacks{waiting}"
+        for position, (key, value) in enumerate(difference.examples, 1):
             lines[f"lacking {position}"] = f"{legible(key, 'None')} {legible(value, '(tombstone)')}"
     if item.change.note:
         lines["note"] = item.change.note
     return lines
 
 
-def _place(offset: SourceOffset | None) -> str:
+def _offset_text(offset: SourceOffset | None) -> str:
     if offset is None:
         return "none: the next run sends every row"
     snapshot = f"snapshot {offset.seen_snapshot.snapshot}" if offset.seen_snapshot is not None else ""

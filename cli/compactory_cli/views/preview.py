@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.operations.preview import ConnectorPreview, TablePreview
 
-__all__ = ["show"]
+__all__ = ["show_previews"]
 
 
-def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: bool, records: bool) -> None:
+def show_previews(
+    previews: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: bool, records: bool
+) -> None:
     """Print the tables of each connector, with ``records`` their first records too."""
     if as_json:
         connectors = [
@@ -37,14 +39,14 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
                 "connector": config.name,
                 "server": config.connection.server,
                 "mode": config.mode.value,
-                "tables": [_json(item) for item in shown.tables],
+                "tables": [_table_preview_json(item) for item in shown.tables],
                 **fields(shown, "warnings", "notes"),
             }
-            for config, shown in found
+            for config, shown in previews
         ]
         print_json({"connectors": connectors})
         return
-    for config, shown in found:
+    for config, shown in previews:
         say(f"[bold]{escape(config.name)}[/]: reads {config.connection.server}, mode {config.mode.value}")
         print_facts((("warning", warning) for warning in shown.warnings), style="yellow")
         print_facts(("note", note) for note in shown.notes)
@@ -54,13 +56,13 @@ def show(found: Sequence[tuple[ConnectorConfig, ConnectorPreview]], *, as_json: 
                 _records(item)
 
 
-def _json(item: TablePreview) -> dict[str, Any]:
+def _table_preview_json(item: TablePreview) -> dict[str, Any]:
     return {
         **fields(item, "table", "kind", "topic", "mode", "cursor", "rows", "key_columns", "columns"),
         **fields(item, "rows_found_by", "misses_late_commits"),
         "left_out": [column.name for column in item.schema if not column.used],
         "schema": [fields(column, "name", "type", "nullable", "used") for column in item.schema],
-        "fields": _fields(item),
+        "fields": _value_fields(item),
         **fields(item, "adopted", "notifies", "sql", "skipped", "warnings"),
         "records": [
             {"key": decoded(record[0]), "value": json_or_text(record[1]), **_topic(record)} for record in item.records
@@ -79,7 +81,7 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
         if item.misses_late_commits
         else "commits are found (guarantee 8)",
         "columns": ", ".join(item.columns),
-        "fields": ", ".join(_fields(item)) or _no_fields(item),
+        "fields": ", ".join(_value_fields(item)) or _no_fields(item),
         "adopted": _adopted(item),
         "sql": item.sql.strip() if "--" in item.sql else " ".join(item.sql.split()),
     }
@@ -127,7 +129,7 @@ def _topic(record: ProducerRecord) -> dict[str, str]:
     return {} if len(record) == 2 else {"topic": record[2]}
 
 
-def _fields(item: TablePreview) -> list[str]:
+def _value_fields(item: TablePreview) -> list[str]:
     """The fields of the first record's value."""
     first = next((record[1] for record in item.records if record[1] is not None), b"{}")
     document = json_or_text(first)

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from compactory_connectors.source.offsets.stored_offsets import StoredOffset
     from compactory_connectors.source.operations.overview import Overview
 
-__all__ = ["healthy", "show_overviews", "show_status"]
+__all__ = ["is_healthy", "show_overviews", "show_status"]
 
 _COLOURS = {"RUNNING": "green", "STANDBY": "green", "PAUSED": "yellow", "WAITING": "yellow", "STARTING": "yellow"}
 _BAD = {"FAILED", "HELD", "STOPPED"}
 
 
-def healthy(connector: dict[str, Any]) -> bool:
+def is_healthy(connector: dict[str, Any]) -> bool:
     """Whether nothing of a connector failed or waits for an operator, and Postgres and Kafka are there."""
-    away = connector["state"] == "WAITING"  # a table that waits for a lock goes on by itself
-    return not away and _BAD.isdisjoint({connector["state"], *(each["state"] for each in connector["tables"])})
+    is_unreachable = connector["state"] == "WAITING"  # a table that waits for a lock goes on by itself
+    return not is_unreachable and _BAD.isdisjoint({connector["state"], *(row["state"] for row in connector["tables"])})
 
 
 def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bool) -> None:
@@ -35,28 +35,38 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
         return
     if not connectors:
         write(f"{place} runs no connectors")
-    for each in connectors:
-        _head(each["connector"], f"[{_colour(each['state'])}]{each['state']}[/]", _for(each.get("since")))
-        print_facts(_of_connector(each))
-        if each["tables"]:
-            _table(each["tables"])
-        for text in [each["detail"], *_details(each["tables"], each["detail"])]:
+    for connector in connectors:
+        _head(
+            connector["connector"],
+            f"[{_colour(connector['state'])}]{connector['state']}[/]",
+            _for(connector.get("since")),
+        )
+        print_facts(_of_connector(connector))
+        if connector["tables"]:
+            _print_tables(connector["tables"])
+        for text in [connector["detail"], *_details(connector["tables"], connector["detail"])]:
             if text:
                 say(f"  [yellow]![/] {escape(text)}")
 
 
-def show_overviews(seen: Sequence[Overview], unanswered: str | None, *, as_json: bool) -> None:
+def show_overviews(overviews: Sequence[Overview], unanswered: str | None, *, as_json: bool) -> None:
     """Print what Kafka and Postgres know of connectors; ``unanswered``: why their process was not heard."""
     if as_json:
-        print_json({"asked": None, "unanswered": unanswered, "connectors": [_overview_json(each) for each in seen]})
+        print_json(
+            {
+                "asked": None,
+                "unanswered": unanswered,
+                "connectors": [_overview_json(overview) for overview in overviews],
+            }
+        )
         return
     if unanswered:
         warn(unanswered)
     write("no process was asked (--url): this is what Kafka and Postgres know")
-    for each in seen:
-        _head(each.connector, "", "")
-        print_facts(_of_overview(each))
-        rows = ((stored.table, *_written(stored)) for stored in each.offsets)
+    for overview in overviews:
+        _head(overview.connector, "", "")
+        print_facts(_of_overview(overview))
+        rows = ((stored.table, *_written(stored)) for stored in overview.offsets)
         print_table(("table", "offset written", "by hand"), rows, none="  no offsets: nothing was ever published")
 
 
@@ -64,32 +74,32 @@ def _head(name: str, state: str, since: str) -> None:
     say(" ".join(part for part in (f"[bold]{escape(name)}[/]", state, since) if part))
 
 
-def _of_connector(each: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    if each["target"] != "RUNNING":
-        stored = "" if each["target_stored"] else ", not stored yet: a restart of the process would end it"
-        yield "target", f"{each['target']} {_for(each['target_since'])}{stored}"
-    if lease := each.get("lease"):
-        held = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'nobody known'}"
-        yield "lease", held + (f"; {lease['lacks']}" if lease.get("lacks") else "")
-    if beat := each.get("heartbeat"):
+def _of_connector(connector: dict[str, Any]) -> Iterable[tuple[str, str]]:
+    if connector["target"] != "RUNNING":
+        stored = "" if connector["target_stored"] else ", not stored yet: a restart of the process would end it"
+        yield "target", f"{connector['target']} {_for(connector['target_since'])}{stored}"
+    if lease := connector.get("lease"):
+        holder = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'nobody known'}"
+        yield "lease", holder + (f"; {lease['lacks']}" if lease.get("lacks") else "")
+    if beat := connector.get("heartbeat"):
         ago = span(max(0.0, time.time() - beat["committed_at"]))
         yield "heartbeat", f"{ago} ago, {duration(beat['seconds'])} from commit to Kafka"
-    if transaction := each.get("open_transaction"):
+    if transaction := connector.get("open_transaction"):
         yield "waits for", str(transaction["text"])
 
 
-def _of_overview(each: Overview) -> Iterable[tuple[str, str]]:
-    target = each.target_state
+def _of_overview(overview: Overview) -> Iterable[tuple[str, str]]:
+    target = overview.target_state
     yield "target", f"{target.target.value} {_for(target.since)}" if target.is_paused else target.target.value
-    if each.postgres_error is not None:
-        yield "Postgres", f"was not asked: {each.postgres_error}"
+    if overview.postgres_error is not None:
+        yield "Postgres", f"was not asked: {overview.postgres_error}"
         return
-    late = " (not renewed in time: gone, or cut off)" if each.renewed is False else ""
-    yield "lease", f"{each.holder}{late}" if each.holder else "nobody has it"
-    yield "sessions", "; ".join(each.sessions) or "none: nothing is published now"
+    late = " (not renewed in time: gone, or cut off)" if overview.renewed is False else ""
+    yield "lease", f"{overview.holder}{late}" if overview.holder else "nobody has it"
+    yield "sessions", "; ".join(overview.sessions) or "none: nothing is published now"
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> None:
+def _print_tables(rows: Sequence[dict[str, Any]]) -> None:
     print_table(
         ("table", "state", "topic", "records", "errors", "behind", "last record"),
         (
@@ -108,13 +118,13 @@ def _table(rows: Sequence[dict[str, Any]]) -> None:
     )
 
 
-def _details(rows: Sequence[dict[str, Any]], said: str | None) -> Iterable[str]:
+def _details(rows: Sequence[dict[str, Any]], connector_detail: str | None) -> Iterable[str]:
     """Yield loads and details of tables, without the detail that was ``said`` of their connector."""
     for row in rows:
         if load := row.get("load"):
-            left = f", {span(load['eta'])} left" if load["eta"] is not None else ""
-            yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{left}"
-        if row["detail"] and row["detail"] != said:
+            remaining = f", {span(load['eta'])} left" if load["eta"] is not None else ""
+            yield f"{row['table']}: loading, {number(load['rows'])} of {number(load['of'])} rows{remaining}"
+        if row["detail"] and row["detail"] != connector_detail:
             yield f"{row['table']}: {row['detail']}"
 
 
@@ -124,18 +134,20 @@ def _written(stored: StoredOffset) -> tuple[str, str]:
     return when, f"{edit.by}: {edit.what}" if edit is not None else ""
 
 
-def _overview_json(each: Overview) -> dict[str, Any]:
+def _overview_json(overview: Overview) -> dict[str, Any]:
     return {
-        "connector": each.connector,
+        "connector": overview.connector,
         "state": None,
-        "target": each.target_state.target.value,
-        "target_since": each.target_state.since,
-        "lease": None if each.postgres_error is not None else {"holder": each.holder, "renewed": each.renewed},
-        "sessions": list(each.sessions),
-        "postgres": each.postgres_error,
+        "target": overview.target_state.target.value,
+        "target_since": overview.target_state.since,
+        "lease": None
+        if overview.postgres_error is not None
+        else {"holder": overview.holder, "renewed": overview.renewed},
+        "sessions": list(overview.sessions),
+        "postgres": overview.postgres_error,
         "tables": [
             {"table": stored.table, "written_at": stored.written_at if stored.value is not None else None}
-            for stored in each.offsets
+            for stored in overview.offsets
         ],
     }
 

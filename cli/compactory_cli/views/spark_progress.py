@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 from compactory_connectors.spark.stages import Stages
 
-from .loading_bars import Bar, Bars, told
-from .terminal import errors, number
+from .loading_bars import Bar, Bars, rate_text
+from .terminal import error_output, number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,14 +39,14 @@ class _Stage:
 
     def bar(self, share: float | None) -> Bar:
         """The bar where this share is done; None: Spark does not say."""
-        return Bar(self.name, share or 0.0, 0 if share is None else 1, self._told(share or 0.0))
+        return Bar(self.name, share or 0.0, 0 if share is None else 1, self._rest_text(share or 0.0))
 
-    def _told(self, share: float) -> str:
-        left = self.seconds * (1 - share) / share if share > 0 else None
+    def _rest_text(self, share: float) -> str:
+        seconds_left = self.seconds * (1 - share) / share if share > 0 else None
         if not self.rows:
-            return "" if left is None else f"{left:.0f} s left"
-        done = int(self.rows * share)
-        return told(done, self.rows, done / self.seconds, left, " rows")
+            return "" if seconds_left is None else f"{seconds_left:.0f} s left"
+        completed = int(self.rows * share)
+        return rate_text(completed, self.rows, completed / self.seconds, seconds_left, " rows")
 
 
 class StageBars(Stages):
@@ -55,7 +55,7 @@ class StageBars(Stages):
     def __init__(self) -> None:
         self._stage: _Stage | None = None
         self._spark: SparkSession | None = None
-        self._drawn = errors().is_terminal
+        self._drawn = error_output().is_terminal
         self._over = Event()
         self._drawing = Thread(target=self._draw, name="compactory-spark-progress", daemon=True)
 
@@ -105,13 +105,13 @@ def _share(spark: SparkSession | None) -> float | None:
         return None
     try:
         tracker = spark.sparkContext.statusTracker()
-        done = total = 0
+        completed = total = 0
         for job in tracker.getActiveJobsIds():
             for stage in getattr(tracker.getJobInfo(job), "stageIds", ()):
                 info = tracker.getStageInfo(stage)
-                done += info.numCompletedTasks if info is not None else 0
+                completed += info.numCompletedTasks if info is not None else 0
                 total += info.numTasks if info is not None else 0
     except Exception as error:  # noqa: BLE001  # a session that ends meanwhile; the load says what went wrong
         log.debug("no progress: %s", error)
         return None
-    return done / total if total else None
+    return completed / total if total else None

@@ -11,7 +11,7 @@ from compactory_connectors.spark.target import Change, Mode, Sample
 
 from .terminal import number, print_json, print_table, printable, write
 
-__all__ = ["show"]
+__all__ = ["show_report"]
 
 _HEADS = {
     Outcome.DONE: "loaded",
@@ -24,7 +24,7 @@ _LONGEST = 100
 """Characters of a record that are shown."""
 
 
-def show(report: LoadReport, *, as_json: bool) -> None:
+def show_report(report: LoadReport, *, as_json: bool) -> None:
     """Print it on stdout."""
     if as_json:
         print_json(report.as_json())
@@ -45,8 +45,8 @@ def show(report: LoadReport, *, as_json: bool) -> None:
         write(f"note: {note}")
 
 
-def _numbers(what: str, rows: Sequence[tuple[str, int]]) -> None:
-    print_table((what, "number"), ((name, number(count)) for name, count in rows), right=("number",))
+def _numbers(noun: str, rows: Sequence[tuple[str, int]]) -> None:
+    print_table((noun, "number"), ((name, number(count)) for name, count in rows), right=("number",))
 
 
 def _rows(report: LoadReport) -> list[tuple[str, int]]:
@@ -69,32 +69,32 @@ def _changes(report: LoadReport) -> list[tuple[str, int]]:
 def _reasons(report: LoadReport) -> None:
     rows = ((number(count), printable(str(reason))) for reason, count in report.reasons.items())
     print_table(("rows", "rejected because"), rows, right=("rows",))
-    for each in report.rejects:
-        write(f"{_place(each)}{'; '.join(each.reasons)}\n    {_short(each.record)}")
+    for reject in report.rejects:
+        write(f"{_place_of_reject(reject)}{'; '.join(reject.reasons)}\n    {_shorten(reject.record)}")
     if report.rejects_folder is not None:
         write(f"all rejected rows are in {report.rejects_folder}")
 
 
-def _place(reject: Rejected) -> str:
+def _place_of_reject(reject: Rejected) -> str:
     if reject.file is None:
         return ""
     return f"{reject.file}:{reject.line}: " if reject.line is not None else f"{reject.file}: "
 
 
 def _differences(sample: Sample) -> Iterator[str]:
-    before, after = sample.before, sample.after
-    if before is None or after is None or before == after:
-        yield from (f"{name} {_shown(value)}" for name, value in (after or before or {}).items())
+    old_row, new_row = sample.before, sample.after
+    if old_row is None or new_row is None or old_row == new_row:
+        yield from (f"{name} {_value_text(value)}" for name, value in (new_row or old_row or {}).items())
         return
-    for name in {**before, **after}:
-        old, new = _shown(before.get(name)), _shown(after.get(name))
+    for name in {**old_row, **new_row}:
+        old, new = _value_text(old_row.get(name)), _value_text(new_row.get(name))
         yield f"{name} {new}" if old == new else f"{name} {old} → {new}"
 
 
-def _shown(value: Any) -> str:
-    return "null" if value is None else _short(str(value))
+def _value_text(value: Any) -> str:
+    return "null" if value is None else _shorten(str(value))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     plain = printable(text)
     return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"

@@ -18,7 +18,7 @@ __all__ = [
     "answer",
     "cut",
     "decoded",
-    "errors",
+    "error_output",
     "fields",
     "json_or_text",
     "legible",
@@ -49,7 +49,7 @@ def output() -> Console:
 
 
 @cache
-def errors() -> Console:
+def error_output() -> Console:
     """The console on stderr."""
     return _console(stderr=True)
 
@@ -75,7 +75,7 @@ def warn(text: str) -> None:
     """Print a line on stderr about something that does not end the command."""
     from rich.markup import escape
 
-    errors().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
+    error_output().print(f"[yellow]warning:[/] {escape(text)}", highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -107,20 +107,20 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: It
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    result = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
     for name in columns:
-        made.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
+        result.add_column(Text(name), justify="right" if name in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text("–" if cell is None else str(cell)) for cell in row))
-    return made
+        result.add_row(*(cell if isinstance(cell, Text) else Text("–" if cell is None else str(cell)) for cell in row))
+    return result
 
 
 def print_table(
     columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = (), none: str | None = None
 ) -> None:
     """Print a table on stdout; ``none`` in its place where it has no rows."""
-    found = list(rows)
-    output().print(table(columns, found, right=right) if found or none is None else none)
+    cells = list(rows)
+    output().print(table(columns, cells, right=right) if cells or none is None else none)
 
 
 def print_facts(facts: Iterable[tuple[str, str]], indent: str = "  ", style: str = "dim") -> None:
@@ -196,13 +196,16 @@ def span(seconds: float) -> str:
     return f"{hours} h {minutes % 60} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
-def cut(value: bytes | None, other: bytes | None, width: int = _WIDTH) -> str:
+def cut(value: bytes | None, compared: bytes | None, width: int = _WIDTH) -> str:
     """A value for people: of a long one what is around the first place where it differs from the other."""
     text = legible(value, "–")
     if len(text) <= width:
         return text
-    its = legible(other)
-    first = next((at for at, (a, b) in enumerate(zip(text, its, strict=False)) if a != b), min(len(text), len(its)))
+    compared_text = legible(compared)
+    first = next(
+        (at for at, (a, b) in enumerate(zip(text, compared_text, strict=False)) if a != b),
+        min(len(text), len(compared_text)),
+    )
     start = 0 if first < width * 2 // 3 else min(first - width // 3, len(text) - width)
     end = start + width
     return ("…" if start else "") + text[start:end] + ("…" if end < len(text) else "")

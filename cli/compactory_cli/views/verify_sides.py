@@ -25,18 +25,18 @@ _MEANINGS = {
 def show_sides(sides: Sequence[SideOutcome], *, limit: int, values: bool) -> None:
     """Print them for people."""
     for side in sides:
-        _print(side, limit, values)
+        _print_side(side, limit, values)
 
 
 def side_documents(sides: Sequence[SideOutcome], *, limit: int, values: bool) -> dict[str, Any]:
     """Them for programs: ``stores`` and ``exports``."""
-    found: dict[str, list[dict[str, Any]]] = {"stores": [], "exports": []}
+    documents: dict[str, list[dict[str, Any]]] = {"stores": [], "exports": []}
     for side in sides:
-        found[f"{side.kind}s"].append(_document(side, limit, values))
-    return found
+        documents[f"{side.kind}s"].append(_side_json(side, limit, values))
+    return documents
 
 
-def _print(side: SideOutcome, limit: int, values: bool) -> None:
+def _print_side(side: SideOutcome, limit: int, values: bool) -> None:
     if side.failure is not None:
         say(f"[bold]{escape(side.kind)} {escape(side.place)}[/]  [yellow]not compared[/]  {escape(side.failure)}")
         return
@@ -51,23 +51,27 @@ def _print(side: SideOutcome, limit: int, values: bool) -> None:
         print_table(
             ("key", "", *(("topic", side.kind) if values else ())),
             (
-                (legible(each.key), each.finding.value)
-                + ((cut(each.expected, each.found), cut(each.found, each.expected)) if values else ())
-                for each in side.differences[:limit]
+                (legible(difference.key), difference.finding.value)
+                + (
+                    (cut(difference.expected, difference.found), cut(difference.found, difference.expected))
+                    if values
+                    else ()
+                )
+                for difference in side.differences[:limit]
             ),
         )
 
 
 def _remarks(side: SideOutcome) -> list[str]:
-    said = list(side.notes)
+    remarks = list(side.notes)
     if side.behind:
-        said.append(f"compared as it was {counted(side.behind, 'offset')} before the topic's end")
+        remarks.append(f"compared as it was {counted(side.behind, 'offset')} before the topic's end")
     if side.bad:
-        said.append(f"left out for a bad newest record: {counted(side.bad, 'key')}; compactory errors lists them")
-    return said
+        remarks.append(f"left out for a bad newest record: {counted(side.bad, 'key')}; compactory errors lists them")
+    return remarks
 
 
-def _document(side: SideOutcome, limit: int, values: bool) -> dict[str, Any]:
+def _side_json(side: SideOutcome, limit: int, values: bool) -> dict[str, Any]:
     from compactory_connectors.source.verify.checker import Finding
 
     kinds = (Finding.MISSING, Finding.EXTRA, Finding.DIFFERENT, Finding.CHANGING)
@@ -78,10 +82,10 @@ def _document(side: SideOutcome, limit: int, values: bool) -> dict[str, Any]:
         "positions": {str(number): position for number, position in sorted(side.positions.items())},
         **fields(side, "behind", "ranges", "notes"),
         "seconds": round(side.seconds, 3),
-        "differences": [_difference(each, values) for each in side.differences[:limit]],
+        "differences": [_side_key_json(difference, values) for difference in side.differences[:limit]],
     }
 
 
-def _difference(each: Differing, values: bool) -> dict[str, Any]:
-    document = {"finding": each.finding.value, **named("key", each.key)}
-    return document | (named("expected", each.expected) | named("found", each.found) if values else {})
+def _side_key_json(difference: Differing, values: bool) -> dict[str, Any]:
+    document = {"finding": difference.finding.value, **named("key", difference.key)}
+    return document | (named("expected", difference.expected) | named("found", difference.found) if values else {})

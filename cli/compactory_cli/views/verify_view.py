@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from .terminal import counted, cut, errors, fields, legible, named, number, print_json, print_table, say, seconds
+from .terminal import counted, cut, error_output, fields, legible, named, number, print_json, print_table, say, seconds
 from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
     from compactory_connectors.source.verify.outcome import Difference, Outcome, Progress
     from compactory_connectors.spark.verification.side import SideOutcome
 
-__all__ = ["code_of", "progress", "show"]
+__all__ = ["exit_code_of_outcomes", "progress", "show_outcomes"]
 
 _DIFFERENT, _NOT_IN_TIME = 1, 3
 
@@ -23,11 +23,11 @@ _DIFFERENT, _NOT_IN_TIME = 1, 3
 @contextmanager
 def progress() -> Iterator[Progress]:
     """A line on stderr, where that is a terminal, of what is being done and how much of it is."""
-    with errors().status("connecting") as status:
-        yield lambda doing, done: status.update(f"{escape(doing)}: {number(done)}")
+    with error_output().status("connecting") as status:
+        yield lambda doing, count: status.update(f"{escape(doing)}: {number(count)}")
 
 
-def show(
+def show_outcomes(
     outcomes: Sequence[Outcome],
     *,
     limit: int,
@@ -42,20 +42,20 @@ def show(
     """
     if as_json:
         document: dict[str, Any] = {
-            "equal": all(each.equal for each in outcomes) and all(each.equal for each in sides or ())
+            "equal": all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides or ())
         }
         document |= {} if repaired is None else {"repaired": repaired}
-        document |= {"topics": [_document(each, limit, values) for each in outcomes]}
+        document |= {"topics": [_outcome_json(outcome, limit, values) for outcome in outcomes]}
         print_json(document | ({} if sides is None else side_documents(sides, limit=limit, values=values)))
         return
     if repaired:
         say(f"sent again as the table has them: {counted(repaired, 'key')}; then:")
     for outcome in outcomes:
-        _print(outcome, limit, values)
+        _print_outcome(outcome, limit, values)
     show_sides(sides or (), limit=limit, values=values)
 
 
-def _print(outcome: Outcome, limit: int, values: bool) -> None:
+def _print_outcome(outcome: Outcome, limit: int, values: bool) -> None:
     verdict = "[green]equal[/]"
     if outcome.different or outcome.unsure:
         verdict = "[red]different[/]"
@@ -69,19 +69,22 @@ def _print(outcome: Outcome, limit: int, values: bool) -> None:
     if outcome.differences and limit:
         _print_differences(outcome, limit, values)
     if outcome.digests is not None:
-        mine, its = outcome.digests.table, outcome.digests.topic
-        say(f"  digest of the table {mine.total}, of the topic {its.total}, {len(mine.differing(its))} ranges differ")
+        of_table, of_topic = outcome.digests.table, outcome.digests.topic
+        ranges = len(of_table.differing(of_topic))
+        say(f"  digest of the table {of_table.total}, of the topic {of_topic.total}, {ranges} ranges differ")
 
 
 def _sentences(outcome: Outcome) -> list[str]:
-    found = {finding.value: count for finding, count in outcome.findings.items()}
-    said = [f"{number(found[kind])} {text}" for kind, text in _MEANINGS if found.get(kind)]
-    if pending := found.get("pending"):
-        said.append(_pending(outcome, pending))
-    said += [f"a row that can't be converted: {reason}" for reason in outcome.unreadable]
+    counts = {finding.value: count for finding, count in outcome.findings.items()}
+    sentences = [f"{number(counts[kind])} {text}" for kind, text in _MEANINGS if counts.get(kind)]
+    if pending := counts.get("pending"):
+        sentences.append(_pending(outcome, pending))
+    sentences += [f"a row that can't be converted: {reason}" for reason in outcome.unreadable]
     if outcome.doubled:
-        said.append(f"in several partitions: {counted(outcome.doubled, 'key')}; the newer timestamp answers lookups")
-    return said
+        sentences.append(
+            f"in several partitions: {counted(outcome.doubled, 'key')}; the newer timestamp answers lookups"
+        )
+    return sentences
 
 
 _MEANINGS = (
@@ -94,44 +97,44 @@ _MEANINGS = (
 
 
 def _pending(outcome: Outcome, count: int) -> str:
-    ahead = f"{number(count)} pending: the table is ahead of what was published"
+    pending = f"{number(count)} pending: the table is ahead of what was published"
     if outcome.paused:
-        return f"{ahead}, and the connector is paused: compactory source resume"
+        return f"{pending}, and the connector is paused: compactory source resume"
     if outcome.sources:
-        return f"{ahead}; a source runs and did not get there in time: see its status"
+        return f"{pending}; a source runs and did not get there in time: see its status"
     if not outcome.polled:
-        return f"{ahead}; no source of the connector has polled it yet"
-    return f"{ahead}, and no source of the connector runs"
+        return f"{pending}; no source of the connector has polled it yet"
+    return f"{pending}, and no source of the connector runs"
 
 
 def _print_differences(outcome: Outcome, limit: int, values: bool) -> None:
     print_table(
         ("key", "", *(("table", "topic") if values else ()), "partition", "offset"),
-        (_row(each, values) for each in outcome.differences[:limit]),
+        (_difference_row(difference, values) for difference in outcome.differences[:limit]),
         right=("offset",),
     )
-    left = outcome.different - min(limit, len(outcome.differences))
-    if left > 0:
-        say(f"  and {number(left)} more; --limit shows more of them")
+    hidden = outcome.different - min(limit, len(outcome.differences))
+    if hidden > 0:
+        say(f"  and {number(hidden)} more; --limit shows more of them")
 
 
-def _row(each: Difference, values: bool) -> Iterator[object]:
-    found = each.stored
-    yield legible(each.key)
-    yield "bad record" if _unreadable(each) else each.finding.value
+def _difference_row(difference: Difference, values: bool) -> Iterator[object]:
+    record = difference.stored
+    yield legible(difference.key)
+    yield "bad record" if _unreadable(difference) else difference.finding.value
     if values:
-        its = found.value if found is not None else None
-        yield cut(each.expected, its)
-        yield "(tombstone)" if found is not None and its is None else cut(its, each.expected)
-    yield ", ".join(map(str, each.partitions)) or (str(found.partition) if found is not None else "–")
-    yield found.offset if found is not None else None
+        value = record.value if record is not None else None
+        yield cut(difference.expected, value)
+        yield "(tombstone)" if record is not None and value is None else cut(value, difference.expected)
+    yield ", ".join(map(str, difference.partitions)) or (str(record.partition) if record is not None else "–")
+    yield record.offset if record is not None else None
 
 
-def _unreadable(each: Difference) -> bool:
+def _unreadable(difference: Difference) -> bool:
     """Whether the topic has no JSON where the table's row makes JSON: no reader can use that record."""
-    if each.expected is None or each.stored is None or each.stored.value is None:
+    if difference.expected is None or difference.stored is None or difference.stored.value is None:
         return False
-    return _is_json(each.expected) and not _is_json(each.stored.value)
+    return _is_json(difference.expected) and not _is_json(difference.stored.value)
 
 
 def _is_json(value: bytes) -> bool:
@@ -144,7 +147,7 @@ def _is_json(value: bytes) -> bool:
     return True
 
 
-def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
+def _outcome_json(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
     from compactory.read.digest import VERSION
     from compactory_connectors.source.verify.checker import Finding
 
@@ -155,26 +158,29 @@ def _document(outcome: Outcome, limit: int, values: bool) -> dict[str, Any]:
         "unreadable_rows": list(outcome.unreadable),
         **fields(outcome, "polled", "sources", "paused", "notes", "rounds"),
         "seconds": round(outcome.seconds, 3),
-        "differences": [_difference(each, values) for each in outcome.differences[:limit]],
+        "differences": [_key_json(difference, values) for difference in outcome.differences[:limit]],
     }
     if outcome.digests is not None:
         sides = {"table": outcome.digests.table, "topic": outcome.digests.topic}
         document["digests"] = {"version": VERSION} | {
-            name: [{"count": each.count, "digest": str(each)} for each in side.ranges] for name, side in sides.items()
+            name: [{"count": digest.count, "digest": str(digest)} for digest in side.ranges]
+            for name, side in sides.items()
         }
     return document
 
 
-def _difference(each: Difference, values: bool) -> dict[str, Any]:
-    found = each.stored
-    document: dict[str, Any] = {"finding": each.finding.value, **named("key", each.key)}
+def _key_json(difference: Difference, values: bool) -> dict[str, Any]:
+    record = difference.stored
+    document: dict[str, Any] = {"finding": difference.finding.value, **named("key", difference.key)}
     if values:
-        document |= named("expected", each.expected) | named("found", found.value if found is not None else None)
-    document |= {name: getattr(found, name, None) for name in ("partition", "offset", "timestamp_ms")}
-    return document | {"partitions": list(each.partitions)}
+        document |= named("expected", difference.expected) | named(
+            "found", record.value if record is not None else None
+        )
+    document |= {name: getattr(record, name, None) for name in ("partition", "offset", "timestamp_ms")}
+    return document | {"partitions": list(difference.partitions)}
 
 
-def code_of(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
+def exit_code_of_outcomes(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
     """The exit code that tables, and what else their topic was compared with, make together."""
     if any(side.different or side.lasting for side in sides):
         return _DIFFERENT

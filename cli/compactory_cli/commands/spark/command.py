@@ -15,7 +15,7 @@ app = typer.Typer(name="spark", help="Load and export directories of any size wi
 
 @app.command("load")
 @command
-def load(flags: Flags, given: LoadArguments, spark: SparkArguments) -> None:
+def run_load(flags: Flags, arguments: LoadArguments, spark: SparkArguments) -> None:
     """Load files or a table into a directory: checked row by row, compared, and written as a whole or not at all.
 
     Exit code 0: done, or done before under this id. 1: a limit refused the load, or a step failed; nothing was written.
@@ -25,4 +25,4 @@ def load(flags: Flags, given: LoadArguments, spark: SparkArguments) -> None:
     from .load import LoadCommand
 
     configuration = begin(flags)
-    LoadCommand(configuration=configuration, options=spark.options(), as_json=flags.json, **vars(given)).run()
+    LoadCommand(configuration=configuration, options=spark.options(), as_json=flags.json, **vars(arguments)).run()

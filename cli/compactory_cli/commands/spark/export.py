@@ -68,8 +68,8 @@ def export(
         task_memory=task_memory << 20,
     )
     configuration = begin(flags)
-    manifest = _run(configuration, directory, to, options, spark.options())
-    _show(manifest, to, as_json=flags.json)
+    manifest = _run_export(configuration, directory, to, options, spark.options())
+    _show_manifest(manifest, to, as_json=flags.json)
     counts = manifest.counts
     bad = counts.bad + counts.nameless
     if bad and counts.rows == counts.bad + counts.deletes:
@@ -78,7 +78,7 @@ def export(
         raise StepFailed(f"{bad} records can't be read, more than --max-bad {max_bad}; {to} names them in its manifest")
 
 
-def _run(
+def _run_export(
     configuration: Configuration, name: str, path: str, options: ExportOptions, spark_options: SparkOptions
 ) -> Manifest:
     from compactory_connectors.spark.export.job import export as run
@@ -95,11 +95,11 @@ def _run(
             return run(spark, configuration.kafka(), directory, path, options, stages)
 
 
-def _show(manifest: Manifest, path: str, *, as_json: bool) -> None:
+def _show_manifest(manifest: Manifest, path: str, *, as_json: bool) -> None:
     if as_json:
-        print_json({"path": path, **_short(manifest)})
+        print_json({"path": path, **_manifest_json(manifest)})
         return
-    counts = _short(manifest)["counts"].items()
+    counts = _manifest_json(manifest)["counts"].items()
     write(f"{manifest.export.value} export of topic {manifest.topic} in {path}")
     rows = ((name, number(count)) for name, count in counts if count or name == "rows")
     print_table(("exported", "number"), rows, right=("number",))
@@ -109,11 +109,11 @@ def _show(manifest: Manifest, path: str, *, as_json: bool) -> None:
         write(f"fields without a column: {', '.join(manifest.left_out)}")
 
 
-def _short(manifest: Manifest) -> dict[str, dict[str, int]]:
+def _manifest_json(manifest: Manifest) -> dict[str, dict[str, int]]:
     """The manifest as JSON without what is long."""
     import orjson
 
     short = replace(manifest, files=(), bad_records=manifest.bad_records[:10])
-    found: dict[str, dict[str, int]] = orjson.loads(short.to_json())
-    del found["digest"]["ranges"], found["files"]
-    return found
+    document: dict[str, dict[str, int]] = orjson.loads(short.to_json())
+    del document["digest"]["ranges"], document["files"]
+    return document

@@ -24,7 +24,7 @@ from ...context.configuration import Configuration
 from ...context.failure import StepFailed
 from ...context.session import Problems
 from ...views.spark_progress import StageBars
-from ...views.spark_view import show
+from ...views.spark_view import show_report
 from .arguments import LoadArguments
 from .targets import Aim, References, TableAim, TopicAim, aim_at
 
@@ -46,9 +46,9 @@ class LoadCommand(LoadArguments):
         """Load. Raises ConfigError with all that is wrong with the arguments, StepFailed where a limit refuses."""
         problems = Problems()
         rules = problems.of(lambda: read_rules(self.rules) if self.rules is not None else Rules()) or Rules()
-        given = self.configuration, self.provider or ()
-        aim = problems.of(lambda: aim_at(*given, self.to, self.directory, rules))
-        references = problems.of(lambda: References.of(*given, rules))
+        configured = self.configuration, self.provider or ()
+        aim = problems.of(lambda: aim_at(*configured, self.to, self.directory, rules))
+        references = problems.of(lambda: References.of(*configured, rules))
         for check in (self._check_sources, self._max_rejects, self._max_deactivate, self._check_report):
             problems.of(check)
         problems.raise_any()
@@ -68,7 +68,7 @@ class LoadCommand(LoadArguments):
             raise
         finally:
             self._write_report(report)
-        show(report, as_json=self.as_json)
+        show_report(report, as_json=self.as_json)
         if report.outcome is Outcome.REFUSED:
             raise StepFailed(f"nothing was written: {report.why}")
 

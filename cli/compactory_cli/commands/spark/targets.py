@@ -108,7 +108,7 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
     soft = connector.soft_delete if connector is not None else None
     return TableAim(
         connection=_connection(configuration, connector),
-        table=_table(name, connector) if connector is not None else name,
+        table=_table_name(name, connector) if connector is not None else name,
         key=rules.key or None,
         active=soft.column if soft is not None else None,
         limit=limit,
@@ -132,8 +132,8 @@ class References:
             name = rule.reference.directory
             settings = configuration.directories.get(name)
             if settings is None:
-                known = ", ".join(configuration.directories) or "none"
-                problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {known}"])
+                existing = ", ".join(configuration.directories) or "none"
+                problems.add([f"{rule.place}.reference: compactory.toml has no directory {name!r}; it has {existing}"])
                 continue
             to = "postgres" if settings.connector is not None else "kafka"
             aim = problems.of(partial(aim_at, configuration, providers, to, name, Rules()))
@@ -167,7 +167,7 @@ def _connection(configuration: Configuration, connector: ConnectorConfig | None)
         return connector.connection
 
 
-def _table(name: str, connector: ConnectorConfig) -> str:
+def _table_name(name: str, connector: ConnectorConfig) -> str:
     listed = connector.selection.listed
     if len(listed) == 1 and connector.query is None:
         return str(listed[0])
