@@ -190,18 +190,15 @@ class Source:
         with closing(session):
             self._has_started = True
             self._board.set_state(SourceState.RUNNING)
-            return self._poll(session, ending, once, backoff)
-
-    def _poll(self, session: Session, ending: Stop, once: bool, backoff: Backoff) -> bool:
-        while not ending.is_set():
-            has_published = session.poll_tables(ending)
-            backoff.reset()
-            if once and not session.is_sweeping():
-                if failures := session.failures():  # the other tables were published all the same
-                    raise CompactoryError("; ".join(failures))
-                return not ending.is_set()
-            if once or not has_published:
-                session.wait(ending)
+            while not ending.is_set():
+                has_published = session.poll_tables(ending)
+                backoff.reset()
+                if once and not session.is_sweeping():
+                    if failures := session.failures():  # the other tables were published all the same
+                        raise CompactoryError("; ".join(failures))
+                    return not ending.is_set()
+                if once or not has_published:
+                    session.wait(ending)
         return False
 
     def _wait_while_paused(self, stop: Stop) -> None:

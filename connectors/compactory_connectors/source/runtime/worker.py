@@ -17,7 +17,6 @@ from .source import Source
 
 __all__ = ["SourceWorker", "source_metrics"]
 
-
 _MOST_VALUE_BYTES = 2000  # of a value in the sample of a hold
 
 
