@@ -157,6 +157,10 @@ def test_warnings_of_what_will_hurt(sql: psycopg.Connection, planner: Planner) -
     (plan,) = planner.plans("timestamp", timestamp__delay__interval__ms="5")
     assert "timestamp.delay.interval.ms has no effect" in plan.warnings[0]
     assert config(settings(planner.url, "incrementing", timestamp__delay__interval__ms="5")).notes
+    keyless = {f"transforms__{name}": None for name in ("key__type", "key__fields", "id__type", "id__field")}
+    keyless |= {"transforms": None, "topic__creation__default__cleanup__policy": "delete"}
+    (plan,) = planner.plans("incrementing", compactory__max__changed__percent="20", **keyless)
+    assert "compactory.max.changed.percent has no effect" in "\n".join(plan.warnings)
 
 
 def test_an_index_of_active_rows_keeps_keys_apart_where_others_make_tombstones(

@@ -25,11 +25,16 @@ __all__ = ["adoption_warnings", "future_warnings", "plan_warnings", "set_warning
 
 
 def plan_warnings(connector: ConnectorConfig, table: Table, rows: RowPlan) -> Iterator[str]:
-    """Yield doubts about keys, numbers and the topic of a table's records."""
+    """Yield doubts about keys, numbers, changes and the topic of a table's records."""
     yield from _key_warnings(connector, table, rows)
     yield from _base64(connector, table)
     if connector.topics.of(rows.topic).policy != "compact":
         yield f"topic {rows.topic}: cleanup.policy is not compact, as topic.creation says: it is no directory"
+    if connector.max_changed_percent < 100 and (rows.routed or not rows.key_columns):
+        yield (
+            f"table {table}: compactory.max.changed.percent has no effect: its records have no key, or transforms"
+            " choose the topic of each"
+        )
 
 
 def future_warnings(server: Server, plan: TablePlan) -> Iterator[str]:
