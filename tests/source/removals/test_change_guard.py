@@ -64,6 +64,8 @@ def test_a_hold_ends_when_the_rows_are_corrected(bench: Bench) -> None:
     wait_until(lambda: is_published(bench, 3), what="the small change that is left")
     assert b'"B"' in acquirers(bench)[-1]
     wait_until(lambda: status(running).state is SourceState.RUNNING, what="RUNNING")
+    bench.sql.execute(RAISE.format(20))
+    assert held(running).changed == 17, "compared with the topic as it is now"
 
 
 def test_new_rows_and_few_changes_pass(bench: Bench) -> None:

@@ -61,6 +61,7 @@ class ChangeGuard:
                 return False
             self._allowed = total
         self._allowed -= records
+        self._topic_values = None  # the batch changes them
         return True
 
     def count(self, topic: str, records: Iterable[ProducerRecord]) -> None:
@@ -93,7 +94,6 @@ class ChangeGuard:
                 f" {limit}; the table waits as a whole, and lookups return the old values",
             )
         self._allowed += self._counted
-        self._topic_values = None
         self._forget_count()
 
     def _hold(self, topic: str, keys: int) -> Hold:
