@@ -1,4 +1,4 @@
-"""``compactory``: the commands put together, and what their outcome means to a shell."""
+"""``compactory``: adds the commands to one app and turns their outcome into an exit code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Take the common flags before the command's name as well."""
+    """Accept the common flags before the command's name as well."""
 
 
 app.command("get")(get.get)

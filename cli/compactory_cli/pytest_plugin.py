@@ -29,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def compactory_store() -> Iterator[Callable[..., InProcessStore]]:
-    """Makes stores as `compactory.testing.store` does, closed after the test. Without a broker, in milliseconds."""
+    """Yield `compactory.testing.store`; its stores are closed after the test. Needs no broker."""
     from compactory import testing
 
     stores: list[InProcessStore] = []
@@ -45,7 +45,7 @@ def compactory_store() -> Iterator[Callable[..., InProcessStore]]:
 
 @pytest.fixture(scope="session")
 def compactory_kafka(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Bootstrap address of a real broker: the one named, else the broker of ``compactory[demo]`` for this session."""
+    """Yield the bootstrap address of a real broker: the option's, else a broker of ``compactory[demo]``."""
     from compactory_cli.stack.broker import Broker, embedded_broker
 
     yield from _served(request, f"Kafka: {_KAFKA}=HOST:PORT", embedded_broker, Broker, lambda server: server.address)
@@ -53,7 +53,7 @@ def compactory_kafka(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def compactory_postgres(request: pytest.FixtureRequest) -> Iterator[str]:
-    """URL of a real Postgres: the one named, else the server of ``compactory[demo]``, made for this session."""
+    """Yield the URL of a real Postgres: the option's, else a server of ``compactory[demo]``."""
     from compactory_cli.stack.postgres import PostgresServer, embedded_binaries
 
     new = partial(PostgresServer, settings={"fsync": "off"})
@@ -67,7 +67,7 @@ def _served(
     new: Callable[[], Any],
     address: Callable[[Any], str],
 ) -> Iterator[str]:
-    """Yield the address that the option or the environment gives, else that of a server which lasts for the session.
+    """Yield the address in the option or the environment, else that of a new server for this session.
 
     Skips the test where ``find`` raises ConfigError, as the server's package is missing.
     """

@@ -1,4 +1,4 @@
-"""The comparison of tables with their topic, as ``compactory verify`` is asked for it, with Spark and without."""
+"""Options of ``compactory verify``, with and without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Comparison"]
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The options that both share."""
+    """Options of a comparison with and without Spark."""
 
     target: Annotated[
         str,
@@ -43,7 +43,7 @@ class Comparison:
         digests: bool,
         most_differences: int | None = None,
     ) -> list[Outcome]:
-        """Compare the tables of a connector; ``most`` differing keys are kept, by default as many as are shown."""
+        """Compare the tables of a connector and keep ``most_differences`` keys, by default those that are shown."""
         from compactory_connectors.source.verify.verifier import Options, verify
 
         options = Options(wait=self.wait, most=most_differences or max(self.limit, 1), digests=digests)

@@ -1,4 +1,4 @@
-"""``compactory directories``: every directory, how much it holds and how long it took to load."""
+"""``compactory directories``: directories with their entries, lag and load time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _read_all(configuration: Configuration, names: list[str]) -> list[dict[str, 
 
 
 def _read_one(configuration: Configuration, directory: Directory[Any]) -> dict[str, Any]:
-    """One directory, loaded by itself so that its time is its own."""
+    """Return the row of a directory, loaded alone so that its load time is right."""
     from ..context.reading import read
 
     started_at = time.perf_counter()
@@ -91,5 +91,5 @@ def _directory_row(row: dict[str, Any], *, remote: bool) -> Iterator[object]:
     yield number(row["entries"]) if row["entries"] is not None else None
     yield row["partitions"]
     yield number(row["lag"])
-    yield alarming(row["bad_records"]) if row.get("bad_records") is not None else None  # older servers do not tell
+    yield alarming(row["bad_records"]) if row.get("bad_records") is not None else None  # older servers do not send it
     yield seconds(duration) if duration is not None else None

@@ -1,4 +1,4 @@
-"""``compactory errors``: bad records; list them, have them applied once more, let go of them."""
+"""``compactory errors``: lists, retries and skips bad records."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _parse_places(texts: Iterable[str]) -> set[_Place]:
 def _read_records(
     configuration: Configuration, names: Sequence[str], selected: set[_Place], *, orders: bool = False
 ) -> tuple[list[dict[str, Any]], int]:
-    """Bad records of the server, or of the topics of these directories; how many there are in all."""
+    """Return bad records of the server or of the directories' topics, and the number of all."""
     if configuration.url:
         server = configuration.server(admin=True, orders=orders)
         server.directories([*names, *(place[0] for place in selected)])
@@ -97,7 +97,7 @@ def _base64(raw: bytes | None) -> str | None:
 
 
 def _select_records(records: list[dict[str, Any]], names: Sequence[str], selected: set[_Place]) -> list[dict[str, Any]]:
-    """Those of the directories named and of the places; all of them where neither is given."""
+    """Return the records of these directories and places; all if neither is given."""
     return [
         record
         for record in records

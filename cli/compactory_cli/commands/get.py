@@ -1,4 +1,4 @@
-"""``compactory get``: one entry of a directory."""
+"""``compactory get``: prints an entry of a directory."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def roles(
 
 
 def _fields(row: JobRow) -> dict[str, Any]:
-    """A job without its payload, which may be confidential."""
+    """Return a job without its payload, which may be confidential."""
     fields = {name: value for name, value in asdict(row).items() if name != "payload"}
     return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in fields.items()}
 

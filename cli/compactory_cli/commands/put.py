@@ -1,4 +1,4 @@
-"""``compactory put`` and ``delete``: writes of a directory mastered in Kafka, through a running server."""
+"""``compactory put`` and ``delete``: write a directory mastered in Kafka, through a running server."""
 
 from __future__ import annotations
 

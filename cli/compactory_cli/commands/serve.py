@@ -1,4 +1,4 @@
-"""``compactory serve``: lookups over HTTP from directories held in this process."""
+"""``compactory serve``: serves lookups over HTTP."""
 
 from __future__ import annotations
 

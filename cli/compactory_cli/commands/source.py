@@ -1,6 +1,6 @@
-"""``compactory source``: run connectors, or look at what they would send.
+"""``compactory source``: runs connectors, or shows what they would send.
 
-As in every module of commands, what takes long to import is imported where it is used: --help answers at once.
+As in all commands, slow imports are inside functions, so that --help answers at once.
 """
 
 from __future__ import annotations

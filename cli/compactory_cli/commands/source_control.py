@@ -1,6 +1,6 @@
 """``compactory source status|pause|resume|restart|approve``: look at running sources and give them orders.
 
-The process is asked over HTTP; what can be told without it is told from Kafka and Postgres.
+The process is asked over HTTP. Without it, status, pause and resume of connector files use Kafka and Postgres.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["approve", "pause", "restart", "resume", "show_source_status"]
 
-_LOOK = 0.2  # seconds between looks whether an order was carried out
+_LOOK = 0.2  # seconds between two reads of the status
 _FILES = (".json", ".properties")
 _NOTHING_HELD = "nothing with this id is held; compactory source status shows what is, with its id"
 
@@ -115,7 +115,7 @@ def approve(
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
-    """Let a source do a removal, or publish a change of many values, that it holds. Later ones are held again."""
+    """Approve a held removal, or a held change of many values. Later removals and changes are held again."""
     server = _require_server(begin(flags), flags, url)
     connector = _find_connector(server, name, provider)
     held_tables = [
@@ -177,7 +177,7 @@ def _until(
     is_done: Callable[[dict[str, Any]], bool],
     wait: float,
 ) -> dict[str, Any]:
-    """The status once it is as wanted. Raises StepFailed when that takes too long; the order stands all the same."""
+    """Wait until the status is as ordered. Raises StepFailed after ``wait`` seconds; the order stays."""
     from ..context.failure import StepFailed
 
     deadline = time.monotonic() + wait
@@ -212,7 +212,7 @@ def _require_server(configuration: Configuration, flags: Flags, url: str | None)
 
 
 def _status(server: RemoteServer, names: set[str]) -> list[dict[str, Any]]:
-    """The connectors of a process, or those of these names. Raises ConfigError for one that it does not run."""
+    """Return the connectors of a process, or those of these names. Raises ConfigError for a missing one."""
     connectors = [worker for worker in server.status()["workers"] if "connector" in worker]
     missing = sorted(names - {worker["connector"] for worker in connectors})
     if missing:
@@ -222,7 +222,7 @@ def _status(server: RemoteServer, names: set[str]) -> list[dict[str, Any]]:
 
 
 def _find_connector(server: RemoteServer, name: str | None, provider: Providers) -> str:
-    """The connector that is meant: by name, by file, or as the only one."""
+    """Return the name of the connector: by name, by file, or the only one of the process."""
     running = [worker["connector"] for worker in _status(server, _named([name] if name else [], provider))]
     if len(running) != 1:
         refuse(f"which connector? {server.place} runs: {', '.join(running) or 'none'}")

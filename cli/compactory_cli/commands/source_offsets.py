@@ -1,4 +1,4 @@
-"""``compactory source offsets``: what the source has published, table by table, and how to change what it thinks."""
+"""``compactory source offsets``: shows and edits the offsets of a connector's tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ app = typer.Typer(
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """A connector, and tables of it."""
+    """Options that name a connector and its tables."""
 
     connector: Connector
     provider: Providers = None
@@ -44,7 +44,7 @@ class _Chosen:
     ] = None
 
     def begin(self, flags: Flags) -> tuple[ConnectorConfig, Kafka]:
-        """The connector and the cluster; problems of both at once."""
+        """Return the connector and the cluster. Raises ConfigError with the problems of both."""
         configuration = begin(flags)
         loaded, kafka = all_of(partial(load_connectors, [self.connector], self.provider or ()), configuration.kafka)
         if len(loaded) > 1:
@@ -55,7 +55,7 @@ class _Chosen:
 
 @dataclass(frozen=True, kw_only=True)
 class _Editing:
-    """How an edit is made."""
+    """Options of an edit."""
 
     dry_run: Annotated[
         bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")
@@ -71,7 +71,7 @@ class _Editing:
         decide: Callable[[Sequence[StoredOffset]], Sequence[OffsetChange]],
         edit: Edit,
     ) -> None:
-        """Show what an edit would do, ask, write."""
+        """Show the effect of an edit, ask, write."""
         from ..views.offsets_view import show_changes
 
         previews = admin.preview(decide)
@@ -225,7 +225,7 @@ def _admin(
 def _stored(
     config: ConnectorConfig, kafka: Kafka, tables: Sequence[str]
 ) -> tuple[list[tuple[str, StoredOffset | None]], str]:
-    """The connector's offsets by table, and a hint where it has none."""
+    """Return the connector's offsets by table, and a hint if it has none."""
     from compactory_connectors.source.offsets.stored_offsets import connectors_like, matching_tables, read_offsets
 
     everything = read_offsets(kafka)

@@ -1,4 +1,4 @@
-"""``compactory sql``: the schema of Compactory in a database, and adoption of tables."""
+"""``compactory sql``: installs the schema of Compactory in a database and adopts tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``compactory verify``: does the topic have what the table has?"""
+"""``compactory verify``: compares topics with their tables."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -
 
 
 def _resolve_target(configuration: Configuration, comparison: Comparison) -> tuple[list[ConnectorConfig], str | None]:
-    """The connectors, and the topic where a directory was named. Raises ConfigError."""
+    """Return the connectors, and the topic if the target is a directory. Raises ConfigError."""
     target, provider = comparison.target, comparison.provider or ()
     settings = configuration.directories.get(target)
     if settings is None:

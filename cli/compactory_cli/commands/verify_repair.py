@@ -1,4 +1,4 @@
-"""``compactory verify --repair``: rows sent again by the source that runs, or by this process where none does."""
+"""``compactory verify --repair``: rows sent again by the running source, or by this process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["Repairs"]
 
 _MOST_KEYS = 10_000  # of one request
-_PAUSE = 0.5  # seconds between two looks whether a source has done what it was asked for
+_PAUSE = 0.5  # seconds between two comparisons while a source repairs
 
 
 class Repairs:
-    """Repairs of one run; ``sent`` counts keys. Values never leave Postgres but for Kafka."""
+    """Repairs of one run; ``sent`` counts keys. Values go from Postgres to Kafka only."""
 
     def __init__(self, configuration: Configuration, kafka: Kafka, url: str | None) -> None:
         self._configuration = configuration
@@ -31,7 +31,7 @@ class Repairs:
         self.sent = 0
 
     def run(self, connector: ConnectorConfig, outcomes: Sequence[Outcome], *, approved: bool) -> None:
-        """Have every differing key sent again. Raises ConfigError, StepFailed, LeaseLost, Unreachable."""
+        """Send every differing key again. Raises ConfigError, StepFailed, LeaseLost, Unreachable."""
         from compactory_connectors.source.runtime.repair import refuse_repair, repair
 
         refuse_repair(connector, outcomes, approved=approved)
@@ -46,7 +46,7 @@ class Repairs:
             self.sent += len(keys)
 
     def settled(self, compare: Callable[[], list[Outcome]], wait: float) -> list[Outcome]:
-        """Compare again; what was asked of a running source may take it up to ``wait`` seconds."""
+        """Compare again, for up to ``wait`` seconds if a running source does the repair."""
         deadline = time.monotonic() + wait
         outcomes = compare()
         while self._is_waiting and any(outcome.different for outcome in outcomes) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""``compactory verify --spark``: tables, topic, exported files and running stores beside each other."""
+"""``compactory verify --spark``: compares tables, stores and exported files with their topic."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkComparison"]
 
-_PATIENCE = 600.0  # seconds that a store may take to digest what it holds
+_PATIENCE = 600.0  # seconds that a store may take to compute its digest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class SparkComparison(Comparison):
         return self.configuration.directories.get(self.target)
 
     def run(self, *, values: bool, as_json: bool) -> None:
-        """Compare, and show what came out. Raises ConfigError with all problems, typer.Exit unless all is equal."""
+        """Compare and print the outcomes. Raises ConfigError with all problems, typer.Exit unless all is equal."""
         from compactory_connectors.spark.failures import spark_failures
 
         with progress() as report, spark_failures():
@@ -58,7 +58,7 @@ class SparkComparison(Comparison):
             raise typer.Exit(code)
 
     def _compared(self, progress: Progress) -> tuple[list[Outcome], list[SideOutcome]]:
-        """The outcomes of the tables, and of the other sides."""
+        """Return the outcomes of the tables, and of stores and exports."""
         connectors, kafka = all_of(self._connectors, self.configuration.kafka)
         from compactory_connectors.spark.session import session
 
@@ -71,7 +71,7 @@ class SparkComparison(Comparison):
         return tables, sides
 
     def _connectors(self) -> list[ConnectorConfig]:
-        """Those whose tables are compared; none where only stores and files are."""
+        """Return the connectors to compare; an empty list if only stores and exports are compared."""
         from ..context.loading import load_connectors
 
         settings = self._settings
@@ -86,7 +86,7 @@ class SparkComparison(Comparison):
         )
 
     def _topic(self, tables: Sequence[Outcome]) -> str:
-        """The one topic that stores and files are compared with."""
+        """Return the topic that stores and exports are compared with."""
         if self._settings is not None:
             return self._settings.directory.topic
         topics = [outcome.topic for outcome in tables] or [self.target]
@@ -114,7 +114,7 @@ class SparkComparison(Comparison):
         return outcomes
 
     def _name(self, store: RemoteServer, topic: str) -> str:
-        """The store's name of the directory: ours, or that of its only directory of this topic."""
+        """Return the directory's name in a store: the target, or its only directory of this topic."""
         try:
             names = [directory["name"] for directory in store.directories() if directory["topic"] == topic]
         except CompactoryError:

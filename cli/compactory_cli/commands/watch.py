@@ -1,4 +1,4 @@
-"""``compactory watch``: the changes of a directory as they come."""
+"""``compactory watch``: prints the changes of a directory as they come."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ def _read_changes(configuration: Configuration, name: str, since: str | None, pr
     with read(configuration, resolve(configuration, [name])) as store:
         for change in store[name].watch(cursor):
             if change.key.startswith(prefix):
-                yield _change_json(change)
+                yield _watch_json(change)
 
 
-def _change_json(change: Change[Any]) -> dict[str, Any]:
-    """A change as a server sends it."""
+def _watch_json(change: Change[Any]) -> dict[str, Any]:
+    """Return a change as a server sends it."""
     values = {"old": json_or_text(change.raw_old), "new": json_or_text(change.raw)}
     place = fields(change, "partition", "offset", "timestamp_ms")
     return fields(change, "kind", "key") | values | place | {"cursor": str(change.cursor)}

@@ -1,4 +1,4 @@
-"""Sources run side by side, one thread each, until they are done, one of them fails, or a signal comes."""
+"""Runs sources in a thread each, until all are done, one fails, or a signal comes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..views.terminal import counted, print_json, say
 
 __all__ = ["run_sources"]
 
-_LOOK = 0.1  # seconds between looks whether the sources are done
+_LOOK = 0.1  # seconds between two checks of the threads
 _GRACE = 15.0  # seconds that a source may take to stop; what is not acknowledged by then is sent by the next one
 
 
@@ -33,11 +33,11 @@ def run_sources(
     as_json: bool,
     health: Health,
 ) -> None:
-    """Run every connector and say at the end what was sent. Raises what the first one raised that failed.
+    """Run every connector and print what was sent. Raises the first error of a source.
 
     With ``once`` it raises KeyboardInterrupt if a signal has stopped it before all was published.
 
-    ``health`` shows the sources to the outside while they run.
+    ``health`` serves probes, metrics and status while the sources run.
     """
     sources = [Source(connector, kafka, create_topics=create_topics) for connector in connectors]
     failures: list[BaseException] = []
@@ -64,9 +64,9 @@ def run_sources(
 
 
 def _join(threads: Sequence[threading.Thread], stop: threading.Event, look: Callable[[], None]) -> None:
-    """Wait for the sources; once they are told to stop, not for longer than a call that hangs deserves.
+    """Wait for the sources; after the stop signal, for 15 seconds at most.
 
-    ``look`` is called now and then meanwhile.
+    ``look`` is called every 0.1 seconds.
     """
     while not stop.wait(_LOOK) and any(thread.is_alive() for thread in threads):
         look()

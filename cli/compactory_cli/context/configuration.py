@@ -41,7 +41,7 @@ _DEFAULT_LISTEN = "127.0.0.1:8080"
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """A value and where it was given, for errors."""
+    """A value and its origin, for errors."""
 
     value: str = field(repr=False)
     origin: str
@@ -54,7 +54,7 @@ class Configuration:
     file: Path | None
     """The compactory.toml that was read."""
     directories: Mapping[str, DirectorySettings]
-    """Those of compactory.toml, by name."""
+    """The directories of compactory.toml by name."""
     url: str | None
     """Base URL of a server to ask in place of Kafka; None when --kafka says otherwise."""
     listen: str
@@ -70,7 +70,7 @@ class Configuration:
     outbox_topics: Mapping[str, TopicRules]
     """The rules of single topics in [outbox.topics]."""
     store_options: Mapping[str, Any]
-    """The other options of [store], for a store that goes on running."""
+    """The other options of [store], for ``serve``."""
     log_level: LogLevel | None
     log_format: LogFormat | None
     _kafka: Kafka | None
@@ -78,7 +78,7 @@ class Configuration:
     _store: StoreSettings | None
 
     def kafka(self) -> Kafka:
-        """The cluster. Raises ConfigError when none was given."""
+        """Return the cluster. Raises ConfigError if it is not configured."""
         if self._kafka is None:
             raise ConfigError(
                 "which Kafka? give --kafka HOST:PORT, set COMPACTORY_KAFKA,"
@@ -87,7 +87,7 @@ class Configuration:
         return self._kafka
 
     def postgres(self) -> Connection:
-        """The database. Raises ConfigError when none was given or the URL is malformed."""
+        """Return the database. Raises ConfigError if it is not configured or its URL is malformed."""
         from compactory_connectors.postgres.jdbc_url import parse_url
 
         if self._postgres is None:
@@ -114,11 +114,11 @@ class Configuration:
 
     @property
     def names_postgres(self) -> bool:
-        """Whether a database was given."""
+        """Return True if a database is configured."""
         return self._postgres is not None
 
     def backend(self) -> Backend | None:
-        """Where a store that goes on running keeps its entries; None: in memory alone. Raises ConfigError."""
+        """Return the backend of [store]; None without one. Raises ConfigError."""
         if self._store is None:
             return None
         from compactory import Memory, RocksDB
@@ -131,7 +131,7 @@ class Configuration:
             raise ConfigError(f"{self.file}: [store] {problem}" for problem in error.problems) from error
 
     def chosen(self, names: Iterable[str], command: str) -> list[str]:
-        """The directories named, else all of compactory.toml. Raises ConfigError where there are none."""
+        """Return these names without repetitions, else all of compactory.toml. Raises ConfigError if there are none."""
         chosen_names = list(dict.fromkeys(names)) or list(self.directories)
         if not chosen_names:
             raise ConfigError(
@@ -141,7 +141,7 @@ class Configuration:
         return chosen_names
 
     def directory(self, name: str) -> Directory[Any] | None:
-        """The directory of this name in compactory.toml, or None."""
+        """Return the directory of this name in compactory.toml, or None."""
         settings = self.directories.get(name)
         return settings.directory if settings else None
 
@@ -227,7 +227,7 @@ def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, probl
 
 
 def _with_origin(problem: str, properties: Mapping[str, _Setting]) -> str:
-    """The problem, and where the property that it names was given."""
+    """Return the problem with the origin of the property that it names."""
     for name, setting in properties.items():
         if f"'{name}'" in problem.partition(":")[0] or problem.startswith((f"{name}:", f"{name}=", f"{name} ")):
             return f"{setting.origin} {problem}"
@@ -237,7 +237,7 @@ def _with_origin(problem: str, properties: Mapping[str, _Setting]) -> str:
 def _first(
     flag: _Setting | str | None, environment: Environment, name: str, written: str | None = None, place: str = ""
 ) -> _Setting | None:
-    """A flag's value, else the variable's, else what the file says at ``place``."""
+    """Return a flag's value, else the variable's, else ``written``, the file's value at ``place``."""
     if isinstance(flag, _Setting):
         return flag
     value = environment.get(name)

@@ -1,4 +1,4 @@
-"""The database of a command: connected to, and given roles; the driver's errors become ours, without the password."""
+"""Connects commands to the database and grants rights to roles. Errors do not show the password."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["connected", "give_roles"]
 def connected(
     flags: Flags, connect: Callable[[Mapping[str, Any], str], psycopg.Connection[Any]] | None = None
 ) -> Iterator[psycopg.Connection[Any]]:
-    """A connection in autocommit to the configured database; ``connect`` opens one that checks more."""
+    """Yield a connection in autocommit to the configured database, opened by ``connect`` if given."""
     from compactory_connectors.postgres.postgres_errors import postgres_errors
 
     postgres = begin(flags).postgres()

@@ -1,4 +1,4 @@
-"""Environment variables; read here and nowhere else in the command line.
+"""Reads environment variables; no other module of the command line does.
 
 ``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
 ``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_WRITE_TOKEN``,
@@ -50,7 +50,7 @@ _NAMES = tuple(
 # COMPACTORY_TEST_… name the servers of a user's tests.
 _FOREIGN = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_|$)|_PORT$|_PORT_\d+_(TCP|UDP|SCTP)(_|$)|^COMPACTORY_TEST_")
 
-# Properties whose own names end in "file".
+# Properties whose names end in "file".
 _FILE_PROPERTY = re.compile(r"_SASL_OAUTHBEARER_ASSERTION_(PRIVATE_KEY_|JWT_TEMPLATE_)?FILE$")
 
 
@@ -63,12 +63,12 @@ class Environment:
     problems: tuple[str, ...] = ()
 
     def get(self, name: str) -> str | None:
-        """The value of ``COMPACTORY_<name>``."""
+        """Return the value of ``COMPACTORY_<name>``."""
         return self.values.get(_PREFIX + name)
 
 
 def read_environment(variables: Mapping[str, str] = os.environ) -> Environment:
-    """Read every variable that is ours. An empty one counts as not set."""
+    """Read every variable of Compactory. An empty variable counts as not set."""
     problems: list[str] = []
     values_by_name: dict[str, str] = {}
     for variable, text in sorted(variables.items()):
@@ -104,7 +104,7 @@ def _content(variable: str, path: str, problems: list[str]) -> str | None:
 
 
 def _property(variable: str) -> str:
-    """The Kafka property of a variable; a few property names have an underscore of their own (``log_level``)."""
+    """Return the Kafka property of a variable. A few properties have an underscore (``log_level``)."""
     name = variable.removeprefix(_KAFKA).lower()
     nearest = nearest_property(name)
     return nearest if nearest is not None and nearest.replace(".", "_") == name else name.replace("_", ".")

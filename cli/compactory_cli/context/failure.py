@@ -1,4 +1,4 @@
-"""Failures, for people and for programs: exit codes, and errors on stderr without a traceback or a secret."""
+"""Exit codes, and errors on stderr for people and programs, without traceback and secrets."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StepFailed(CompactoryError):
-    """A command ran and did not find, or did not do, what it was asked for (exit code 1)."""
+    """A command ran and failed: something was not found or not done (exit code 1)."""
 
 
 def exit_code_of(error: BaseException) -> int | None:
-    """The exit code that an error stands for; a failed store's is that of its cause. None: a defect of ours."""
+    """Return the exit code of an error; of a failed store's cause. None for a defect of Compactory."""
     if isinstance(error, StoreFailed) and isinstance(error.cause, CompactoryError):
         return exit_code_of(error.cause)
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -81,7 +81,7 @@ def _problems_of_error(error: Exception) -> list[str]:
     if isinstance(error, ConfigError):
         return error.problems
     if isinstance(error, typer.TyperException):
-        return [error.format_message().replace(": Value error, ", ": ")]  # pydantic's words, which name nothing
+        return [error.format_message().replace(": Value error, ", ": ")]  # pydantic's prefix, which says nothing
     if isinstance(error, OSError) and not isinstance(error, CompactoryError):
         return [f"{error.filename or 'the output'} can't be written: {error.strerror}; make room"]
     return [str(error)]

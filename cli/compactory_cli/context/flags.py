@@ -31,7 +31,7 @@ class LogLevel(StrEnum):
 
 
 class LogFormat(StrEnum):
-    """How log lines look: for people, or an object a line for programs."""
+    """Format of log lines: text for people, or a JSON object a line for programs."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -72,14 +72,14 @@ class Flags:
     ] = None
 
     def over(self, defaults: Flags) -> Flags:
-        """These flags, and where they are not given those of ``other``."""
+        """Return these flags, with ``defaults`` for those that are not given."""
         return Flags(**{item.name: getattr(self, item.name) or getattr(defaults, item.name) for item in fields(Flags)})
 
 
 def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
-    """Give a command its options: those of its parameters, and of a parameter that is a dataclass one for each field.
+    """Give a command its options: its parameters, and the fields of parameters that are dataclasses.
 
-    A parameter named ``context`` gets typer's.
+    A parameter named ``context`` gets typer's context.
     """
     declared = inspect.signature(function, eval_str=True).parameters
     flags, *own = declared.values()

@@ -1,4 +1,4 @@
-"""Imports MODULE:NAME: an object that the user's own code defines."""
+"""Imports MODULE:NAME, an object of the user's code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def import_object(place: str, kind: type[T], example: str) -> T:
-    """Return it, of a module in the current folder or an installed one. Raises ConfigError for no ``kind``."""
+    """Return the object, of a module in the current folder or an installed one. Raises ConfigError for no ``kind``."""
     module, _, name = place.partition(":")
     kind_name = kind.__name__
     if not module or not name:

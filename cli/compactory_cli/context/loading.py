@@ -1,4 +1,4 @@
-"""Connector files as commands take them: their arguments, and all problems of all files at once."""
+"""Arguments for connector files, and loading them with the problems of all files at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Providers = Annotated[
 
 
 def connector_command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
-    """As `command`, for commands on connectors: say that --postgres, a common flag, does not name their database."""
+    """Like `command`, for commands on connectors: warn that --postgres does not name their database."""
 
     @wraps(function)
     def warned(flags: Flags, /, *arguments: P.args, **options: P.kwargs) -> None:
@@ -41,10 +41,10 @@ def connector_command(function: Callable[Concatenate[Flags, P], None]) -> Callab
 
 
 def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[ConnectorConfig]:
-    """The connectors of these files. Raises ConfigError with the problems of all of them."""
+    """Return the connectors of these files. Raises ConfigError with the problems of all."""
     paths = list(paths)
     if not paths:
-        return []  # without an import of what talks to Postgres
+        return []  # without the slow import below
     from compactory_connectors.source.config import files as files_of
 
     problems = Problems()
@@ -59,7 +59,7 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
 
 
 def provider_files(providers: Sequence[str]) -> dict[str, Path]:
-    """Files of ``--provider NAME=FILE`` by name. Raises ConfigError."""
+    """Return the files of ``--provider NAME=FILE`` by name. Raises ConfigError."""
     files: dict[str, Path] = {}
     for text in providers:
         name, equals, path = text.partition("=")

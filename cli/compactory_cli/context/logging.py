@@ -1,4 +1,4 @@
-"""Log lines on stderr: aligned and coloured for people, an object a line for programs. Secrets never get out."""
+"""Log lines on stderr: text for people, a JSON object a line for programs, never with secrets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def configure_logging(configuration: Configuration, default: LogLevel) -> None:
 
 
 class _Stderr(logging.StreamHandler[Any]):
-    """Writes to what is stderr at the moment: a progress bar puts itself in front of it and keeps lines apart."""
+    """Writes to the current ``sys.stderr``, which a progress bar replaces while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
@@ -64,9 +64,9 @@ class _Stderr(logging.StreamHandler[Any]):
 
 
 class _Plain(logging.Formatter):
-    """Formats text and nothing else by itself, in a tenth of the time: each write leaves a line.
+    """Formats plain text itself, in a tenth of the time; the rest by the general formatter.
 
-    A record with the attribute ``line_by_line`` is a line for each of its own.
+    A record with the attribute ``line_by_line`` becomes a log line for each of its lines.
     """
 
     def __init__(self, general: logging.Formatter) -> None:
@@ -100,7 +100,7 @@ def hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
 
 
 def _hidden(text: str) -> str:
-    """Return a text without its passwords. The pattern takes microseconds a line, so most lines are spared it."""
+    """Return a text without its passwords. Most lines skip the pattern, which takes microseconds."""
     return _SECRET_TEXT.sub(rf"\1\2{_HIDDEN}", text) if "=" in text or "://" in text else text
 
 

@@ -1,4 +1,4 @@
-"""Directories read straight from their topics, for commands that need nothing but Kafka."""
+"""Reads directories from their topics, for commands that need Kafka only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["read", "resolve"]
 
 
 def resolve(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:
-    """The directories of these names: those of compactory.toml, else bare topics, looked up by the record's key.
+    """Return the directories of these names: of compactory.toml, else topics looked up by the record's key.
 
     Raises ConfigError with the nearest name for every topic that does not exist, and Unreachable.
     """
@@ -34,7 +34,7 @@ def resolve(configuration: Configuration, names: Iterable[str]) -> list[Director
 
 @contextmanager
 def read(configuration: Configuration, directories: Iterable[Directory[Any]]) -> Iterator[GlobalStore]:
-    """A store of these directories, read to the end of their topics; the log says where no record is usable.
+    """Yield a store that has read the topics of these directories to their ends.
 
     Raises Unreachable and StartTimeout.
     """

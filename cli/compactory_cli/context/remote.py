@@ -1,4 +1,4 @@
-"""A running Compactory server asked over HTTP, in place of reading topics."""
+"""Client of a running Compactory server, for commands that need not read topics."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _SILENT = 60.0  # seconds; a server that is watched sends a heartbeat every 15
 
 
 class RemoteServer:
-    """The server at a base URL. Raises Unreachable, ConfigError when it refuses us, StepFailed for what it lacks.
+    """The server at a base URL. Raises Unreachable, ConfigError for HTTP 401 and 403, StepFailed for other errors.
 
-    ``orders``: it is asked to give orders, for which only the admin's token suffices.
+    ``orders``: the caller gives orders, which need the admin's token.
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0, *, orders: bool = False) -> None:
@@ -41,7 +41,7 @@ class RemoteServer:
         self._sufficient = _ADMIN if orders else _ANY
 
     def entry(self, directory: str, key: str) -> Entry:
-        """The entry of a key, without its record's time."""
+        """Return the entry of a key, without its record's time."""
         path = f"/v1/directories/{quote(directory, safe='')}/entries/{quote(key, safe='')}"
         with self._opened(path) as answer:
             body, token = answer.read(), Token.parse(answer.headers["Compactory-Offset"])
@@ -56,17 +56,17 @@ class RemoteServer:
         return [rows[name] for name in chosen]
 
     def errors(self) -> tuple[list[dict[str, Any]], int]:
-        """The newest bad records, with their bytes where the token is the admin's; how many there are in all."""
+        """Return the newest bad records, with their bytes for the admin's token, and the number of all."""
         document = self._json(f"/v1/errors?limit={_MOST_ERRORS}")
         return document["errors"], document["outstanding"]
 
     def resolve(self, verb: str, places: list[dict[str, Any]] | None) -> dict[str, int]:
-        """Retry or skip bad records, with None all of them; say how many were, and how many are left."""
+        """Retry or skip bad records, with None all; return how many were resolved and how many are outstanding."""
         body = b"" if places is None else json.dumps({"errors": places}).encode()
         return self._json(f"/v1/errors:{verb}", body)
 
     def changes(self, directory: str, since: str | None, prefix: str) -> Iterator[dict[str, Any]]:
-        """The changes of a directory as they come, each with its cursor. Raises the error that ends them."""
+        """Yield the changes of a directory with their cursors. Raises the error that ends the stream."""
         query = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
         with self._opened(f"/v1/directories/{quote(directory, safe='')}/watch?{query}", timeout=_SILENT) as answer:
             event = cursor = ""
@@ -80,13 +80,13 @@ class RemoteServer:
         raise Unreachable("HTTP", f"{self.place} broke its answer off; go on with --since '{cursor}'")
 
     def digest(self, directory: str) -> dict[str, Any]:
-        """Digests by key range of what it holds of a directory."""
+        """Return the digests of a directory by key range."""
         return self._json(f"/v1/directories/{quote(directory, safe='')}/digest")
 
     def digest_records(
         self, directory: str, ranges: Collection[int], *, values: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """The records of key ranges, as they come. StepFailed where the answer is cut off."""
+        """Yield the records of key ranges. Raises Unreachable if the answer is cut off."""
         chosen = ",".join(map(str, sorted(ranges)))
         path = f"/v1/directories/{quote(directory, safe='')}/digest/{chosen}" + ("?values=true" if values else "")
         with self._opened(path) as answer:
@@ -99,17 +99,17 @@ class RemoteServer:
             raise Unreachable("HTTP", f"{self.place} broke its answer off; try again")
 
     def status(self) -> dict[str, Any]:
-        """The status of every part of the process."""
+        """Return the status of every worker of the process."""
         return self._json("/v1/status")
 
     def connector(self, name: str) -> dict[str, Any]:
-        """The status of one connector."""
+        """Return the status of a connector."""
         return self._json(f"/v1/connectors/{quote(name, safe='')}/status")
 
     def order(
         self, connector: str, verb: str, *, table: str | None = None, document: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Give a source an order; its status when it has taken note. StepFailed where the state does not allow it."""
+        """Give a source an order and return its status. Raises StepFailed if its state does not allow the order."""
         part = f"/tables/{quote(table, safe='')}" if table is not None else ""
         method = "PUT" if verb in {"pause", "resume"} else "POST"
         body = json.dumps(document).encode() if document is not None else b""
@@ -142,7 +142,7 @@ class RemoteServer:
             raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check that address") from error
 
     def _failure(self, error: HTTPError) -> CompactoryError:
-        """Our error for an error answer, with the text of the problem document where the server sent one."""
+        """Return the error for an error answer, with the text of its problem document if there is one."""
         try:
             return self._refused({"status": error.code, "title": error.reason, **json.loads(error.read())})
         except (ValueError, TypeError, OSError):

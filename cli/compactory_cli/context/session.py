@@ -1,6 +1,6 @@
-"""The beginning of every command: configuration loaded, logging set up, problems gathered.
+"""The start of every command: load the configuration, set up logging, gather problems.
 
-Importing this loads nothing that takes long, so every command does.
+Importing this module is fast, so all commands import it.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ def begin(flags: Flags, log_level: LogLevel = LogLevel.WARNING) -> Configuration
 
 
 def refuse(problems: str | Iterable[str]) -> NoReturn:
-    """Raise ConfigError: the command was called with arguments or settings that do not do."""
+    """Raise ConfigError for wrong arguments or settings."""
     from compactory.errors import ConfigError
 
     raise ConfigError(problems)
 
 
 class Problems:
-    """Runs checks and keeps the problems of those that fail, so that a user sees all of them at once."""
+    """Runs checks and keeps the problems of those that fail, so that a user sees all at once."""
 
     def __init__(self) -> None:
         self._problems: list[str] = []
 
     def of(self, check: Callable[[], A]) -> A | None:
-        """The result of the check, or None when it raised ConfigError."""
+        """Return the result of the check, or None if it raised ConfigError."""
         from compactory.errors import ConfigError
 
         try:
@@ -62,7 +62,7 @@ class Problems:
         self._problems += problems
 
     def raise_any(self) -> None:
-        """Raise ConfigError with all problems, each once; nothing when there are none."""
+        """Raise ConfigError with all problems, each once, if there are any."""
         if self._problems:
             refuse(dict.fromkeys(self._problems))
 
@@ -74,7 +74,7 @@ def all_of(a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], /) -> tup
 @overload
 def all_of(a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], d: Callable[[], D], /) -> tuple[A, B, C, D]: ...
 def all_of(*checks: Callable[[], Any]) -> tuple[Any, ...]:
-    """The results of these checks. Raises ConfigError with the problems of all of them."""
+    """Return the results of these checks. Raises ConfigError with the problems of all."""
     problems = Problems()
     results = tuple(map(problems.of, checks))
     problems.raise_any()

@@ -1,4 +1,4 @@
-"""compactory.toml: read and checked, every problem at once with its place. Nothing here decides what wins."""
+"""Reads and checks compactory.toml, and reports all problems with their places at once."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _KINDS: dict[Any, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySettings:
-    """One ``[directories.…]``; ``connector`` is the JSON that names its table and database, for verify and load."""
+    """A section ``[directories.NAME]``; ``connector`` is the file of its connector, for verify and load."""
 
     directory: Directory[dict[str, Any]]
     connector: Path | None = None
@@ -95,7 +95,7 @@ class DirectorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """A ``[store]`` whose entries outlive it: the folder, and what else `compactory.RocksDB` or `Memory` takes."""
+    """A section ``[store]`` that keeps entries on disk: backend, folder, arguments of `RocksDB` or `Memory`."""
 
     backend: str
     path: Path | None
@@ -119,7 +119,7 @@ class SettingsFile:
 
 
 def read_settings(path: Path) -> SettingsFile:
-    """Read and check the file. What can't be read at all is a problem too."""
+    """Read and check the file. A file that can't be read is a problem too."""
     try:
         with path.open("rb") as file:
             document = tomllib.load(file)
@@ -133,7 +133,7 @@ def read_settings(path: Path) -> SettingsFile:
 
 
 class _Reader:
-    """Walks one document and gathers problems instead of stopping at the first."""
+    """Reads a document and gathers its problems instead of stopping at the first."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -159,7 +159,7 @@ class _Reader:
         )
 
     def _kafka(self, section: Mapping[str, Any]) -> dict[str, str]:
-        """Dotted keys that TOML nested, joined again."""
+        """Return the properties of Kafka, with the dotted keys that TOML nests joined again."""
         properties: dict[str, str] = {}
         for name, value in flatten(section):
             if isinstance(value, bool):
@@ -202,7 +202,7 @@ class _Reader:
     def _store(
         self, written: Mapping[str, Any], settings: dict[str, Any], options: Mapping[str, Any]
     ) -> StoreSettings | None:
-        """Where entries are kept; ``given`` and ``options`` are the parts of ``written`` that have the right kind."""
+        """Return the backend's settings; ``settings`` and ``options`` are the well-typed parts of ``written``."""
         for key, problem in StoreOptions(**options).problems():
             self._problem("store", key, problem)
         backend = settings.pop("backend", "memory")
@@ -235,12 +235,12 @@ class _Reader:
                 self._problems += [f"{self._path}: [{place}] {problem}" for problem in error.problems]
                 continue
             directories[name] = DirectorySettings(directory=directory, connector=connector)
-        if self._problems:  # else the server tells, which may have directories that the file does not name
+        if self._problems:  # else the server checks them: it may have more directories
             self._problems += rule_problems(settings.directory for settings in directories.values())
         return directories
 
     def _rules(self, place: str, values: dict[str, Any]) -> WriteRules | None:
-        """The rules for writes, taken out of the values of a directory; None where it is not mastered in Kafka."""
+        """Remove the rules for writes from a directory's values and return them; None unless mastered in Kafka."""
         rules = {name: values.pop(name) for name in _RULES if name in values}
         master = values.pop("mastered", "postgres")
         if master not in _MASTERS:
@@ -272,7 +272,7 @@ class _Reader:
         return None
 
     def _text(self, place: str, key: str, written: str) -> str | None:
-        """The text of a file that a key names, relative to our own."""
+        """Return the text of a file that a key names, relative to compactory.toml."""
         path = self._path.parent / written
         try:
             return path.read_text(encoding="utf-8")
@@ -319,7 +319,7 @@ class _Reader:
         return path
 
     def _sections(self, place: str, section: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Name, place and contents of each section within this one; a problem for what is none."""
+        """Yield name, place and contents of each subsection; add a problem for a value that is not a section."""
         for name, written in section.items():
             if isinstance(written, dict):
                 yield name, f"{place}.{name}", written
@@ -329,7 +329,7 @@ class _Reader:
     def _checked(
         self, place: str, section: Mapping[str, Any], kinds: Mapping[str, Any], prefix: str = ""
     ) -> dict[str, Any]:
-        """The values of known keys that have the right kind; a problem for each of the others."""
+        """Return the values of known keys with the right type; add a problem for each other key."""
         good: dict[str, Any] = {}
         for key, value in section.items():
             if key not in kinds:

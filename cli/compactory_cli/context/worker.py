@@ -1,4 +1,4 @@
-"""Commands that run until SIGTERM or Ctrl-C, and ``--listen``: where their probes, metrics and status are served."""
+"""Commands that run until SIGTERM or Ctrl-C, and ``--listen`` for their probes, metrics and status."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ListenOption = Annotated[
 ]
 
 Health = Callable[[Sequence["Worker"]], AbstractContextManager[object]]
-"""Shows workers to the outside while its block runs."""
+"""Serves probes, metrics and status of workers while its block runs."""
 
 
 class Part(Protocol[T_co]):
@@ -41,7 +41,7 @@ class Part(Protocol[T_co]):
 
 
 def health_on(configuration: Configuration, listen: str | None) -> Health:
-    """Show workers at ``--listen``, else at COMPACTORY_LISTEN, else nowhere. Raises ConfigError for no HOST:PORT."""
+    """Serve workers' probes at ``--listen``, else at COMPACTORY_LISTEN, else nowhere. Raises ConfigError."""
     from compactory_api.http.listen import Listen
 
     if (address := listen or configuration.worker_listen) is None:
@@ -59,7 +59,7 @@ def health_on(configuration: Configuration, listen: str | None) -> Health:
 def run_worker(
     part: Part[T_co], worker: Worker, health: Health, wait: Callable[[threading.Event], Any] = threading.Event.wait
 ) -> T_co:
-    """Start a part, ``wait`` for the event that a signal sets, stop it; return what its ``stop`` returned."""
+    """Start a part, ``wait`` for the event that a signal sets, stop the part; return the result of its ``stop``."""
     with stopping() as stop, health([worker]):
         part.start()
         try:
@@ -70,7 +70,7 @@ def run_worker(
 
 
 def either(over: Callable[[float], bool]) -> Callable[[threading.Event], None]:
-    """A wait for the signal, or for a part that ends by itself: ``over`` waits so many seconds for that."""
+    """Return a wait for the signal or for the end of a part; ``over(seconds)`` waits for that end."""
 
     def wait(stop: threading.Event) -> None:
         while not stop.wait(0.1) and not over(0.1):
@@ -81,7 +81,7 @@ def either(over: Callable[[float], bool]) -> Callable[[threading.Event], None]:
 
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM and Ctrl-C set; the second signal ends the process as it would have without us."""
+    """Yield an event that SIGTERM and Ctrl-C set. A second signal is handled as before the block."""
     stop = threading.Event()
     previous_handlers = {sign: signal.getsignal(sign) for sign in (signal.SIGTERM, signal.SIGINT)}
 

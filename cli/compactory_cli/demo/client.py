@@ -1,4 +1,4 @@
-"""Asks the demo's HTTP server as a service would: one connection, kept open."""
+"""An HTTP client of the demo's server with one connection, as a service has it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Answer", "Client"]
 
 
 class Answer(NamedTuple):
-    """Status and JSON body of one answer."""
+    """Status and JSON body of an answer."""
 
     status: int
     body: Any
 
 
 class Client:
-    """A connection to 127.0.0.1, made again when it breaks. Not thread-safe."""
+    """A connection to 127.0.0.1, opened again after an error. Not thread-safe."""
 
     def __init__(self, port: int, directory: str) -> None:
         self.port = port
@@ -28,15 +28,15 @@ class Client:
         self._connection = HTTPConnection("127.0.0.1", port, timeout=10)
 
     def path(self, key: str) -> str:
-        """The path of an entry; the demo's keys need no quoting."""
+        """Return the path of an entry; the demo's keys need no quoting."""
         return f"{self._entries}/{key}"
 
     def entry(self, key: str) -> Answer:
-        """Look a key up."""
+        """Look up a key."""
         return self.get(self.path(key))
 
     def get(self, path: str) -> Answer:
-        """Ask. Raises Unreachable where there is no answer."""
+        """Send a GET request. Raises Unreachable if there is no answer."""
         try:
             self._connection.request("GET", path)
             answer = self._connection.getresponse()
@@ -46,5 +46,5 @@ class Client:
             raise Unreachable("HTTP", f"{self.url}{path} was not answered: {error}") from error
 
     def close(self) -> None:
-        """Close the connection; the next question makes a new one."""
+        """Close the connection; the next request opens a new one."""
         self._connection.close()

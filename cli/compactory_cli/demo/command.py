@@ -1,4 +1,4 @@
-"""``compactory demo``: starts everything, stays up until it is told to end, leaves nothing behind."""
+"""``compactory demo``: starts all parts, runs until a signal ends it, leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _send_order(flags: Flags, action: str, server: str) -> None:
 
 
 class _Asked(BaseException):
-    """Somebody asked the demo to end."""
+    """A signal asks the demo to end."""
 
 
 def _demo(flags: Flags, *, check: bool) -> None:
@@ -105,7 +105,7 @@ def _demo(flags: Flags, *, check: bool) -> None:
 
 
 def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
-    """Tell everything. Raises StepFailed whatever a step fails of."""
+    """Run every step. Raises StepFailed if a step fails."""
     from compactory.errors import CompactoryError
 
     from ..context.failure import StepFailed
@@ -120,7 +120,7 @@ def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
 
 
 def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
-    """Say what runs, show a change, and stay up."""
+    """Print what runs, show a change, and take orders until a signal comes."""
     from .invitation import invitation
     from .orders import Orders
     from .story import prove
@@ -136,7 +136,7 @@ def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM, Ctrl-C and a terminal that goes away end the demo in order."""
+    """Raise an exception in the block at SIGTERM, Ctrl-C and the end of the terminal."""
     previous_handlers = {sign: signal.getsignal(sign) for sign in _SIGNALS}
 
     def ask(_sign: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
 """``.compactory`` in the working directory: the demo that runs here, its processes, and files for the user to look at.
 
-Everything in it goes when the demo ends. A demo that was killed leaves its folders behind, named in the lock file:
-the next one removes them.
+All of it is deleted when the demo ends. A killed demo leaves its folders, named in the lock file; the next demo
+deletes them.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """Where the demo takes orders."""
+        """Return the path of the socket on which the demo takes orders."""
         return self.folder / "demo.sock"
 
     def owner(self) -> int | None:
-        """The process id of the demo that runs here, ready or not; None when there is none."""
+        """Return the process id of the demo that runs in this folder; None if there is none."""
         try:
             with (self.folder / "demo.lock").open("r+", encoding="utf-8") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,20 +68,20 @@ class Home:
         self._lock.flush()
 
     def write(self, name: str, text: str) -> Path:
-        """Put a file there for the user to read."""
+        """Write a file into the folder for the user."""
         assert name in _FILES, "or nobody would remove it"
         path = self.folder / name
         path.write_text(text, encoding="utf-8")
         return path
 
     def announce(self, description: Mapping[str, Any]) -> None:
-        """Write demo.json: a reader never sees half of it."""
+        """Write demo.json atomically."""
         draft = self.folder / "demo.json.new"
         draft.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
         draft.replace(self.folder / "demo.json")
 
     def remove(self) -> None:
-        """Delete all that the demo put there, and the folder when nothing else is in it."""
+        """Delete the demo's files, and the folder if it is then empty."""
         if self._lock is None:
             return
         shutil.rmtree(self.scratch, ignore_errors=True)
@@ -120,9 +120,9 @@ class Home:
 
 
 def _temporary() -> str | None:
-    """Where to make temporary folders; None for the usual place.
+    """Return the folder for temporary folders; None for the default.
 
-    As root we hand Postgres to another user, who can't get into a private TMPDIR such as pam_tmpdir makes.
+    Postgres started by root runs as another user, who can't enter a private TMPDIR such as that of pam_tmpdir.
     """
     usual = Path(tempfile.gettempdir()).resolve()
     places = [usual, Path("/tmp"), Path("/var/tmp")] if os.geteuid() == 0 else []  # noqa: S108 - mkdtemp names it

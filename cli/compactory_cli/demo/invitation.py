@@ -1,4 +1,4 @@
-"""The text that the demo prints once it is up: what runs where, and what to try."""
+"""The text that the demo prints once it runs: addresses, and commands to try."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["invitation"]
 
 
 def invitation(stage: Stage, startup_seconds: float) -> str:
-    """The text, with markup."""
+    """Return the text, with markup."""
     folder, url, program = stage.home.folder, stage.client.url, _program()
     look = f"curl -i {url}{stage.client.path('T42')}"
     change = "UPDATE terminal_acquirer SET acquirer_id = 'A7' WHERE terminal_id = 'T42'"
@@ -54,7 +54,7 @@ def _running(stage: Stage) -> str:
 
 
 def _program() -> str:
-    """How to call us in this folder."""
+    """Return the command that runs ``compactory`` in this folder."""
     if shutil.which("compactory"):
         return "compactory"
     script = Path(sys.executable).with_name("compactory")
@@ -64,11 +64,11 @@ def _program() -> str:
 
 
 def _psql() -> str:
-    """Psql, or the one of the embedded Postgres."""
+    """Return the command of psql: the installed one, else that of the embedded Postgres."""
     embedded = embedded_binaries() / "psql"
     return "psql" if shutil.which("psql") or not embedded.exists() else _relative(embedded)
 
 
 def _relative(path: Path) -> str:
-    """The path from here, where it is below."""
+    """Return the path relative to the current folder if it is below it."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

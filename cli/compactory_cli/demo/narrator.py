@@ -1,4 +1,4 @@
-"""Tells what the demo does, step by step with its time: lines for people, an object a line for programs."""
+"""Prints each step of the demo with its duration: lines for people, a JSON object a line for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Narrator", "Step"]
 
 @dataclass
 class Step:
-    """One step under way; the code that does it puts the result into ``told``."""
+    """A running step; its code sets ``result``, and ``seconds`` if it measures them itself."""
 
     name: str
     result: str = ""
@@ -29,12 +29,12 @@ class Narrator:
         self._as_json = as_json
 
     def say(self, text: str = "") -> None:
-        """A line for people, with markup."""
+        """Print a line of markup for people."""
         if not self._as_json:
             say(text)
 
     def tell(self, document: Mapping[str, Any], text: str | None) -> None:
-        """Tell programs the document, and people the text where there is one."""
+        """Print the document for programs, or the text (if any) for people."""
         if self._as_json:
             print_json(document)
         elif text is not None:
@@ -42,7 +42,7 @@ class Narrator:
 
     @contextmanager
     def step(self, name: str, doing: str) -> Iterator[Step]:
-        """Do a step: ``doing`` is shown meanwhile, what it told and its time afterwards, also when it fails."""
+        """Show ``doing`` while the block runs, then the step's result and duration, also if it fails."""
         step = Step(name)
         began = time.perf_counter()
         failure: BaseException | None = None

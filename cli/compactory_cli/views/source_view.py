@@ -1,4 +1,4 @@
-"""Running sources, and what is known of those that can't be asked, for people and for programs."""
+"""Prints the status of sources: as a process reports it, or as Kafka and Postgres have it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _BAD = {"FAILED", "HELD", "STOPPED"}
 
 
 def is_healthy(connector: dict[str, Any]) -> bool:
-    """Whether nothing of a connector failed or waits for an operator, and Postgres and Kafka are there."""
+    """Return True if Postgres and Kafka are reachable and no table failed or waits for an operator."""
     is_unreachable = connector["state"] == "WAITING"  # a table that waits for a lock goes on by itself
     return not is_unreachable and _BAD.isdisjoint({connector["state"], *(row["state"] for row in connector["tables"])})
 
 
 def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bool) -> None:
-    """Print the status of connectors as a process told it."""
+    """Print the status of connectors as a process reports it."""
     if as_json:
         print_json({"asked": place, "connectors": list(connectors)})
         return
@@ -50,7 +50,7 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
 
 
 def show_overviews(overviews: Sequence[Overview], unanswered: str | None, *, as_json: bool) -> None:
-    """Print what Kafka and Postgres know of connectors; ``unanswered``: why their process was not heard."""
+    """Print what Kafka and Postgres know of connectors. ``unanswered`` is the error of asking their process."""
     if as_json:
         print_json(
             {
@@ -119,7 +119,7 @@ def _print_tables(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _details(rows: Sequence[dict[str, Any]], connector_detail: str | None) -> Iterable[str]:
-    """Yield loads and details of tables, without the detail that was ``said`` of their connector."""
+    """Yield loads and details of tables, except a detail that equals their connector's."""
     for row in rows:
         if load := row.get("load"):
             remaining = f", {span(load['eta'])} left" if load["eta"] is not None else ""

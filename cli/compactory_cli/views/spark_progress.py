@@ -1,4 +1,4 @@
-"""How far a job on Spark is: a bar with rows, rate and time left on a terminal, a log line a stage elsewhere."""
+"""Progress of a job on Spark: a bar on a terminal, else a log line after each stage."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["StageBars"]
 
 log = logging.getLogger("compactory.spark")
 
-_BEAT = 0.5  # seconds between two looks at Spark's tasks
+_BEAT = 0.5  # seconds between two reads of Spark's tasks
 
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """A stage under way, and the number of rows that it handles; 0 where nobody knows."""
+    """A running stage and its number of rows; 0 if the number is not known."""
 
     name: str
     rows: int
@@ -38,7 +38,7 @@ class _Stage:
         return max(time.monotonic() - self.began, 0.001)
 
     def bar(self, share: float | None) -> Bar:
-        """The bar where this share is done; None: Spark does not say."""
+        """Return the bar at this share of the work; None if Spark does not report a share."""
         return Bar(self.name, share or 0.0, 0 if share is None else 1, self._rest_text(share or 0.0))
 
     def _rest_text(self, share: float) -> str:
@@ -50,7 +50,7 @@ class _Stage:
 
 
 class StageBars(Stages):
-    """Shows one stage at a time while its block runs. A thread of its own asks Spark and draws."""
+    """Shows one stage at a time while its block runs. Its own thread asks Spark and draws."""
 
     def __init__(self) -> None:
         self._stage: _Stage | None = None
@@ -60,7 +60,7 @@ class StageBars(Stages):
         self._drawing = Thread(target=self._draw, name="compactory-spark-progress", daemon=True)
 
     def __enter__(self) -> Self:
-        log.setLevel(logging.INFO)  # a job of minutes is told of whatever the level of the rest
+        log.setLevel(logging.INFO)  # shown at every log level: a job takes minutes
         if self._drawn:
             self._drawing.start()
         return self
@@ -72,7 +72,7 @@ class StageBars(Stages):
 
     @contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Spark has started: the stage ends, and within the block the session is asked how far it is."""
+        """End the stage, and read progress from this session while the block runs."""
         self.end()
         self._spark = spark
         try:
@@ -81,11 +81,11 @@ class StageBars(Stages):
             self._spark = None
 
     def begin(self, stage: str, rows: int | None) -> None:
-        """A stage begins, that will handle so many rows."""
+        """Begin a stage with this number of rows."""
         self._stage = _Stage(stage, rows or 0)
 
     def end(self) -> None:
-        """It is over."""
+        """End the stage."""
         stage, self._stage = self._stage, None
         assert stage is not None
         rate = f", {number(stage.rows)} rows, {stage.rows / stage.seconds:,.0f}/s" if stage.rows else ""
@@ -100,7 +100,7 @@ class StageBars(Stages):
 
 
 def _share(spark: SparkSession | None) -> float | None:
-    """How much is done of the tasks of the jobs that run now; None while none runs."""
+    """Return the finished share of the running jobs' tasks; None while no job runs."""
     if spark is None:
         return None
     try:

@@ -25,7 +25,7 @@ _LONGEST = 100
 
 
 def show_report(report: LoadReport, *, as_json: bool) -> None:
-    """Print it on stdout."""
+    """Print the report of a load on stdout."""
     if as_json:
         print_json(report.as_json())
         return

@@ -1,4 +1,4 @@
-"""Where commands print: results on stdout, everything else on stderr; tables for people, JSON for programs."""
+"""Output of commands: results on stdout, all else on stderr; tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ __all__ = [
     "write",
 ]
 
-_WIDTH = 60  # characters of a value that are shown around the place where two differ
+_WIDTH = 60  # characters shown of a long value, around the first difference
 
 
 @cache
 def output() -> Console:
-    """The console on stdout. Piped output is never wrapped or shortened."""
+    """Return the console on stdout. Piped output is never wrapped or shortened."""
     return _console(stderr=False)
 
 
 @cache
 def error_output() -> Console:
-    """The console on stderr."""
+    """Return the console on stderr."""
     return _console(stderr=True)
 
 
@@ -79,12 +79,12 @@ def warn(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on one line of stdout."""
+    """Print a JSON value on one line of stdout."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def fields(item: object, *names: str) -> dict[str, Any]:
-    """These attributes of it, for programs."""
+    """Return these attributes of an object as a dictionary."""
     return {name: getattr(item, name) for name in names}
 
 
@@ -97,12 +97,12 @@ def answer(value: Any, text: str, *, as_json: bool) -> None:
 
 
 def print_count(count: int, noun: str, outcome: str, *, as_json: bool) -> None:
-    """``3 jobs cancelled``, or ``{"jobs": 3}``."""
+    """Print ``3 jobs cancelled``, or ``{"jobs": 3}``."""
     answer({f"{noun}s": count}, f"{number(count)} {noun}{'s' if count != 1 else ''} {outcome}", as_json=as_json)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = ()) -> Table:
-    """A plain table; ``right`` names the columns of numbers. Cells are shown as they are, None as a dash."""
+    """Return a plain table; ``right`` names the columns of numbers. None is shown as a dash."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -118,13 +118,13 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: It
 def print_table(
     columns: Iterable[str], rows: Iterable[Iterable[object]], *, right: Iterable[str] = (), none: str | None = None
 ) -> None:
-    """Print a table on stdout; ``none`` in its place where it has no rows."""
+    """Print a table on stdout, or the text ``none`` if it has no rows."""
     cells = list(rows)
     output().print(table(columns, cells, right=right) if cells or none is None else none)
 
 
 def print_facts(facts: Iterable[tuple[str, str]], indent: str = "  ", style: str = "dim") -> None:
-    """Print names and what is told of each, one a line."""
+    """Print name and text of each fact on a line."""
     from rich.markup import escape
 
     for name, text in facts:
@@ -132,14 +132,14 @@ def print_facts(facts: Iterable[tuple[str, str]], indent: str = "  ", style: str
 
 
 def marked(style: str, text: object) -> Text:
-    """A cell of a table in a style of rich."""
+    """Return a cell of a table in a style of rich."""
     from rich.text import Text
 
     return Text(str(text), style)
 
 
 def json_or_text(value: bytes | None) -> Any:
-    """A record's value read as JSON, else as text."""
+    """Return a record's value read as JSON, else as text."""
     if value is None:
         return None
     try:
@@ -149,44 +149,44 @@ def json_or_text(value: bytes | None) -> Any:
 
 
 def decoded(raw: bytes | None) -> str | None:
-    """Bytes of a record for programs; what is no UTF-8 is lost."""
+    """Return bytes of a record as text for programs. Bytes that are not UTF-8 are replaced."""
     return None if raw is None else raw.decode(errors="replace")
 
 
 def legible(raw: bytes | None, otherwise: str = "") -> str:
-    """Bytes of a record for people, ``otherwise`` for none: what a terminal would obey or can't show is escaped."""
+    """Return bytes of a record as text for people, ``otherwise`` for None. Control characters are escaped."""
     return otherwise if raw is None else printable(raw.decode(errors="backslashreplace"))
 
 
 def printable(text: str) -> str:
-    """Text on one line: what a terminal would obey or can't show is escaped."""
+    """Return a text on one line with control characters and unprintable characters escaped."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)
 
 
 def number(value: int) -> str:
-    """1234567 → ``1,234,567``."""
+    """Return ``1,234,567`` for 1234567."""
     return f"{value:,}"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return ``1 record`` or ``1,234 records``; ``plural`` where it is another than the noun with an s."""
+    """Return ``1 record`` or ``1,234 records``. Give ``plural`` if it is not the noun with an s."""
     return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
 def alarming(value: int) -> object:
-    """A number that should be 0, as a cell of a table: red where it is not."""
+    """Return a number as a cell of a table, red unless it is 0."""
     return marked("red", number(value)) if value else "0"
 
 
 def seconds(value: float) -> str:
-    """A duration as people read it: ``0.3 ms``, ``120 ms``, ``2.51 s``."""
+    """Return a short duration as text: ``0.3 ms``, ``120 ms``, ``2.51 s``."""
     if value < 1:
         return f"{value * 1000:.1f} ms" if value < 0.01 else f"{value * 1000:.0f} ms"
     return f"{value:.2f} s"
 
 
 def span(seconds: float) -> str:
-    """A longer duration: ``4 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
+    """Return a long duration as text: ``4 s``, ``12 min``, ``3 h 5 min``, ``2 d 4 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = int(seconds // 60)
@@ -197,7 +197,7 @@ def span(seconds: float) -> str:
 
 
 def cut(value: bytes | None, compared: bytes | None, width: int = _WIDTH) -> str:
-    """A value for people: of a long one what is around the first place where it differs from the other."""
+    """Return a value for people; of a long value the part around its first difference from ``compared``."""
     text = legible(value, "–")
     if len(text) <= width:
         return text
@@ -212,7 +212,7 @@ def cut(value: bytes | None, compared: bytes | None, width: int = _WIDTH) -> str
 
 
 def named(name: str, raw: bytes | None) -> dict[str, str | None]:
-    """Bytes as text, and in base64 where they are none."""
+    """Return bytes under ``name`` as text, or under ``<name>_base64`` if they are not UTF-8."""
     if raw is None:
         return {name: None}
     try:

@@ -23,13 +23,13 @@ _MEANINGS = {
 
 
 def show_sides(sides: Sequence[SideOutcome], *, limit: int, values: bool) -> None:
-    """Print them for people."""
+    """Print the outcomes of stores and exports for people."""
     for side in sides:
         _print_side(side, limit, values)
 
 
 def side_documents(sides: Sequence[SideOutcome], *, limit: int, values: bool) -> dict[str, Any]:
-    """Them for programs: ``stores`` and ``exports``."""
+    """Return the outcomes as JSON: ``stores`` and ``exports``."""
     documents: dict[str, list[dict[str, Any]]] = {"stores": [], "exports": []}
     for side in sides:
         documents[f"{side.kind}s"].append(_side_json(side, limit, values))

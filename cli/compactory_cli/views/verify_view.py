@@ -22,7 +22,7 @@ _DIFFERENT, _NOT_IN_TIME = 1, 3
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A line on stderr, where that is a terminal, of what is being done and how much of it is."""
+    """Yield a function that shows the current step and its count on stderr, if that is a terminal."""
     with error_output().status("connecting") as status:
         yield lambda doing, count: status.update(f"{escape(doing)}: {number(count)}")
 
@@ -36,9 +36,9 @@ def show_outcomes(
     repaired: int | None = None,
     sides: Sequence[SideOutcome] | None = None,
 ) -> None:
-    """Print what was found, for people or programs.
+    """Print the outcomes for people or programs.
 
-    ``repaired`` is how many keys were sent again before that, ``sides`` what else the topic was compared with.
+    ``repaired`` is the number of keys that were sent again. ``sides`` are the stores and exports.
     """
     if as_json:
         document: dict[str, Any] = {
@@ -131,7 +131,7 @@ def _difference_row(difference: Difference, values: bool) -> Iterator[object]:
 
 
 def _unreadable(difference: Difference) -> bool:
-    """Whether the topic has no JSON where the table's row makes JSON: no reader can use that record."""
+    """Return True if the row makes JSON and the topic has something else, which no reader can use."""
     if difference.expected is None or difference.stored is None or difference.stored.value is None:
         return False
     return _is_json(difference.expected) and not _is_json(difference.stored.value)
@@ -181,7 +181,7 @@ def _key_json(difference: Difference, values: bool) -> dict[str, Any]:
 
 
 def exit_code_of_outcomes(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
-    """The exit code that tables, and what else their topic was compared with, make together."""
+    """Return the exit code for the outcomes of tables, stores and exports."""
     if any(side.different or side.lasting for side in sides):
         return _DIFFERENT
     if any(outcome.different or outcome.unsure for outcome in outcomes):

@@ -1,4 +1,4 @@
-"""The options of ``compactory spark``: how Spark runs, and what a load is."""
+"""Options of ``compactory spark``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Format = Literal["parquet", "orc", "csv", "json"]
 
 @dataclass(frozen=True, kw_only=True)
 class SparkArguments:
-    """How Spark runs."""
+    """Options of a Spark session."""
 
     master: Annotated[
         str | None,
@@ -41,7 +41,7 @@ class SparkArguments:
     ] = None
 
     def options(self) -> SparkOptions:
-        """Return them for a session. Raises ConfigError for a property that is none."""
+        """Return the options of a session. Raises ConfigError for a malformed --conf."""
         from compactory_connectors.spark.session import SparkOptions
 
         properties = {}
@@ -55,7 +55,7 @@ class SparkArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadArguments:
-    """What to load, and how."""
+    """Options of a load."""
 
     sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders; or a JDBC URL with --table.")]
     directory: Annotated[str, option("--directory", "NAME", "A directory of compactory.toml, a table or a topic.")]

@@ -1,4 +1,4 @@
-"""``compactory spark``: jobs on Spark. What takes long to import is imported where it is used."""
+"""``compactory spark``: jobs on Spark. Slow imports are inside functions."""
 
 from __future__ import annotations
 

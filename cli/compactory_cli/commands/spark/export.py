@@ -1,4 +1,4 @@
-"""``compactory spark export``: a directory's topic to files of a lake."""
+"""``compactory spark export``: writes a directory's topic into files."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _show_manifest(manifest: Manifest, path: str, *, as_json: bool) -> None:
 
 
 def _manifest_json(manifest: Manifest) -> dict[str, dict[str, int]]:
-    """The manifest as JSON without what is long."""
+    """Return the manifest as JSON without its long lists."""
     import orjson
 
     short = replace(manifest, files=(), bad_records=manifest.bad_records[:10])

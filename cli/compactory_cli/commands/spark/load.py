@@ -1,4 +1,4 @@
-"""``compactory spark load``: what was asked for, checked; the load; what it says at its end."""
+"""``compactory spark load``: checks the arguments, loads, prints the report."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ __all__ = ["LoadCommand"]
 
 @dataclass(frozen=True, kw_only=True)
 class LoadCommand(LoadArguments):
-    """The command's arguments, as they were given."""
+    """The arguments of a load, and the load."""
 
     configuration: Configuration
     options: SparkOptions
     as_json: bool
 
     def run(self) -> None:
-        """Load. Raises ConfigError with all that is wrong with the arguments, StepFailed where a limit refuses."""
+        """Load. Raises ConfigError with all problems of the arguments, StepFailed if a limit refuses the load."""
         problems = Problems()
         rules = problems.of(lambda: read_rules(self.rules) if self.rules is not None else Rules()) or Rules()
         configured = self.configuration, self.provider or ()
@@ -78,7 +78,7 @@ class LoadCommand(LoadArguments):
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
             with starting(f"compactory load {self.directory}", self._spark_options()) as started:
-                # these imports take half as long as Spark's start, which goes on meanwhile
+                # imported while Spark starts: it takes half as long
                 from compactory_connectors.spark.load import Load
 
                 plan = self._plan(aim, references, rules)
@@ -137,7 +137,7 @@ class LoadCommand(LoadArguments):
 
 
 def _without_secrets(source: str) -> str:
-    """A JDBC URL as far as it says which server and database: drivers take users and passwords in many places."""
+    """Return server and database of a JDBC URL without the rest, which may have a password."""
     if not source.startswith("jdbc:"):
         return source
     place = re.match(r"jdbc:\w+://[\w.,:\[\]-]+(/[\w.-]*)?(?=[?;]|\Z)", source) if "@" not in source else None

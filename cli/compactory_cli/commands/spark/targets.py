@@ -1,6 +1,6 @@
-"""The target of a load: the table or topic of a directory, by compactory.toml or by its name alone.
+"""The target of a load: the table or topic of a directory in compactory.toml, or of this name.
 
-What takes long to import is imported where it is used, while Spark's JVM starts.
+Slow imports are inside functions: they run while Spark's JVM starts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TableAim:
 
     @property
     def label(self) -> str:
-        """Its name before the database was asked."""
+        """Return the table's name as it was given."""
         return f"table {self.table}"
 
     def check(self) -> None:
@@ -52,7 +52,7 @@ class TableAim:
         find_table(self.connection, self.table, self.key, self.active)
 
     def target(self, _spark: SparkSession, load_id: str, _dry_run: bool) -> PostgresTarget:
-        """The table; nothing is asked yet."""
+        """Return the table as a target, without connecting."""
         from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
 
         return PostgresTarget(
@@ -72,11 +72,11 @@ class TopicAim:
 
     @property
     def label(self) -> str:
-        """Its name."""
+        """Return the topic's name."""
         return f"topic {self.directory.topic}"
 
     def target(self, spark: SparkSession, _load_id: str, dry_run: bool) -> KafkaTarget:
-        """The topic; nothing is asked yet."""
+        """Return the topic as a target, without connecting."""
         from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
 
         types = {name: str(rule.type) for name, rule in self.rules.columns.items() if rule.type is not None}
@@ -95,7 +95,7 @@ Aim = TableAim | TopicAim
 
 
 def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name: str, rules: Rules) -> Aim:
-    """The target that a directory's name stands for. Raises ConfigError with every problem found."""
+    """Return the target of a directory's name. Raises ConfigError with every problem."""
     settings = configuration.directories.get(name)
     connector = None
     if settings is not None and settings.connector is not None:
@@ -117,13 +117,13 @@ def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class References:
-    """The directories that rules refer to, all of them looked up before Spark is started."""
+    """The directories that rules refer to, resolved before Spark starts."""
 
     aims: Mapping[str, Aim]
 
     @staticmethod
     def of(configuration: Configuration, providers: Sequence[str], rules: Rules) -> References:
-        """Raises ConfigError for directories that compactory.toml does not have."""
+        """Return the directories of these rules. Raises ConfigError for those that compactory.toml lacks."""
         aims: dict[str, Aim] = {}
         problems = Problems()
         for rule in rules.columns.values():
@@ -142,7 +142,7 @@ class References:
         return References(aims=aims)
 
     def frame(self, spark: SparkSession, column: str, reference: Reference) -> DataFrame:
-        """The values that a reference allows. Raises ConfigError, Unreachable."""
+        """Return the values that a reference allows. Raises ConfigError, Unreachable."""
         from compactory_connectors.spark.checking.references import of_table, of_topic
 
         aim = self.aims[reference.directory]
@@ -158,7 +158,7 @@ def _connector(name: str, connectors: Sequence[ConnectorConfig]) -> ConnectorCon
 
 
 def _connection(configuration: Configuration, connector: ConnectorConfig | None) -> Connection:
-    """The database as --postgres says; the connector's role, which need not be allowed to write, only where none is."""
+    """Return the configured database, else the connector's, whose role may lack the right to write."""
     try:
         return configuration.postgres()
     except ConfigError:
