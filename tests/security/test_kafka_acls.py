@@ -511,7 +511,7 @@ def test_a_sink_with_dead_letters_may_write_them(house: House) -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "told"),
     [
-        ("TOPIC", "{topic}", "this client may not read topic '{topic}'.*grant Read on the topic"),
+        ("TOPIC", "{topic}", "this client may not read topic '{topic}'.*grant Read on topic and group"),
         ("GROUP", "compactory-sink-", "this client may not join group 'compactory-sink-acl'.*grant Read on"),
     ],
 )
