@@ -1,4 +1,4 @@
-"""``compactory jobs``: run what transactions have enqueued; look at it, retry, cancel and discard."""
+"""``compactory jobs``: runs, lists, retries, cancels and discards jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ All = Annotated[bool, flag("--all", "Jobs of every type.")]
 
 @app.command("run")
 @command
-def run(
+def run_jobs(
     flags: Flags,
     jobs: Annotated[str, argument("MODULE:JOBS", "Module and name of the `Jobs` with the handlers.")],
     concurrency: Annotated[int, option("--concurrency", "N", "Jobs at a time.", min=1)] = 30,
@@ -47,28 +47,28 @@ def run(
     from compactory_connectors.jobs import JobExecutor, Jobs
     from compactory_connectors.jobs.worker import JobsWorker
 
-    postgres, kafka, health, found = all_of(
+    postgres, kafka, health, handlers = all_of(
         configuration.postgres,
         lambda: configuration.kafka() if topic or group_id else None,
         partial(health_on, configuration, listen),
         partial(import_object, jobs, Jobs, "service:jobs"),
     )
-    executor = JobExecutor(postgres, found, concurrency, kafka=kafka, group_id=group_id, topic=topic)
+    executor = JobExecutor(postgres, handlers, concurrency, kafka=kafka, group_id=group_id, topic=topic)
     ended = run_worker(executor, JobsWorker(executor), health)
     runs = executor.board.picture()["runs"]
-    what = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
-    answer({"runs": runs}, f"[bold]jobs[/] stopped: {what or 'nothing was run'}", as_json=flags.json)
+    totals = ", ".join(f"{name}: {number(sum(counts.values()))}" for name, counts in sorted(runs.items()))
+    answer({"runs": runs}, f"[bold]jobs[/] stopped: {totals or 'nothing was run'}", as_json=flags.json)
     if not ended:
         raise Unreachable("a handler", "a handler did not end in time; its job is taken over within 10 s")
 
 
 @app.command("status")
 @command
-def status(flags: Flags) -> None:
+def show_jobs_status(flags: Flags) -> None:
     """Show waiting jobs, their age, and running executors."""
     from compactory_connectors.jobs.status import executor_statuses, type_statuses
 
-    with _connected(flags) as connection:
+    with _connect_to_jobs(flags) as connection:
         types, executors = type_statuses(connection), executor_statuses(connection)
     if flags.json:
         print_json({"types": [asdict(item) for item in types], "executors": [asdict(item) for item in executors]})
@@ -107,10 +107,10 @@ def list_jobs(
     """List jobs, newest first."""
     from compactory_connectors.jobs.operators import jobs_where
 
-    with _connected(flags) as connection:
-        found = jobs_where(connection, type_=type_, state=state, group=group, limit=limit)
+    with _connect_to_jobs(flags) as connection:
+        rows = jobs_where(connection, type_=type_, state=state, group=group, limit=limit)
     if flags.json:
-        print_json({"jobs": [_fields(row) for row in found]})
+        print_json({"jobs": [_fields(row) for row in rows]})
         return
     print_table(
         ("id", "type", "state", "group", "attempt", "run at", "last error"),
@@ -119,7 +119,7 @@ def list_jobs(
                 row.id, marked("bold", row.type), row.state, row.group or None, row.attempt,
                 f"{row.run_at:%Y-%m-%d %H:%M:%S}", ((row.last_error or "").strip().splitlines() or [""])[-1],
             )
-            for row in found
+            for row in rows
         ),
         right=("id", "attempt"),
         none="there is no such job",
@@ -128,51 +128,53 @@ def list_jobs(
 
 @app.command("show")
 @command
-def show(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) -> None:
+def show_job(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) -> None:
     """Show one job: everything but its payload, and the traceback of its last failure."""
     from compactory_connectors.jobs.operators import jobs_where
 
-    with _connected(flags) as connection:
-        found = jobs_where(connection, [id_])
-    if not found:
+    with _connect_to_jobs(flags) as connection:
+        rows = jobs_where(connection, [id_])
+    if not rows:
         refuse(f"there is no job {id_}: finished ones are forgotten after a while")
     if flags.json:
-        print_json(_fields(found[0]))
+        print_json(_fields(rows[0]))
         return
-    for name, value in _fields(found[0]).items():
+    for name, value in _fields(rows[0]).items():
         write(f"{name + ':':<13} {value if value is not None else '–'}")
 
 
 @app.command("retry")
 @command
-def retry(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
-    """Let failed jobs run again, from their first attempt on; by id also cancelled ones."""
+def retry_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
+    """Run failed jobs again, from their first attempt on. With ids also cancelled jobs."""
     from compactory_connectors.jobs import operators
 
-    _operate(flags, ids, (type_, everything), lambda conn: operators.retry(conn, ids or (), type_), "will run again")
+    _change_jobs(
+        flags, ids, (type_, everything), lambda conn: operators.retry(conn, ids or (), type_), "will run again"
+    )
 
 
 @app.command("cancel")
 @command
-def cancel(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
+def cancel_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
     """Cancel jobs that have not run, and ask running ones to end."""
     from compactory_connectors.jobs import operators
 
-    _operate(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")
+    _change_jobs(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")
 
 
 @app.command("discard")
 @command
-def discard(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
+def discard_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
     """Give failed jobs up, so that their groups go on."""
     from compactory_connectors.jobs import operators
 
-    _operate(flags, ids, (type_, everything), lambda conn: operators.discard(conn, ids or (), type_), "discarded")
+    _change_jobs(flags, ids, (type_, everything), lambda conn: operators.discard(conn, ids or (), type_), "discarded")
 
 
 @app.command("roles")
 @command
-def roles(
+def create_jobs_roles(
     flags: Flags,
     enqueuer: Annotated[str, option("--enqueuer", "ROLE", "Role of services that enqueue.")] = "compactory_enqueuer",
     executor: Annotated[str, option("--executor", "ROLE", "Role of executors and operators.")] = "compactory_executor",
@@ -191,15 +193,15 @@ def _fields(row: JobRow) -> dict[str, Any]:
     return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in fields.items()}
 
 
-def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], act: Any, outcome: str) -> None:
+def _change_jobs(flags: Flags, ids: list[int] | None, choices: tuple[object, ...], act: Any, outcome: str) -> None:
     from compactory.errors import CompactoryError
     from compactory_connectors.jobs.operators import jobs_where
 
-    if sum(map(bool, (ids, *others))) != 1:
+    if sum(map(bool, (ids, *choices))) != 1:
         refuse("which jobs? give ids or one of the options, not both")
-    with _connected(flags) as connection:
-        known = {row.id for row in jobs_where(connection, ids, limit=len(ids))} if ids else set()
-        if unknown := sorted(set(ids or ()) - known):
+    with _connect_to_jobs(flags) as connection:
+        existing = {row.id for row in jobs_where(connection, ids, limit=len(ids))} if ids else set()
+        if unknown := sorted(set(ids or ()) - existing):
             names = ", ".join(map(str, unknown))
             raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
         count = act(connection)
@@ -208,7 +210,7 @@ def _operate(flags: Flags, ids: list[int] | None, others: tuple[object, ...], ac
     print_count(count, "job", outcome, as_json=flags.json)
 
 
-def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
+def _connect_to_jobs(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.jobs.statements import open_jobs
 
     return connected(flags, open_jobs)

@@ -1,4 +1,4 @@
-"""``compactory outbox``: send what transactions have published; look at it, and at what Kafka refused."""
+"""``compactory outbox``: sends published messages, lists and retries those that Kafka refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ All = Annotated[bool, flag("--all", "Messages of every topic.")]
 
 @app.command("run")
 @command
-def run(
+def run_relay(
     flags: Flags,
     threads: Annotated[int, option("--threads", "N", "Topics sent at a time.", min=1)] = 2,
     topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this one; may be repeated.")] = None,
@@ -58,14 +58,16 @@ def run(
 
     ended = run_worker(relay, OutboxWorker(relay), health, wait)
     sent = relay.board.picture()["sent"]
-    what = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items())) or "nothing was sent"
-    answer({"sent": sent}, f"[bold]outbox[/] {'done' if once and complete else 'stopped'}: {what}", as_json=flags.json)
+    totals = ", ".join(f"{name}: {number(count)}" for name, count in sorted(sent.items())) or "nothing was sent"
+    answer(
+        {"sent": sent}, f"[bold]outbox[/] {'done' if once and complete else 'stopped'}: {totals}", as_json=flags.json
+    )
     if not ended:
         raise Unreachable("Kafka", "a batch did not end in time; another relay takes its topic over within 10 s")
     if not complete:
         raise KeyboardInterrupt
     if once:
-        with _connected(flags) as connection:
+        with _connect_to_outbox(flags) as connection:
             statuses = _statuses(connection, topic)
         if unknown := sorted(set(topic or ()).difference(item.topic for item in statuses)):
             raise CompactoryError(f"nothing was ever published to {', '.join(unknown)}: is the name right?")
@@ -77,16 +79,16 @@ def run(
 
 @app.command("status")
 @command
-def status(flags: Flags) -> None:
+def show_outbox_status(flags: Flags) -> None:
     """Show waiting messages, their age, and the relay that sends them."""
-    with _connected(flags) as connection:
-        found = _statuses(connection)
+    with _connect_to_outbox(flags) as connection:
+        statuses = _statuses(connection)
     if flags.json:
-        print_json({"topics": [item.fields() for item in found]})
+        print_json({"topics": [item.fields() for item in statuses]})
         return
     print_table(
         ("topic", "pending", "oldest", "failed", "waiting", "held by", "detail"),
-        map(_row, found),
+        map(_row, statuses),
         right=("pending", "failed", "waiting"),
         none="nothing was published yet, or no relay has run",
     )
@@ -94,44 +96,44 @@ def status(flags: Flags) -> None:
 
 @app.command("failed")
 @command
-def failed(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
+def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any."""
     from compactory_connectors.outbox.operators import failed_messages
 
     from ..views.failed_view import show_failed
 
-    with _connected(flags) as connection:
-        found = failed_messages(connection, topic, ids or ())
-    place, more = ("id", "topic"), ("holds_key", "created_at")
-    show_failed(found, "message", place, more, none="no message has failed", as_json=flags.json)
-    if found:
+    with _connect_to_outbox(flags) as connection:
+        messages = failed_messages(connection, topic, ids or ())
+    place, json_names = ("id", "topic"), ("holds_key", "created_at")
+    show_failed(messages, "message", place, json_names, none="no message has failed", as_json=flags.json)
+    if messages:
         raise typer.Exit(1)
 
 
 @app.command("retry")
 @command
-def retry(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
+def retry_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
     """Send messages that Kafka refused again, and then the messages that wait behind them."""
     from compactory_connectors.outbox import operators
 
-    _operate(flags, ids, topic, everything, operators.retry, "will be sent")
+    _change_messages(flags, ids, topic, everything, operators.retry, "will be sent")
 
 
 @app.command("drop")
 @command
-def drop(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
+def drop_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
     """Delete messages that Kafka refused; the messages that wait behind them are sent.
 
     With --topic also the messages that wait for a topic that Kafka does not have.
     """
     from compactory_connectors.outbox import operators
 
-    _operate(flags, ids, topic, everything, operators.drop, "dropped")
+    _change_messages(flags, ids, topic, everything, operators.drop, "dropped")
 
 
 @app.command("roles")
 @command
-def roles(
+def create_outbox_roles(
     flags: Flags,
     publisher: Annotated[str, option("--publisher", "ROLE", "Role of services that publish.")] = "compactory_publisher",
     relay: Annotated[str, option("--relay", "ROLE", "Role of relays and operators.")] = "compactory_relay",
@@ -144,10 +146,12 @@ def roles(
     give_roles(flags, lambda connection: plan_outbox_grants(connection, *names), names, only_print=only_print)
 
 
-def _operate(flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str) -> None:
+def _change_messages(
+    flags: Flags, ids: list[int] | None, topic: str | None, everything: bool, act: Any, outcome: str
+) -> None:
     if sum((bool(ids), topic is not None, everything)) != 1:
         refuse("which messages? give ids, --topic NAME or --all")
-    with _connected(flags) as connection:
+    with _connect_to_outbox(flags) as connection:
         count = act(connection, topic, ids or ())
     print_count(count, "message", outcome, as_json=flags.json)
 
@@ -170,7 +174,7 @@ def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = No
     return [item for item in topic_statuses(connection) if not topics or item.topic in topics]
 
 
-def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
+def _connect_to_outbox(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.outbox.statements import open_outbox
 
     return connected(flags, lambda conninfo, purpose: open_outbox(conninfo, purpose)[0])

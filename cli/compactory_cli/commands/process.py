@@ -1,4 +1,4 @@
-"""``compactory process``: call a function for each event of a topic; look at events that are not done."""
+"""``compactory process``: calls a function for each event of a topic, and lists events that are not done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events.")]
 
 @app.command("run")
 @command
-def run(
+def run_processor(
     flags: Flags,
     processor: Annotated[str, argument("MODULE:NAME", "Module and name of the `Processor`.")],
     listen: ListenOption = None,
@@ -32,21 +32,21 @@ def run(
     configuration = begin(flags, LogLevel.INFO)
     from compactory_connectors.processors import Processor, ProcessRunner, ProcessWorker
 
-    kafka, health, found = all_of(
+    kafka, health, imported_processor = all_of(
         configuration.kafka,
         partial(health_on, configuration, listen),
         partial(import_object, processor, Processor, "service:register"),
     )
-    runner = ProcessRunner(kafka, found)
+    runner = ProcessRunner(kafka, imported_processor)
     run_worker(runner, ProcessWorker(runner), health, either(runner.wait))
     counters = runner.board.counters
-    told = f"[bold]{found.name}[/] stopped: {counted(counters['events'], 'event')}"
-    answer({"processor": found.name, **counters}, told, as_json=flags.json)
+    message = f"[bold]{imported_processor.name}[/] stopped: {counted(counters['events'], 'event')}"
+    answer({"processor": imported_processor.name, **counters}, message, as_json=flags.json)
 
 
 @app.command("failed")
 @command
-def failed(flags: Flags, name: Name) -> None:
+def list_failed_events(flags: Flags, name: Name) -> None:
     """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside.
 
     With --json also the place in the code where the last attempt failed.
@@ -66,8 +66,8 @@ def failed(flags: Flags, name: Name) -> None:
 
 @app.command("retry")
 @command
-def retry(flags: Flags, name: Name, ids: Ids = None) -> None:
-    """Have the running processors try events that were set aside again; without ids all of them."""
+def retry_events(flags: Flags, name: Name, ids: Ids = None) -> None:
+    """Try events that were set aside again, in the running processors. Without ids all of them."""
     from compactory_connectors.processors import operators
 
     _order(flags, operators.retry, "will be tried again", name, ids)
@@ -75,7 +75,7 @@ def retry(flags: Flags, name: Name, ids: Ids = None) -> None:
 
 @app.command("drop")
 @command
-def drop(
+def drop_events(
     flags: Flags,
     name: Name,
     ids: Ids = None,

@@ -1,4 +1,4 @@
-"""``compactory sink``: write topics to tables, each record once; look at offsets, and at what was set aside."""
+"""``compactory sink``: writes topics to tables, shows offsets, and retries records that were set aside."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at th
 
 @app.command("run")
 @command
-def run(
+def run_sink(
     flags: Flags,
     sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
     dry_run: Annotated[
@@ -82,9 +82,9 @@ def run(
     running = table_sink(config, kafka)
     worker = SinkWorker(running, polling_ttl=polling_ttl, consuming_ttl=consuming_ttl)
     run_worker(running, worker, health, either(running.wait))
-    rows, failed = (running.board.picture()[name] for name in ("rows", "failed"))
-    told = f"[bold]{config.name}[/] stopped: {counted(rows, 'record')}"
-    answer({"sink": config.name, "rows": rows, "failed": failed}, told, as_json=flags.json)
+    rows, failures = (running.board.picture()[name] for name in ("rows", "failed"))
+    message = f"[bold]{config.name}[/] stopped: {counted(rows, 'record')}"
+    answer({"sink": config.name, "rows": rows, "failed": failures}, message, as_json=flags.json)
 
 
 def _preview(flags: Flags, config: SinkConfig, kafka: Kafka) -> None:
@@ -114,7 +114,7 @@ def _print_previews(config: SinkConfig, previews: list[TopicPreview]) -> None:
 
 @app.command("status")
 @command
-def status(
+def show_sink_status(
     flags: Flags,
     sink: Annotated[str | None, argument("[SINK]", "Its name.")] = None,
 ) -> None:
@@ -124,16 +124,16 @@ def status(
     from compactory_connectors.sink.offsets import partition_offsets
 
     configuration = begin(flags)
-    with _connected(flags) as connection:
-        found = partition_offsets(connection, sink)
+    with _connect_to_sink(flags) as connection:
+        offsets = partition_offsets(connection, sink)
     ends: dict[Partition, int] = {}
     try:
-        ends = configuration.kafka().stable_offsets({Partition(item.topic, item.partition) for item in found})
+        ends = configuration.kafka().stable_offsets({Partition(item.topic, item.partition) for item in offsets})
     except CompactoryError as error:
         warn(f"no lag: {error}")
-    lags = [_lag(ends, Partition(item.topic, item.partition), item.offset) for item in found]
+    lags = [_lag(ends, Partition(item.topic, item.partition), item.offset) for item in offsets]
     if flags.json:
-        print_json({"partitions": [item.fields() | {"lag": lag} for item, lag in zip(found, lags, strict=True)]})
+        print_json({"partitions": [item.fields() | {"lag": lag} for item, lag in zip(offsets, lags, strict=True)]})
         return
     print_table(
         ("sink", "topic", "partition", "offset", "lag", "failed", "waiting", "moved"),
@@ -143,7 +143,7 @@ def status(
                 None if lag is None else number(lag), alarming(item.failed), number(item.waiting),
                 f"{item.updated_at:%Y-%m-%d %H:%M:%S}",
             )
-            for item, lag in zip(found, lags, strict=True)
+            for item, lag in zip(offsets, lags, strict=True)
         ),
         right=("partition", "offset", "lag", "failed", "waiting"),
         none="no sink has written to this database yet",
@@ -156,37 +156,37 @@ def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
 
 @offsets_app.command("show")
 @command
-def show(flags: Flags, sink: Sink) -> None:
+def show_sink_offsets(flags: Flags, sink: Sink) -> None:
     """Show the next offset of each partition, as the database has it."""
     from compactory_connectors.sink.offsets import partition_offsets
 
-    with _connected(flags) as connection:
-        found = partition_offsets(connection, sink)
+    with _connect_to_sink(flags) as connection:
+        offsets = partition_offsets(connection, sink)
     if flags.json:
         fields = ("topic", "partition", "offset", "topic_id")
-        print_json({"partitions": [{name: getattr(item, name) for name in fields} for item in found]})
+        print_json({"partitions": [{name: getattr(item, name) for name in fields} for item in offsets]})
         return
-    rows = ((item.topic, item.partition, item.offset) for item in found)
+    rows = ((item.topic, item.partition, item.offset) for item in offsets)
     print_table(("topic", "partition", "offset"), rows, right=("partition", "offset"))
 
 
 @offsets_app.command("set")
 @command
-def set_(
+def set_sink_offset(
     flags: Flags,
     sink: Sink,
     topic: Annotated[str, argument("TOPIC", "Its topic.")],
     partition: Annotated[int, argument("PARTITION", "Its partition.")],
     offset: Annotated[str, argument("OFFSET", "A number, earliest or latest.")],
 ) -> None:
-    """Let a sink continue at another offset; a running sink seeks at once. Records before it are not applied."""
+    """Continue a sink at another offset; a running sink seeks at once. Records before it are not applied."""
     from compactory.records import Partition
     from compactory_connectors.sink.offsets import set_offset
 
     kafka = begin(flags).kafka()
     part = Partition(topic, partition)
-    found = kafka.topics([topic]).get(topic)
-    if found is None or partition not in found.partitions:
+    topic_metadata = kafka.topics([topic]).get(topic)
+    if topic_metadata is None or partition not in topic_metadata.partitions:
         refuse(f"there is no partition {partition} of topic {topic!r}")
     start, end = kafka.log_starts([part])[part], kafka.high_watermarks([part])[part]
     named = {"earliest": start, "latest": end}
@@ -195,16 +195,16 @@ def set_(
     chosen = named[offset] if offset in named else int(offset)
     if not start <= chosen <= end:
         refuse(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
-    with _connected(flags) as connection:
-        if not set_offset(connection, sink, part, chosen, found.topic_id):
+    with _connect_to_sink(flags) as connection:
+        if not set_offset(connection, sink, part, chosen, topic_metadata.topic_id):
             refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
-    told = f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}"
-    answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, told, as_json=flags.json)
+    message = f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}"
+    answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, message, as_json=flags.json)
 
 
 @app.command("failed")
 @command
-def failed(
+def list_failed_records(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
     """List records that were set aside, and records that wait behind them. Exit code 1 if there are any."""
@@ -213,29 +213,29 @@ def failed(
 
     from ..views.failed_view import show_failed
 
-    with _connected(flags) as connection:
+    with _connect_to_sink(flags) as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
-        found = failed_records(connection, sink, topic, partition, offset)
+        records = failed_records(connection, sink, topic, partition, offset)
     place = ("topic", "partition", "offset")
-    show_failed(found, "record", place, ("again",), none="no record is set aside", as_json=flags.json)
-    if found:
+    show_failed(records, "record", place, ("again",), none="no record is set aside", as_json=flags.json)
+    if records:
         raise typer.Exit(1)
 
 
 @app.command("retry")
 @command
-def retry(
+def retry_records(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
-    """Let the running sink try records that were set aside again, and those that wait behind them."""
+    """Try records that were set aside again, in the running sink, and those that wait behind them."""
     from compactory_connectors.sink import operators
 
-    _operate(flags, operators.retry, "will be tried again", sink, topic, partition, offset)
+    _change_records(flags, operators.retry, "will be tried again", sink, topic, partition, offset)
 
 
 @app.command("drop")
 @command
-def drop(
+def drop_records(
     flags: Flags,
     sink: Sink,
     topic: OneTopic = None,
@@ -246,15 +246,15 @@ def drop(
     """Drop records that were set aside; the records that wait behind them are applied."""
     from compactory_connectors.sink import operators
 
-    _operate(flags, operators.drop, "dropped", sink, topic, partition, offset, all_named=everything)
+    _change_records(flags, operators.drop, "dropped", sink, topic, partition, offset, all_named=everything)
 
 
-def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
+def _change_records(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
     from compactory.errors import CompactoryError
     from compactory_connectors.sink.offsets import partition_offsets
 
     some = any(item is not None for item in chosen)
-    with _connected(flags) as connection:
+    with _connect_to_sink(flags) as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
         if not some and not all_named:
             refuse("which records? give --topic, --partition or --offset, or --all")
@@ -266,7 +266,7 @@ def _operate(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any, all_
 
 @app.command("roles")
 @command
-def roles(
+def create_sink_roles(
     flags: Flags,
     tables: Annotated[list[str] | None, argument("[TABLE]…", "Tables that the sink writes.")] = None,
     role: Annotated[str, option("--role", "ROLE", "The sink's role.")] = "compactory_sink",
@@ -280,7 +280,7 @@ def roles(
     )
 
 
-def _connected(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
+def _connect_to_sink(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:
     from compactory_connectors.sink.offsets import open_sink
 
     return connected(flags, open_sink)
