@@ -90,7 +90,7 @@ def _outbox() -> OutboxWorker:
         [
             TopicStatus(
                 topic="orders", locked_by="host-1-1-0", locked_seconds=0, error=False, retries=0, last_error=None,
-                max_bytes=None, pending=0, more=False, oldest=0, failed=0, waiting=0,
+                max_bytes=None, pending=0, more=False, oldest=0, failed=0, waiting=0, scheduled=0,
             )
         ]
     )  # fmt: skip

@@ -34,7 +34,8 @@ INSTALL_LOCK_CLASS: Final = 0x434D5049
 ADOPT_LOCK_CLASS: Final = 0x434D5041
 #: Exclusive, key: oid of the table. Held while rows are loaded into a table.
 LOAD_LOCK_CLASS: Final = 0x434D5042
-#: Exclusive, key: 0. Held by a relay of the outbox while it sleeps until it is notified.
+#: Exclusive, key: 0. Held by a relay of the outbox while it sleeps until it is notified. Key 1: while it publishes
+#: scheduled messages.
 OUTBOX_LOCK_CLASS: Final = 0x434D504F
 #: Exclusive, key: 0. Held by an executor of jobs while it sleeps until it is notified.
 JOBS_LOCK_CLASS: Final = 0x434D504A

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_sqlalchemy_asynchronously(migrated: str) -> None:
         ({"topic": "t", "payload": "v", "headers": {"h": "\0"}}, "header 'h' has a NUL"),
         ({"topic": "t", "payload": "v", "headers": {"h": "\ud800"}}, "header 'h' has a NUL or characters"),
         ({"topic": "t", "payload": "v", "partition_key": "\0"}, "partition_key has a NUL"),
+        ({"topic": "t", "payload": "v", "deliver_at": datetime(2030, 1, 1)}, "deliver_at must be .* with a time zone"),  # noqa: DTZ001
+        ({"topic": "t", "payload": "v", "deliver_at": "2030-01-01T00:00:00Z"}, "deliver_at must be a datetime"),
         ({"topic": "t", "payload": "\ud800"}, "payload has characters that UTF-8 can not hold"),
     ],
 )
@@ -130,6 +133,9 @@ def test_what_is_no_message_is_told_as_well(conn: psycopg.Connection) -> None:
         """SELECT compactory.publish('t', 'v', headers => '{"a": {"base64": "abc"}}')""",
         """SELECT compactory.publish('t', 'v', headers => '{"a": {"base64": 1234}}')""",
         """SELECT compactory.publish('t', 'v', headers => '{"a": {"text": "v"}}')""",
+        "SELECT compactory.publish('t', NULL::jsonb)",
+        "SELECT compactory.publish_at('2100-01-01 00:00Z', 'a b', 'v')",
+        "SELECT compactory.publish_at('infinity', 't', 'v')",
     ],
 )
 def test_sql_refuses_the_same(conn: psycopg.Connection, statement: str) -> None:
@@ -143,6 +149,20 @@ def test_sql_takes_bytes_and_texts(migrated: str, conn: psycopg.Connection) -> N
         conn.execute(f"SELECT compactory.publish('t', {given})".encode())
     conn.commit()
     assert [(row[2], row[3]) for row in rows(migrated)] == [(b"k", b"p")] * 4 + [(b"k", None)]
+
+
+def test_sql_takes_jsonb(migrated: str, conn: psycopg.Connection) -> None:
+    for call in ("publish('t', '{\"b\":1}'::jsonb, 'k')", "publish_at(NULL, 't', jsonb_build_object('b', 1), 'k')"):
+        conn.execute(f"SELECT compactory.{call}".encode())
+    conn.execute("SELECT compactory.publish('t', 'null'::jsonb), compactory.publish('t', NULL::jsonb, 'k')")
+    conn.commit()
+    assert [row[2:] for row in rows(migrated)] == [(b"k", b'{"b": 1}')] * 2 + [(None, b"null"), (b"k", None)]
+
+
+def test_a_time_of_delivery_needs_the_table() -> None:
+    message = OutboxMessage(topic="t", payload="v", deliver_at=datetime(2100, 1, 1, tzinfo=UTC))
+    with pytest.raises(WriteRefused, match="deliver_at needs the outbox in the database"):
+        Outbox("kafka", kafka="127.0.0.1:1").publish_list(None, [message])
 
 
 def test_sql_takes_base64_as_postgres_writes_it(conn: psycopg.Connection) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 import psycopg
@@ -16,8 +17,9 @@ from compactory_connectors.outbox.operators import drop, failed_messages, retry
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.schema import grant, plan_outbox_grants
 from tests.outbox.harness import Bench
+from tests.source.workload import wait_until
 
-TABLES = ("kafka_messages", "kafka_failed_messages", "kafka_topic_info")
+TABLES = ("kafka_messages", "kafka_scheduled_messages", "kafka_failed_messages", "kafka_topic_info")
 
 
 @pytest.fixture
@@ -37,9 +39,12 @@ def test_publisher_and_relay_need_no_more(bench: Bench, roles: tuple[str, str]) 
     topic = bench.topic()
     with psycopg.connect(publisher) as conn:
         bench.outbox.publish(conn, topic, "v", key="k")
+        soon = datetime.now(UTC) + timedelta(seconds=0.2)
+        bench.outbox.publish(conn, topic, "later", key="k", deliver_at=soon)
+    wait_until(lambda: datetime.now(UTC) > soon, what="the time of delivery")
     with OutboxRelay(relay, bench.address) as running:
         assert running.drain(threading.Event())
-    assert bench.values(topic) == ["v"]
+    assert bench.values(topic) == ["v", "later"]
 
 
 def test_the_relays_role_is_the_operators(bench: Bench, roles: tuple[str, str]) -> None:
@@ -82,6 +87,13 @@ def test_one_right_less_and_the_relay_names_it(bench: Bench, roles: tuple[str, s
     role = urlsplit(roles[1]).username
     bench.sql.execute(f'REVOKE {right} ON compactory.kafka_messages FROM "{role}"')
     with pytest.raises(ConfigError, match=rf"GRANT {right} ON TABLE compactory.kafka_messages TO"):
+        OutboxRelay(roles[1], bench.address).start()
+
+
+def test_a_role_from_before_scheduled_messages_is_told_what_it_lacks(bench: Bench, roles: tuple[str, str]) -> None:
+    role = urlsplit(roles[1]).username
+    bench.sql.execute(f'REVOKE ALL ON compactory.kafka_scheduled_messages FROM "{role}"')
+    with pytest.raises(ConfigError, match=r"GRANT .* ON TABLE compactory.kafka_scheduled_messages TO"):
         OutboxRelay(roles[1], bench.address).start()
 
 

@@ -87,9 +87,9 @@ def show_outbox_status(flags: Flags) -> None:
         print_json({"topics": [item.fields() for item in statuses]})
         return
     print_table(
-        ("topic", "pending", "oldest", "failed", "waiting", "held by", "detail"),
+        ("topic", "pending", "oldest", "failed", "waiting", "scheduled", "held by", "detail"),
         map(_row, statuses),
-        right=("pending", "failed", "waiting"),
+        right=("pending", "failed", "waiting", "scheduled"),
         none="nothing was published yet, or no relay has run",
     )
 
@@ -163,6 +163,7 @@ def _row(item: TopicStatus) -> tuple[object, ...]:
         seconds(item.oldest) if item.pending else None,
         alarming(item.failed),
         number(item.waiting),
+        number(item.scheduled),
         item.locked_by or None,
         marked("red", f"{item.last_error or ''} (error {item.retries})") if item.error else "",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -24,7 +25,8 @@ class OutboxMessage:
     """A message. ``payload`` None is a tombstone.
 
     ``key`` and ``payload`` are bytes, or text that is sent as UTF-8; with an encoder for the topic, ``payload`` is the
-    encoder's input. ``partition_key`` decides the partition in place of the key. ``repr`` hides values.
+    encoder's input. ``partition_key`` decides the partition in place of the key. ``deliver_at`` is an aware
+    datetime: the message is not sent before. ``repr`` hides values.
     """
 
     topic: str
@@ -32,6 +34,7 @@ class OutboxMessage:
     key: bytes | str | None = field(default=None, repr=False)
     partition_key: str | None = field(default=None, repr=False)
     headers: Headers | None = field(default=None, repr=False)
+    deliver_at: datetime | None = None
 
 
 def check_all(messages: Iterable[OutboxMessage]) -> None:
@@ -72,6 +75,9 @@ def _problems(message: Any) -> Iterator[str]:
         yield "partition_key has a NUL or characters that UTF-8 can not hold"
     if message.headers:
         yield from _header_problems(message.headers)
+    deliver_at: Any = message.deliver_at
+    if deliver_at is not None and (not isinstance(deliver_at, datetime) or deliver_at.utcoffset() is None):
+        yield "deliver_at must be a datetime with a time zone, such as datetime.now(UTC) + timedelta(hours=1)"
 
 
 def _text_problems(name: str, value: Any) -> Iterator[str]:

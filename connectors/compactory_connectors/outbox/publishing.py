@@ -6,13 +6,14 @@ import time
 from asyncio import to_thread
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Literal, LiteralString, NoReturn, get_args
 from uuid import uuid4
 
 import structlog
 from psycopg.rows import tuple_row
 
-from compactory.errors import ConfigError, Unreachable
+from compactory.errors import ConfigError, Unreachable, WriteRefused
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
 from compactory_connectors.kafka.partitioner import partition_by
 from compactory_connectors.postgres.caller import Remedies, async_driver, driver, is_async
@@ -76,13 +77,24 @@ class Outbox:
         key: bytes | str | None = None,
         partition_key: str | None = None,
         headers: Mapping[str, str | bytes | None] | None = None,
+        deliver_at: datetime | None = None,
     ) -> Any:
         """Publish one message and return its id, which the record carries in the header ``compactory-message-id``.
+
+        With ``deliver_at``, an aware datetime, the message is not sent before that time; messages of the same key that
+        are published later may be sent earlier.
 
         Await the id if the connection is asynchronous. Raises as :meth:`publish_list` does. Backends other than ``db``
         have no ids and return 0.
         """
-        message = OutboxMessage(topic=topic, payload=payload, key=key, partition_key=partition_key, headers=headers)
+        message = OutboxMessage(
+            topic=topic,
+            payload=payload,
+            key=key,
+            partition_key=partition_key,
+            headers=headers,
+            deliver_at=deliver_at,
+        )
         ids = self.publish_list(conn, [message])
         return ids[0] if type(ids) is list else _first(ids)
 
@@ -97,6 +109,8 @@ class Outbox:
         encoded_messages = [self._encoded(message) for message in messages] if self._encoders else list(messages)
         check_all(encoded_messages)
         if self._direct is not None:
+            if any(message.deliver_at is not None for message in encoded_messages):
+                raise WriteRefused("deliver_at needs the outbox in the database: Outbox(backend='db')")
             return self._direct.publish(encoded_messages, is_async(conn))
         if is_async(conn):
             return _publish_async(conn, encoded_messages)
@@ -200,9 +214,14 @@ async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[i
 
 def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, tuple[Any, ...]]:
     """Return the statement and its parameters. One message has no arrays: they would double the cost."""
-    if len(messages) == 1:
+    deliver_times = [message.deliver_at for message in messages]
+    is_scheduled = any(deliver_at is not None for deliver_at in deliver_times)
+    if len(messages) == 1 and not is_scheduled:
         return query("outbox/publish"), _row(messages[0])
-    return query("outbox/publish_list"), tuple(map(list, zip(*map(_row, messages), strict=True)))
+    columns = tuple(map(list, zip(*map(_row, messages), strict=True)))
+    if is_scheduled:
+        return query("outbox/publish_at_list"), (*columns, deliver_times)
+    return query("outbox/publish_list"), columns
 
 
 def _row(message: OutboxMessage) -> tuple[Any, ...]:

@@ -44,6 +44,8 @@ _LONGEST_ROUND = 0.5  # seconds
 _SHORTEST_ROUND = 0.002  # seconds
 _IDLE_STOP = 2.0  # seconds that stop() waits for threads without topics
 _MAX_BATCH = 100_000  # messages
+_DUE_BATCH = 1000  # scheduled messages of a transaction
+_SHORTEST_DUE = 0.02  # seconds between two reads of scheduled messages
 _BUSY = 100  # messages of a batch from which on writers need not notify
 
 
@@ -163,9 +165,14 @@ class OutboxRelay:
         return self._finished.is_set()
 
     def _check(self) -> int:
-        """Check Postgres and Kafka; return the newest id of a message. Raises ConfigError, Unreachable."""
+        """Check Postgres and Kafka, publish messages that are due; return the newest id of a message.
+
+        Raises ConfigError, Unreachable.
+        """
         with self._opened("start") as (connection, identity):
             SentMarks(self._kafka, identity).ensure()
+            while not _publish_due(connection):
+                pass
             row = connection.execute(query("outbox/newest")).fetchone()
             return row[0] if row is not None else 0
 
@@ -194,7 +201,7 @@ class OutboxRelay:
                 self._wakeup = None
 
     def _rounds(self, connection: WatchedConnection, wakeup: Wakeup, backoff: Backoff) -> None:
-        renew_at = sample_at = read_whole_at = 0.0
+        renew_at = sample_at = read_whole_at = due_at = 0.0
         pause = _SHORTEST_ROUND
         while not self._finished.is_set():
             now = time.monotonic()
@@ -204,6 +211,8 @@ class OutboxRelay:
             if now >= sample_at:
                 self.board.sampled(topic_statuses(connection))
                 sample_at = now + _SAMPLE_EVERY
+            if now >= due_at:
+                due_at = now + _publish_due(connection)
             has_work = self._assign_topics(connection, whole=now >= read_whole_at)
             backoff.reset()
             if now >= read_whole_at:
@@ -216,7 +225,8 @@ class OutboxRelay:
                 pause = _SHORTEST_ROUND
             elif not wakeup.asleep and not is_busy and wakeup.sleep():
                 continue  # read once more: writers that committed before the lock did not notify
-            if wakeup.wait(_LONGEST_ROUND if wakeup.asleep else pause):
+            until_due = max(0.0, due_at - time.monotonic())
+            if wakeup.wait(min(_LONGEST_ROUND if wakeup.asleep else pause, until_due)):
                 self._wake_senders()  # most often a sender has the topic
             pause = min(_LONGEST_ROUND, pause * 2)
 
@@ -283,3 +293,12 @@ class OutboxRelay:
         wakeup = self._wakeup
         if wakeup is not None:
             wakeup.poke()
+
+
+def _publish_due(connection: WatchedConnection) -> float:
+    """Publish scheduled messages that are due; return the seconds until the next call, 0 if more are due."""
+    row = connection.execute(query("outbox/publish_due"), {"limit": _DUE_BATCH}).fetchone()
+    published, next_due = row if row is not None else (0, None)
+    if published == _DUE_BATCH:
+        return 0.0
+    return _LONGEST_ROUND if next_due is None else min(max(next_due, _SHORTEST_DUE), _LONGEST_ROUND)

@@ -48,8 +48,9 @@ _SHARE = 1.0  # seconds that a topic may be sent while others wait
 _QUICK = 2.0  # seconds of a transaction below which smaller batches grow again
 _KEEP = 0.5  # seconds that a lock is kept for more messages
 
-_POISON = frozenset({
-    KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG,
+_TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+_POISON = _TOO_LARGE | frozenset({
+    KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG,
     KafkaError.INVALID_TIMESTAMP, KafkaError.POLICY_VIOLATION,
 })  # fmt: skip
 """Errors of a message and not of its topic."""
@@ -279,8 +280,19 @@ class SenderSession:
             self._fail(topic, str(error), missing=error.code in _UNKNOWN)
             return []
         if len(rows) == 1:
-            self._set_aside(topic.name, rows[0][0], str(error))
+            self._set_aside(topic.name, rows[0][0], self._reason(topic.name, rows[0], error))
         return [topic]
+
+    def _reason(self, topic: str, row: Row, error: TopicRefused) -> str:
+        """Return why Kafka refuses a message, with its size and the topic's limit if it is too large."""
+        limit = self._shared.facts.size_limit(topic)
+        if error.code not in _TOO_LARGE or limit is None:
+            return str(error)
+        size = sum(len(part) for part in row[1:3] if part is not None)
+        remedy = "make the message smaller, or raise the limit"
+        return (
+            f"a message of {size} bytes is too large for topic {topic!r}, whose max.message.bytes is {limit}: {remedy}"
+        )
 
     def _shrink(self, locked: Sequence[LockedTopic]) -> None:
         """Make the next batches of these topics smaller."""
@@ -348,6 +360,8 @@ def _produce(producer: Any, topic: str, rows: Sequence[Row], partition_of: Calla
             produce(topic, payload, key, headers=headers)
             continue
         partition_key, stored_headers, _ = extras
+        if stored_headers and MESSAGE_ID in stored_headers:  # the id before the message was due
+            headers = []
         partition = -1 if partition_key is None else partition_of(partition_key)
         produce(topic, payload, key, partition, headers=headers + headers_of(stored_headers))
 

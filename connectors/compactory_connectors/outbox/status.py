@@ -23,7 +23,8 @@ __all__ = ["Board", "TopicStatus", "topic_statuses"]
 class TopicStatus:
     """The state of a topic. ``oldest`` and ``locked_seconds`` are ages in seconds.
 
-    ``pending`` is counted up to an equal share of 100,000 for each topic; ``more``: there may be more.
+    ``pending`` and ``scheduled`` are counted up to an equal share of 100,000 for each topic; ``more``: there may be
+    more pending messages.
     """
 
     topic: str
@@ -38,6 +39,7 @@ class TopicStatus:
     oldest: float
     failed: int
     waiting: int
+    scheduled: int
 
     def fields(self) -> dict[str, Any]:
         """Return the fields for JSON."""

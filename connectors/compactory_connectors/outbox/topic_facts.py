@@ -31,10 +31,11 @@ class TopicFacts:
     def __init__(self, kafka: Kafka, waiting: Callable[[], Iterable[str]] = tuple) -> None:
         self._kafka = kafka
         self._waiting = waiting
-        self._lock = threading.Lock()  # guards the next three; a thread that waited finds the answers of another
+        self._lock = threading.Lock()  # guards the next four; a thread that waited finds the answers of another
         self._asked_at: dict[str, float] = {}
         self._absent_at: dict[str, float] = {}  # topics that the broker did not have
         self._partitions: dict[str, int] = {}
+        self._size_limits: dict[str, int] = {}  # bytes
 
     def partitions(self, topic: str, store_limits: StoreLimits | None = None) -> int:
         """Return the number of partitions of a topic. Raises TopicFailed if it is missing, ConfigError, Unreachable.
@@ -47,6 +48,11 @@ class TopicFacts:
             if topic not in self._partitions:
                 raise TopicFailed(f"topic {topic!r} does not exist on Kafka at {self._kafka.bootstrap}: create it")
             return self._partitions[topic]
+
+    def size_limit(self, topic: str) -> int | None:
+        """Return max.message.bytes of a topic, or None if it is unknown."""
+        with self._lock:
+            return self._size_limits.get(topic)
 
     def exists(self, topic: str) -> bool:
         """Return True if Kafka has the topic or may not show it. Asks Kafka once a second. Raises Unreachable."""
@@ -73,7 +79,9 @@ class TopicFacts:
             self._asked_at.pop(topic, None)
         self._absent_at |= dict.fromkeys(missing, time.monotonic())
         if present and store_limits is not None:
-            store_limits(self._sizes(present))
+            limits = self._sizes(present)
+            store_limits(limits)
+            self._size_limits |= limits
         self._partitions |= {name: len(topic.partitions) for name, topic in present.items()}
         self._asked_at |= dict.fromkeys(present, time.monotonic())
 

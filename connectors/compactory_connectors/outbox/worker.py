@@ -13,6 +13,7 @@ __all__ = ["OutboxWorker"]
 
 _TOPICS: tuple[tuple[str, str, str], ...] = (
     ("pending", "pending", "Messages that wait to be sent, counted up to 100,000 of all topics"),
+    ("scheduled", "scheduled", "Messages that are not due yet, counted up to 100,000 of all topics"),
     ("oldest_age_seconds", "oldest", "Age of the oldest waiting message; 0 if none waits"),
     ("failed", "failed", "Messages that Kafka refused and that wait for an operator"),
     ("waiting", "waiting", "Messages that wait for an earlier one of their key that was refused"),

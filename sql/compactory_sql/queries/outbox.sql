@@ -8,6 +8,34 @@ SELECT compactory.publish(m.topic, m.payload, m.key, m.partition_key, m.headers:
   FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[], %s::text[])
        AS m (topic, payload, key, partition_key, headers);
 
+-- name: outbox/publish_at_list
+-- Publish messages in their order, some at a later time; return their ids in the same order.
+SELECT compactory.publish_at(m.deliver_at, m.topic, m.payload, m.key, m.partition_key, m.headers::jsonb)
+  FROM unnest(%s::text[], %s::bytea[], %s::bytea[], %s::text[], %s::text[], %s::timestamptz[])
+       AS m (topic, payload, key, partition_key, headers, deliver_at);
+
+-- name: outbox/publish_due
+-- Move scheduled messages that are due to the messages that are sent. Return their number, and the seconds until the
+-- next is due. They get new ids, because relays have read beyond the former ones; a header keeps the former id. One
+-- relay does it at a time.
+WITH due AS (
+    DELETE FROM compactory.kafka_scheduled_messages AS s
+     USING (SELECT topic, id FROM compactory.kafka_scheduled_messages
+             WHERE deliver_at <= statement_timestamp() AND (SELECT pg_try_advisory_xact_lock(1129140303, 1))
+             ORDER BY deliver_at, id LIMIT %(limit)s) AS d
+     WHERE s.topic = d.topic AND s.id = d.id
+    RETURNING s.*),
+     published AS (
+    INSERT INTO compactory.kafka_messages (topic, key, payload, partition_key, headers)
+    SELECT topic, key, payload, partition_key,
+           coalesce(headers, '{}') || jsonb_build_object('compactory-message-id', id::text)
+      FROM due ORDER BY deliver_at, id
+    RETURNING id)
+SELECT (SELECT count(*) FROM published) AS published,
+       (SELECT extract(epoch FROM s.deliver_at - statement_timestamp())::float8
+          FROM compactory.kafka_scheduled_messages AS s WHERE s.deliver_at > statement_timestamp()
+         ORDER BY s.deliver_at LIMIT 1) AS next_due;
+
 -- name: outbox/settings
 -- The settings of a relay's session. The transaction that reads a message also deletes the previous batch or
 -- renews a lock, and its commit is flushed: so a message is on disk before it is sent, and deleted for good before
@@ -32,6 +60,7 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
        CASE relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, nspname, '.', relname) AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
   JOIN (VALUES ('kafka_messages', 'SELECT'), ('kafka_messages', 'DELETE'), ('kafka_messages_id_seq', 'SELECT'),
+               ('kafka_scheduled_messages', 'SELECT'), ('kafka_scheduled_messages', 'DELETE'), ('kafka_messages', 'INSERT'),
                ('kafka_failed_messages', 'SELECT'), ('kafka_failed_messages', 'INSERT'),
                ('kafka_topic_info', 'SELECT'), ('kafka_topic_info', 'INSERT'), ('kafka_topic_info', 'UPDATE')) AS w (name, needed)
     ON w.name = c.relname
@@ -196,14 +225,20 @@ SELECT id, topic, key, payload, partition_key, headers, created_at, NULL, true F
 
 -- name: outbox/status
 -- All topics that a relay has seen, and the given ones: pending messages (counted up to 100,000 in all), the age
--- of the first in seconds, holder and error.
+-- of the first in seconds, scheduled messages (counted in the same way), holder and error. Topics of scheduled
+-- messages are searched one after the other.
+WITH RECURSIVE later AS (
+       (SELECT topic FROM compactory.kafka_scheduled_messages ORDER BY topic LIMIT 1)
+        UNION ALL
+       SELECT (SELECT m.topic FROM compactory.kafka_scheduled_messages AS m WHERE m.topic > l.topic ORDER BY m.topic LIMIT 1)
+         FROM later AS l WHERE l.topic IS NOT NULL)
 SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)::float8 AS locked_seconds, i.error, i.retries,
-       i.last_error, i.max_bytes, p.pending, p.pending >= s.most AS more, p.oldest, f.failed, f.waiting
+       i.last_error, i.max_bytes, p.pending, p.pending >= s.most AS more, p.oldest, f.failed, f.waiting, l.scheduled
   FROM (SELECT greatest(1, 100000 / (1 + count(*))) AS most FROM compactory.kafka_topic_info) AS s
  CROSS JOIN (SELECT topic, locked_by, locked_at, error, retries, last_error, max_bytes, reached FROM compactory.kafka_topic_info
          UNION ALL
-        SELECT topic, NULL, NULL, false, 0, NULL, NULL, 0 FROM unnest(%(topics)s::text[]) AS t (topic)
-         WHERE NOT EXISTS (SELECT FROM compactory.kafka_topic_info AS k WHERE k.topic = t.topic)) AS i
+        SELECT topic, NULL, NULL, false, 0, NULL, NULL, 0 FROM (SELECT unnest(%(topics)s::text[]) AS topic UNION SELECT topic FROM later) AS t
+         WHERE topic IS NOT NULL AND NOT EXISTS (SELECT FROM compactory.kafka_topic_info AS k WHERE k.topic = t.topic)) AS i
   JOIN LATERAL (SELECT count(*) AS pending,
                        coalesce(extract(epoch FROM clock_timestamp() - (SELECT m.created_at FROM compactory.kafka_messages AS m
                                                                          WHERE m.topic = i.topic AND m.id > i.reached
@@ -212,6 +247,8 @@ SELECT i.topic, i.locked_by, extract(epoch FROM clock_timestamp() - i.locked_at)
                          ORDER BY m.topic, m.id LIMIT s.most) AS b) AS p ON true
   JOIN LATERAL (SELECT count(*) FILTER (WHERE reason IS NOT NULL) AS failed, count(*) FILTER (WHERE reason IS NULL) AS waiting
                   FROM compactory.kafka_failed_messages AS m WHERE m.topic = i.topic) AS f ON true
+  JOIN LATERAL (SELECT count(*) AS scheduled
+                  FROM (SELECT FROM compactory.kafka_scheduled_messages AS m WHERE m.topic = i.topic LIMIT s.most) AS b) AS l ON true
  ORDER BY i.topic;
 
 -- name: outbox/failed
