@@ -46,5 +46,5 @@ class Comparison:
         """Compare the tables of a connector and keep ``most_differences`` keys, by default those that are shown."""
         from compactory_connectors.source.verify.verifier import Options, verify
 
-        options = Options(wait=self.wait, most=most_differences or max(self.limit, 1), digests=digests)
+        options = Options(wait=self.wait, most_differences=most_differences or max(self.limit, 1), digests=digests)
         return list(verify(connector, kafka, options, tables=self.tables or (), topic=topic, progress=progress))

@@ -73,7 +73,7 @@ def _table_json(name: str, stored: StoredOffset | None, rows: int | None) -> dic
     if stored is not None:
         shown["problem"] = stored.problem
         if stored.reset is not None:
-            shown |= {"edited_by": stored.reset.by, "edited_at": stored.reset.at, "edited": stored.reset.what}
+            shown |= {"edited_by": stored.reset.by, "edited_at": stored.reset.at, "edited": stored.reset.command}
     if rows is not None:
         shown["rows"] = rows
     return shown
@@ -144,7 +144,7 @@ def _shown_fields(offset: SourceOffset | None) -> dict[str, Any]:
         "phase": offset.phase.value if offset is not None else None,
         "edited_by": edit.by if edit is not None else None,
         "edited_at": edit.at if edit is not None else None,
-        "edited": edit.what if edit is not None else None,
+        "edited": edit.command if edit is not None else None,
         "time": _time(offset),
     }
 

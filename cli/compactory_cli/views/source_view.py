@@ -131,7 +131,7 @@ def _details(rows: Sequence[dict[str, Any]], connector_detail: str | None) -> It
 def _written(stored: StoredOffset) -> tuple[str, str]:
     edit = stored.reset or (stored.offset.edited if stored.offset is not None else None)
     when = moment_text(int(stored.written_at * 1_000_000)) if stored.value is not None else "forgotten"
-    return when, f"{edit.by}: {edit.what}" if edit is not None else ""
+    return when, f"{edit.by}: {edit.command}" if edit is not None else ""
 
 
 def _overview_json(overview: Overview) -> dict[str, Any]:

@@ -206,4 +206,4 @@ class Edit:
 
     by: str
     at: str
-    what: str
+    command: str

@@ -53,7 +53,7 @@ def new_edit(description: str) -> Edit:
         user = f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a user id without a name, as in a container
         user = socket.gethostname()
-    return Edit(by=user, at=datetime.now(UTC).isoformat(timespec="seconds"), what=description)
+    return Edit(by=user, at=datetime.now(UTC).isoformat(timespec="seconds"), command=description)
 
 
 def refuse_running(connector: ConnectorConfig, server: Server, *, force: bool) -> None:
@@ -85,7 +85,7 @@ def edit_offsets(
 
 
 def _record(change: OffsetChange, edit: Edit) -> tuple[bytes, bytes | None, Headers]:
-    headers = [("edited_by", edit.by), ("edited_at", edit.at), ("edited", edit.what)]
+    headers = [("edited_by", edit.by), ("edited_at", edit.at), ("edited", edit.command)]
     value = change.offset.dumps() if change.offset is not None else None
     return change.key, value, [(name, text.encode()) for name, text in headers]
 

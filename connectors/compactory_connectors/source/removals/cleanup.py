@@ -58,7 +58,7 @@ class TopicCleanup:
     percent: int
     page_rows: int
     interval: float
-    others: list[str]
+    other_tables: list[str]
     """Other tables that are published to the topic."""
     catch_up: Callable[[], bool]
     send: Callable[[Sequence[Copy], RecordBatch], None]
@@ -193,10 +193,10 @@ class TopicCleanup:
         """Return True if vanished keys must stay in the topic for now, after showing why."""
         keys = {copy.key for copy in result.vanished}
         missing = f"{len(keys)} of {result.keys} keys of topic {self.reader.plan.topic!r} are not in table {self._name}"
-        if keys and self.others:
+        if keys and self.other_tables:
             self._show_doubt(
-                f"{missing} and may be of {', '.join(self.others)}, which was published there too; give each table a"
-                " topic of its own, or if that has ended, forget its offset: compactory source offsets reset"
+                f"{missing} and may be of {', '.join(self.other_tables)}, which was published there too; give each"
+                " table a topic of its own, or if that has ended, forget its offset: compactory source offsets reset"
             )
             return True
         if not too_many(len(keys), result.keys, self.percent):

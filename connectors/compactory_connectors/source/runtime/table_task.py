@@ -87,7 +87,7 @@ class TableTask:
             percent=connector.max_removed_percent,
             page_rows=self._page_rows,
             interval=connector.sweep_interval_ms / 1000,
-            others=neighbours,
+            other_tables=neighbours,
             catch_up=self._catch_up,
             send=self._delete_copies,
         )

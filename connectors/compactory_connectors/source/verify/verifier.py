@@ -38,12 +38,12 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds
 class Options:
     """Options of a verification.
 
-    ``wait``: seconds for a running source to catch up after the first pass. ``most``: differing keys whose values are
+    ``wait``: seconds for a running source to catch up after the first pass. ``most_differences``: keys whose values are
     kept. ``digests``: compute those of every key range as well, which doubles the time.
     """
 
     wait: float = 30.0
-    most: int = 1000
+    most_differences: int = 1000
     digests: bool = False
 
 
@@ -196,7 +196,7 @@ class Verifier:
             number: finding for number, finding in tally.suspects.items() if finding.is_open and not is_stopped
         }
         differences = [item for item in tally.suspects.items() if item[1].is_final_difference]
-        return open_keys | dict(differences[: self._options.most])
+        return open_keys | dict(differences[: self._options.most_differences])
 
     def _sources(self) -> list[str]:
         return self._server.running_sources(self._connector.name)
