@@ -23,7 +23,6 @@ from .commands import (
     watch,
 )
 from .commands.spark import command as spark
-from .commands.spark import export as spark_export
 from .context.flags import Flags, command
 from .demo import command as demo
 
@@ -71,7 +70,6 @@ app.add_typer(jobs.app)
 app.add_typer(outbox.app)
 app.add_typer(process.app)
 app.add_typer(sink.app)
-spark.app.command("export")(spark_export.export)
 app.add_typer(spark.app)
 app.add_typer(sql.app)
 app.add_typer(demo.app)

@@ -11,9 +11,8 @@ import typer
 
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, flag, option
-from ..context.importing import import_object
 from ..context.session import all_of, begin, refuse
-from ..context.worker import ListenOption, health_on, run_worker
+from ..context.worker import ListenOption, health_on, import_object, run_worker
 from ..views.terminal import answer, marked, number, print_count, print_json, print_table, seconds, write
 
 if TYPE_CHECKING:

@@ -13,7 +13,17 @@ from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
-from ..views.terminal import alarming, answer, marked, number, print_count, print_json, print_table, seconds
+from ..views.terminal import (
+    alarming,
+    answer,
+    marked,
+    number,
+    print_count,
+    print_json,
+    print_table,
+    seconds,
+    show_failed,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -99,8 +109,6 @@ def show_outbox_status(flags: Flags) -> None:
 def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
     """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any."""
     from compactory_connectors.outbox.operators import failed_messages
-
-    from ..views.failed_view import show_failed
 
     with _connect_to_outbox(flags) as connection:
         messages = failed_messages(connection, topic, ids or ())

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from ..context.flags import Flags, LogLevel, argument, command, flag
-from ..context.importing import import_object
 from ..context.session import all_of, begin, refuse
-from ..context.worker import ListenOption, either, health_on, run_worker
+from ..context.worker import ListenOption, either, health_on, import_object, run_worker
 from ..views.terminal import answer, counted, fields, print_count, print_json, print_table
 
 __all__ = ["app"]

@@ -24,6 +24,7 @@ from ..views.terminal import (
     print_count,
     print_json,
     print_table,
+    show_failed,
     warn,
     write,
 )
@@ -210,8 +211,6 @@ def list_failed_records(
     """List records that were set aside, and records that wait behind them. Exit code 1 if there are any."""
     from compactory_connectors.sink.offsets import partition_offsets
     from compactory_connectors.sink.operators import failed_records
-
-    from ..views.failed_view import show_failed
 
     with _connect_to_sink(flags) as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from pkgutil import resolve_name
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from .flags import option
+from .session import refuse
 
 if TYPE_CHECKING:
     from compactory.worker import Worker
 
     from .configuration import Configuration
 
-__all__ = ["Health", "ListenOption", "either", "health_on", "run_worker", "stopping"]
+__all__ = ["Health", "ListenOption", "either", "health_on", "import_object", "run_worker", "stopping"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 ListenOption = Annotated[
@@ -96,3 +101,20 @@ def stopping() -> Iterator[threading.Event]:
     finally:
         for sign, handler in previous_handlers.items():
             signal.signal(sign, handler)
+
+
+def import_object(place: str, kind: type[T], example: str) -> T:
+    """Return the object, of a module in the current folder or an installed one. Raises ConfigError for no ``kind``."""
+    module, _, name = place.partition(":")
+    kind_name = kind.__name__
+    if not module or not name:
+        refuse(f"{place!r} names no {kind_name}: give MODULE:NAME, such as {example}")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        attribute = resolve_name(place)
+    except (ImportError, AttributeError, ValueError) as error:
+        refuse(f"{place}: {error}")
+    if not isinstance(attribute, kind):
+        refuse(f"{place} is not a {kind_name}, but {type(attribute).__name__}")
+    return attribute
