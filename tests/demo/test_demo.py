@@ -105,7 +105,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:
     told = demo.told
-    assert told.keys() == {"postgres", "kafka", "http", "topic", "pids"}
+    assert told.keys() == {"postgres", "kafka", "http", "topic", "pids", "stopped"}
     assert told["pids"].keys() == {"demo", "postgres", "kafka", "source", "http"}
     assert told["pids"]["demo"] == demo.process.pid
     assert all(alive(pid) for pid in told["pids"].values())
@@ -123,6 +123,7 @@ def test_lookups_go_on_while_postgres_is_stopped(demo: Demo) -> None:
     assert demo.shell("demo", "stop", "postgres").out.startswith("Postgres is down")
     assert not alive(before)
     assert "postgres" not in demo.told["pids"]
+    assert demo.told["stopped"] == ["postgres"]
     assert demo.acquirer("T2") == "A2"
     assert demo.shell("demo", "start", "postgres", "--json").json["server"] == "postgres"
     assert alive(demo.told["pids"]["postgres"])

@@ -6,7 +6,7 @@ import logging
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -62,9 +62,9 @@ def start(flags: Flags, server: _Server) -> None:
 def _send_order(flags: Flags, action: str, server: str) -> None:
     from ..views.terminal import answer, seconds
     from .home import Home
-    from .orders import order
+    from .orders import give_order
 
-    document = order(Home(), {"action": action, "server": server})
+    document = give_order(Home(), action, server)
     answer(document, f"{document['result']} ({seconds(document['seconds'])})", as_json=flags.json)
 
 
@@ -122,16 +122,15 @@ def _check(stage: Stage, servers: Servers, narrator: Narrator) -> None:
 def _stay(stage: Stage, narrator: Narrator, began: float) -> None:
     """Print what runs, show a change, and take orders until a signal comes."""
     from .invitation import invitation
-    from .orders import Orders
+    from .orders import carry_out_orders
     from .story import prove
 
-    with closing(Orders(stage, narrator)) as orders:
-        stage.home.announce(stage.describe())
-        startup_seconds = time.perf_counter() - began
-        narrator.tell({"ready": stage.describe(), "seconds": round(startup_seconds, 4)}, None)
-        prove(stage, narrator)
-        narrator.say(invitation(stage, startup_seconds))
-        orders.keep()
+    stage.home.announce(stage.describe())
+    startup_seconds = time.perf_counter() - began
+    narrator.tell({"ready": stage.describe(), "seconds": round(startup_seconds, 4)}, None)
+    prove(stage, narrator)
+    narrator.say(invitation(stage, startup_seconds))
+    carry_out_orders(stage, narrator)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from ..stack.postgres import open_to_all
 __all__ = ["Home"]
 
 _SCRATCH = "compactory-demo-"
-_FILES = ("demo.json", "demo.json.new", "demo.sock", "demo.toml", "terminal_acquirer.json", "tpp.properties")
+_FILES = ("demo.json", "demo.order", "demo.toml", "terminal_acquirer.json", "tpp.properties")
 
 
 class Home:
@@ -34,11 +34,6 @@ class Home:
         self.folder = folder
         self.scratch = Path()
         self._lock: TextIOWrapper | None = None
-
-    @property
-    def socket(self) -> Path:
-        """Return the path of the socket on which the demo takes orders."""
-        return self.folder / "demo.sock"
 
     def owner(self) -> int | None:
         """Return the process id of the demo that runs in this folder; None if there is none."""
@@ -67,18 +62,31 @@ class Home:
         json.dump({"pid": os.getpid(), "scratch": str(self.scratch)}, self._lock)
         self._lock.flush()
 
-    def write(self, name: str, text: str) -> Path:
-        """Write a file into the folder for the user."""
-        assert name in _FILES, "or nobody would remove it"
-        path = self.folder / name
-        path.write_text(text, encoding="utf-8")
-        return path
+    def read(self, name: str) -> str | None:
+        """Return the text of a file in the folder; None if there is no such file."""
+        try:
+            return (self.folder / name).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file into the folder atomically."""
+        assert name in _FILES, "or it would not be deleted"
+        draft = self.folder / f"{name}.new"
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(self.folder / name)
+
+    def delete(self, name: str) -> None:
+        """Delete a file in the folder, if there is one."""
+        (self.folder / name).unlink(missing_ok=True)
 
     def announce(self, description: Mapping[str, Any]) -> None:
-        """Write demo.json atomically."""
-        draft = self.folder / "demo.json.new"
-        draft.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-        draft.replace(self.folder / "demo.json")
+        """Write demo.json."""
+        self.write("demo.json", json.dumps(description, indent=2) + "\n")
+
+    def description(self) -> dict[str, Any]:
+        """Return the contents of demo.json; empty if there is no such file."""
+        return json.loads(self.read("demo.json") or "{}")  # type: ignore[no-any-return]
 
     def remove(self) -> None:
         """Delete the demo's files, and the folder if it is then empty."""
@@ -86,7 +94,8 @@ class Home:
             return
         shutil.rmtree(self.scratch, ignore_errors=True)
         for name in _FILES:
-            (self.folder / name).unlink(missing_ok=True)
+            self.delete(name)
+            self.delete(f"{name}.new")
         (self.folder / "demo.lock").unlink()  # last, and still locked
         self._lock.close()
         self._lock = None
@@ -115,8 +124,8 @@ class Home:
         leftover = Path(str(_read_lock(self._lock).get("scratch", "")))
         if leftover.name.startswith(_SCRATCH):
             shutil.rmtree(leftover, ignore_errors=True)
-        (self.folder / "demo.json").unlink(missing_ok=True)
-        self.socket.unlink(missing_ok=True)
+        self.delete("demo.json")
+        self.delete("demo.order")
 
 
 def _temporary() -> str | None:

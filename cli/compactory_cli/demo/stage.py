@@ -87,6 +87,12 @@ class Stage:
         pids |= {child.name: child.pid for child in self._children}
         return {"demo": os.getpid()} | {name: pid for name, pid in pids.items() if pid is not None}
 
+    @property
+    def stopped(self) -> list[str]:
+        """Return the names of the servers that do not answer."""
+        states = {"postgres": not self.postgres.running, "kafka": self.broker.is_paused}
+        return [name for name, is_stopped in states.items() if is_stopped]
+
     def describe(self) -> dict[str, Any]:
         """Return the contents of demo.json."""
         return {
@@ -95,6 +101,7 @@ class Stage:
             "http": self.client.url,
             "topic": TOPIC,
             "pids": self.pids,
+            "stopped": self.stopped,
         }
 
     @contextmanager

@@ -31,6 +31,8 @@ def embedded_broker() -> Path:
 class Broker(Server):
     """A broker in memory; `stop` ends it and deletes its topics."""
 
+    is_paused = False
+
     @property
     def address(self) -> str:
         """The bootstrap address."""
@@ -56,11 +58,13 @@ class Broker(Server):
         """Stop its process with SIGSTOP: clients see an outage, the topics stay."""
         if self._process:
             self._process.signal(signal.SIGSTOP)
+            self.is_paused = True
 
     def resume(self) -> None:
         """Continue after `pause`."""
         if self._process:
             self._process.signal(signal.SIGCONT)
+            self.is_paused = False
 
     def _binary(self) -> Path:
         """Return the broker's binary; a copy if the installed file may not be executed."""
