@@ -7,6 +7,7 @@ from collections.abc import Callable
 import orjson
 
 from compactory import Directory, StaleData, StoreState
+from compactory_api.http.freshness import max_age_of
 from compactory_api.http.models import Status
 from compactory_api.http.problem import problem
 from tests.api.serving import Serving
@@ -61,6 +62,7 @@ def test_what_is_no_demand_is_none(serve: Serve, topics: Topics) -> None:
     topics.produce(topic, ("a", "{}"))
     serving = serve(Directory("d", topic=topic, on_stale="raise"))
     for text in GARBAGE:
+        assert max_age_of(text.encode("latin-1")) is None
         assert serving.entry("d", "a", headers={"Cache-Control": text}).status == 200, text
     assert serving.store["d"].stale_reads == 0
 

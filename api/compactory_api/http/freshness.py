@@ -25,7 +25,7 @@ MOST_TOKENS = 100
 _LARGEST_OFFSET = 2**63 - 1
 _WAIT = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9}(?:\.\d{1,9})?)\"?\s*(?:;.*)?", re.IGNORECASE | re.ASCII)
 
-_MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?(\d{1,9})", re.IGNORECASE | re.ASCII)
+_MAX_AGE = re.compile(r"(?:^|,)\s*max-age\s*=\s*\"?(\d{1,9})\"?\s*(?:,|$)", re.IGNORECASE | re.ASCII)
 
 
 def tokens_of(header: bytes, topic: str) -> list[Token]:
