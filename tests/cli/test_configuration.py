@@ -197,8 +197,8 @@ def test_clients_have_tokens_and_scopes_of_their_own(folder: Path) -> None:
             "compactory.toml: [http.clients.b] token_file: gone can't be read: No such file or directory; "
             "relative to this file's folder"
         ),
-        "compactory.toml: [http.clients.c] scopes.tenants: 'all' is none of read, write, admin",
-        "compactory.toml: [http.clients.d] scopes.*: 1 is none of read, write, admin",
+        "compactory.toml: [http.clients.c] scopes.tenants: 'all' is not one of read, write, admin",
+        "compactory.toml: [http.clients.d] scopes.*: 1 is not one of read, write, admin",
         "the client c's token and the client d's token are the same: choose one for each",
     ]
 

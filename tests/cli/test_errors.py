@@ -101,7 +101,7 @@ def test_a_server_retries_and_skips(
     assert (some.code, some.json) == (1, {"done": 2, "outstanding": 2})
     assert serving.store["one"] == {"a": "later", "b": "later"}
     outcome = compactory("errors", "--skip", "--place", "one:0:3", **admin)
-    assert (outcome.code, outcome.out) == (0, "1 let go of, 1 outstanding\n")
+    assert (outcome.code, outcome.out) == (0, "1 dropped, 1 outstanding\n")
     assert "c" not in serving.store["one"]
     assert compactory("errors", "two", "--skip", "--json", **admin).json == {"done": 1, "outstanding": 0}
     assert compactory("errors", **admin).out == "no bad records\n"

@@ -118,7 +118,7 @@ def test_orders_are_refused_with_what_to_do(remote: Remote) -> None:
     assert (refused.code, "COMPACTORY_HTTP_ADMIN_TOKEN" in refused.err) == (2, True)
     assert remote("restart", "--table", "gone").code == 1
     nothing = remote("approve")
-    assert (nothing.code, "nothing with this id is held" in nothing.err) == (2, True)
+    assert (nothing.code, "has this id" in nothing.err) == (2, True)
     running = remote.files("pause")
     assert (running.code, "is running" in running.err) == (4, True)
 
@@ -178,7 +178,7 @@ def test_what_is_held_is_shown_and_approved_by_its_id(compactory: Shell) -> None
         assert shown.code == 1
         assert "public.t: 98 of 100 keys" in shown.out
         other = compactory("source", "approve", "--removal", "1", **place)
-        assert (other.code, "nothing with this id is held" in other.err) == (2, True)
+        assert (other.code, "has this id" in other.err) == (2, True)
         unasked = compactory("source", "approve", **place)
         assert (unasked.code, "not a terminal: add --removal 4f2a" in unasked.err) == (2, True)
         done = compactory("source", "approve", "c", "public.t", "--yes", "--json", **place)

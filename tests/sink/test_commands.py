@@ -148,7 +148,7 @@ def test_an_operators_round(bench: Bench, tmp_path: Path) -> None:
     assert bench.rows("SELECT id FROM accounts ORDER BY id") == [("k2",), ("k3",), ("k5000",)]
     (shown,) = ask(bench, "offsets", "show", name)["partitions"]
     assert (shown["topic"], shown["offset"]) == (topic, 6)
-    assert "goes on at offset 0" in tell(bench, "offsets", "set", name, topic, "0", "earliest")
+    assert "continues at offset 0" in tell(bench, "offsets", "set", name, topic, "0", "earliest")
 
 
 def test_a_status_without_kafka_lacks_the_lag_alone(bench: Bench, tmp_path: Path) -> None:

@@ -32,13 +32,13 @@ def list_errors(
         list[str] | None,
         option("--place", "DIRECTORY:PARTITION:OFFSET", "Only the record at this place; may be repeated."),
     ] = None,
-    retry: Annotated[bool, flag("--retry", "Let the server apply them again.")] = False,
-    skip: Annotated[bool, flag("--skip", "Let the server drop them.")] = False,
+    retry: Annotated[bool, flag("--retry", "The server applies the records again.")] = False,
+    skip: Annotated[bool, flag("--skip", "The server drops the records.")] = False,
 ) -> None:
     """List bad records: the store can't apply them, and no newer record of their key has replaced them.
 
-    Asks the server at COMPACTORY_URL (with COMPACTORY_HTTP_ADMIN_TOKEN it tells more, and may retry and skip), or reads
-    the topics. Exit code 1 if a retried record is still bad.
+    Asks the server at COMPACTORY_URL, or reads the topics. With COMPACTORY_HTTP_ADMIN_TOKEN the server also shows keys
+    and values, retries and skips. Exit code 1 if a retried record is still bad.
     """
     configuration = begin(flags)
     selected = _parse_places(places or [])
@@ -119,9 +119,9 @@ def _resolve_records(
     if is_contradictory:
         refuse("--retry and --skip contradict each other; give one")
     if not configuration.url:
-        refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL (this reads topics, and ends)")
+        refuse(f"--{verb} is about a server's bad records: set COMPACTORY_URL")
     if verb == "skip" and not names and not selected:
-        refuse("--skip lets go of records for good: name directories, or records by --place")
+        refuse("--skip drops records for good: name directories, or records by --place")
     server = configuration.server(orders=True)
     places = None
     if names or selected:
@@ -132,7 +132,7 @@ def _resolve_records(
             )
         ]
     result = server.resolve(verb, places)
-    participle = "applied" if verb == "retry" else "let go of"
+    participle = "applied" if verb == "retry" else "dropped"
     message = f"{number(result['done'])} {participle}, {number(result['outstanding'])} outstanding"
     answer(result, message, as_json=flags.json)
     unresolved = result["outstanding"] if places is None else len(places) - result["done"]

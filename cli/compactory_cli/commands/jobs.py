@@ -35,12 +35,14 @@ All = Annotated[bool, flag("--all", "Jobs of every type.")]
 def run_jobs(
     flags: Flags,
     jobs: Annotated[str, argument("MODULE:JOBS", "Module and name of the `Jobs` with the handlers.")],
-    concurrency: Annotated[int, option("--concurrency", "N", "Jobs at a time.", min=1)] = 30,
-    topic: Annotated[str | None, option("--topic", "NAME", "Follow this topic's partitions.")] = None,
+    concurrency: Annotated[int, option("--concurrency", "N", "Jobs that run at the same time.", min=1)] = 30,
+    topic: Annotated[
+        str | None, option("--topic", "NAME", "Run the jobs of the partitions of this topic that the group assigns.")
+    ] = None,
     group_id: Annotated[str | None, option("--group-id", "ID", "Consumer group of the executors.")] = None,
     listen: ListenOption = None,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run beside each other."""
+    """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run at the same time."""
     configuration = begin(flags, LogLevel.INFO)
     from compactory.errors import Unreachable
     from compactory_connectors.jobs import JobExecutor, Jobs
@@ -156,7 +158,7 @@ def retry_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, everything:
 @app.command("cancel")
 @command
 def cancel_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
-    """Cancel jobs that have not run, and ask running ones to end."""
+    """Cancel waiting jobs, and ask running jobs to end."""
     from compactory_connectors.jobs import operators
 
     _change_jobs(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")
@@ -165,7 +167,7 @@ def cancel_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, group: One
 @app.command("discard")
 @command
 def discard_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
-    """Give failed jobs up, so that their groups go on."""
+    """Discard failed jobs, so that the next jobs of their groups run."""
     from compactory_connectors.jobs import operators
 
     _change_jobs(flags, ids, (type_, everything), lambda conn: operators.discard(conn, ids or (), type_), "discarded")

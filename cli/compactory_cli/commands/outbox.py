@@ -37,7 +37,7 @@ app = typer.Typer(
 )
 
 Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of messages.")]
-OneTopic = Annotated[str | None, option("--topic", "NAME", "Those of this topic.")]
+OneTopic = Annotated[str | None, option("--topic", "NAME", "Only messages of this topic.")]
 All = Annotated[bool, flag("--all", "Messages of every topic.")]
 
 
@@ -45,12 +45,12 @@ All = Annotated[bool, flag("--all", "Messages of every topic.")]
 @command
 def run_relay(
     flags: Flags,
-    threads: Annotated[int, option("--threads", "N", "Topics sent at a time.", min=1)] = 2,
-    topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this one; may be repeated.")] = None,
+    threads: Annotated[int, option("--threads", "N", "Topics that are sent at the same time.", min=1)] = 2,
+    topic: Annotated[list[str] | None, option("--topic", "NAME", "Only this topic; may be repeated.")] = None,
     once: Annotated[bool, flag("--once", "Send what is committed by now, then end.")] = False,
     listen: ListenOption = None,
 ) -> None:
-    """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run beside each other."""
+    """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run at the same time."""
     configuration = begin(flags, LogLevel.INFO)
     postgres, kafka, health = all_of(
         configuration.postgres, configuration.kafka, partial(health_on, configuration, listen)
@@ -121,7 +121,7 @@ def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) 
 @app.command("retry")
 @command
 def retry_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
-    """Send messages that Kafka refused again, and then the messages that wait behind them."""
+    """Send refused messages again, and then the messages that wait behind them."""
     from compactory_connectors.outbox import operators
 
     _change_messages(flags, ids, topic, everything, operators.retry, "will be sent")

@@ -48,7 +48,7 @@ def run_processor(
 def list_failed_events(flags: Flags, name: Name) -> None:
     """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside.
 
-    With --json also the place in the code where the last attempt failed.
+    With --json also the line of code where the last attempt failed.
     """
     from compactory_connectors.processors.operators import stored_events
 
@@ -78,9 +78,9 @@ def drop_events(
     flags: Flags,
     name: Name,
     ids: Ids = None,
-    everything: Annotated[bool, flag("--all", "All of the processor.")] = False,
+    everything: Annotated[bool, flag("--all", "All events of the processor that were set aside.")] = False,
 ) -> None:
-    """Forget events that were set aside."""
+    """Drop events that were set aside."""
     from compactory_connectors.processors import operators
 
     if bool(ids) == everything:

@@ -19,7 +19,7 @@ __all__ = ["delete", "put"]
 
 Name = Annotated[str, argument("DIRECTORY", 'A directory with mastered = "kafka".')]
 Key = Annotated[str, argument("KEY", "The entry's key.")]
-IfMatch = Annotated[str | None, option("--if-match", "ETAG", "Write only over this very record.")]
+IfMatch = Annotated[str | None, option("--if-match", "ETAG", "Write only if the entry has this ETag.")]
 IdempotencyKey = Annotated[
     str | None, option("--idempotency-key", "KEY", "A repeat with this key gets the first answer.")
 ]
@@ -32,13 +32,13 @@ def put(
     key: Key,
     value: Annotated[str, argument("VALUE", "A JSON object; - reads it from standard input.")],
     merge: Annotated[bool, flag("--merge", "Merge VALUE into the entry (RFC 7396).")] = False,
-    create: Annotated[bool, flag("--create", "Only if there is no such entry.")] = False,
+    create: Annotated[bool, flag("--create", "Write only if the key has no entry.")] = False,
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> None:
     """Create, replace or change an entry, through the server at COMPACTORY_URL."""
     if merge and create:
-        refuse("--merge changes an entry that is there, and --create demands that none is; give one of them")
+        refuse("--merge needs an entry and --create needs that there is none: give one of them")
     document = _parse_document(sys.stdin.read() if value == "-" else value)
     with _entries(flags, directory) as entries:
         if merge:
@@ -77,7 +77,7 @@ def _entries(flags: Flags, directory: str) -> Iterator[Entries[dict[str, Any]]]:
 
     configuration = begin(flags)
     if configuration.url is None:
-        refuse("which server? only servers write: set COMPACTORY_URL, say http://127.0.0.1:8080")
+        refuse("which server? only servers write: set COMPACTORY_URL, such as http://127.0.0.1:8080")
     tokens = configuration.tokens
     with Client(configuration.url, token=tokens.write or tokens.admin or tokens.read) as client:
         yield client.directory(directory)

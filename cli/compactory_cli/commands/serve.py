@@ -26,7 +26,7 @@ def serve(
         str | None, option("--listen", "HOST:PORT", "Address to listen on, instead of 127.0.0.1:8080.")
     ] = None,
     no_auth: Annotated[
-        bool, flag("--no-auth", "Ask for no token: every client that reaches the address may read.")
+        bool, flag("--no-auth", "Require no token: every client that reaches the address may read.")
     ] = False,
     drain: Annotated[
         float,
@@ -49,8 +49,8 @@ def serve(
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.
 
     Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
-    COMPACTORY_HTTP_READ_TOKEN asks for a bearer token. Directories with mastered = "kafka" also take writes, with
-    COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
+    With COMPACTORY_HTTP_READ_TOKEN requests need a bearer token. Directories with mastered = "kafka" also take writes,
+    with COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
     """
     configuration = begin(flags, LogLevel.INFO)
     from compactory_mastered.rules import rule_problems

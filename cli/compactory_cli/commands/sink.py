@@ -43,7 +43,7 @@ offsets_app = typer.Typer(name="offsets", help="Show a sink's offsets, or set on
 app.add_typer(offsets_app)
 
 Sink = Annotated[str, argument("SINK", "The sink's name.")]
-OneTopic = Annotated[str | None, option("--topic", "NAME", "Those of this topic.")]
+OneTopic = Annotated[str | None, option("--topic", "NAME", "Only records of this topic.")]
 OnePartition = Annotated[int | None, option("--partition", "N", "Only records of this partition.")]
 OneOffset = Annotated[int | None, option("--offset", "N", "Only the record at this offset.")]
 
@@ -54,14 +54,14 @@ def run_sink(
     flags: Flags,
     sink: Annotated[Path, argument("SINK.json", "A JDBC sink connector's configuration.")],
     dry_run: Annotated[
-        bool, flag("--dry-run", "Show SQL and first rows; write nothing. Exit code 1: records are refused.")
+        bool, flag("--dry-run", "Show SQL and first rows; write nothing. Exit code 1 if records are refused.")
     ] = False,
     provider: Providers = None,
     polling_ttl: Annotated[
-        float, option("--polling-ttl", "SECONDS", "Not live after this time without a poll.")
+        float, option("--polling-ttl", "SECONDS", "/livez fails after this time without a poll.")
     ] = 300.0,
     consuming_ttl: Annotated[
-        float, option("--consuming-ttl", "SECONDS", "Not live after this time within a batch.")
+        float, option("--consuming-ttl", "SECONDS", "/livez fails if a batch takes longer.")
     ] = 60.0,
     listen: ListenOption = None,
 ) -> None:
@@ -117,7 +117,7 @@ def _print_previews(config: SinkConfig, previews: list[TopicPreview]) -> None:
 @command
 def show_sink_status(
     flags: Flags,
-    sink: Annotated[str | None, argument("[SINK]", "Its name.")] = None,
+    sink: Annotated[str | None, argument("[SINK]", "The name of the sink; default: all.")] = None,
 ) -> None:
     """Show each partition: the sink's offset, its lag, and records set aside."""
     from compactory.errors import CompactoryError
@@ -176,8 +176,8 @@ def show_sink_offsets(flags: Flags, sink: Sink) -> None:
 def set_sink_offset(
     flags: Flags,
     sink: Sink,
-    topic: Annotated[str, argument("TOPIC", "Its topic.")],
-    partition: Annotated[int, argument("PARTITION", "Its partition.")],
+    topic: Annotated[str, argument("TOPIC", "A topic of the sink.")],
+    partition: Annotated[int, argument("PARTITION", "A partition of the topic.")],
     offset: Annotated[str, argument("OFFSET", "A number, earliest or latest.")],
 ) -> None:
     """Continue a sink at another offset; a running sink seeks at once. Records before it are not applied."""
@@ -199,7 +199,7 @@ def set_sink_offset(
     with _connect_to_sink(flags) as connection:
         if not set_offset(connection, sink, part, chosen, topic_metadata.topic_id):
             refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
-    message = f"[green]✓[/] {sink} goes on at offset {chosen} of {topic}-{partition}"
+    message = f"[green]✓[/] {sink} continues at offset {chosen} of {topic}-{partition}"
     answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, message, as_json=flags.json)
 
 
@@ -240,7 +240,7 @@ def drop_records(
     topic: OneTopic = None,
     partition: OnePartition = None,
     offset: OneOffset = None,
-    everything: Annotated[bool, flag("--all", "All of the sink.")] = False,
+    everything: Annotated[bool, flag("--all", "All records of the sink that were set aside.")] = False,
 ) -> None:
     """Drop records that were set aside; the records that wait behind them are applied."""
     from compactory_connectors.sink import operators

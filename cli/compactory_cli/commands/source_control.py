@@ -28,7 +28,7 @@ __all__ = ["approve", "pause", "restart", "resume", "show_source_status"]
 
 _LOOK = 0.2  # seconds between two reads of the status
 _FILES = (".json", ".properties")
-_NOTHING_HELD = "nothing with this id is held; compactory source status shows what is, with its id"
+_NOTHING_HELD = "no held removal or change has this id; compactory source status lists them"
 
 _Names = Annotated[list[str] | None, argument("[CONNECTOR…]", "Names, or connector files; default: all.")]
 _Name = Annotated[
@@ -38,7 +38,7 @@ _Url = Annotated[
     str | None,
     option("--url", "URL", "Address of the source's --listen; default: COMPACTORY_URL, else COMPACTORY_LISTEN."),
 ]
-_Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this one.")]
+_Table = Annotated[str | None, option("--table", "SCHEMA.TABLE", "Only this table.")]
 _Wait = Annotated[float, option("--wait", "SECONDS", "Time to wait for the new state.")]
 
 
@@ -110,7 +110,9 @@ def approve(
     flags: Flags,
     name: _Name = None,
     table: Annotated[str | None, argument("[TABLE]", "Table with its schema; default: the only one.")] = None,
-    removal: Annotated[str | None, option("--removal", "ID", "Only what has this id in the status.")] = None,
+    removal: Annotated[
+        str | None, option("--removal", "ID", "Only the removal or change with this id in the status.")
+    ] = None,
     yes: Annotated[bool, flag("--yes", "Do not ask; without a terminal this or --removal is needed.", "-y")] = False,
     url: _Url = None,
     provider: Providers = None,
@@ -125,7 +127,7 @@ def approve(
     ]
     if len(held_tables) != 1:
         listed = ", ".join(f"{row['table']} (removal {row['removal']['id']})" for row in held_tables)
-        refuse(f"which one? held are: {listed}; name the table" if held_tables else _NOTHING_HELD)
+        refuse(f"which one? held: {listed}; name the table" if held_tables else _NOTHING_HELD)
     _confirm(held_tables[0], yes=yes or removal is not None)
     approved = {"removal": held_tables[0]["removal"]["id"]}
     answer = server.order(connector, "approve", table=held_tables[0]["table"], document=approved)
@@ -154,7 +156,7 @@ def _set_target(
         wait,
     )
     if (answer["target"] == "PAUSED") != paused:
-        refuse(f"somebody else has ordered {answer['target']} meanwhile")
+        refuse(f"another order has set the state {answer['target']} meanwhile; give the order again")
     _show_connectors([answer], server, flags)
 
 

@@ -49,7 +49,7 @@ class _Chosen:
         loaded, kafka = all_of(partial(load_connectors, [self.connector], self.provider or ()), configuration.kafka)
         if len(loaded) > 1:
             names = ", ".join(config.name for config in loaded)
-            refuse(f"{self.connector}: has several connectors ({names}); write the one you mean into a file of its own")
+            refuse(f"{self.connector}: has several connectors ({names}); write this connector into its own file")
         return loaded[0], kafka
 
 
@@ -61,7 +61,9 @@ class _Editing:
         bool, flag("--dry-run", "Show the offsets before and after and the rows to send; write nothing.")
     ] = False
     yes: Annotated[bool, flag("--yes", "Do not ask on a terminal.", "-y")] = False
-    force: Annotated[bool, flag("--force", "Also while a source runs; it continues from the new offset.")] = False
+    force: Annotated[
+        bool, flag("--force", "Edit also while a source runs; the source continues from the new offset.")
+    ] = False
 
     def run(
         self,
@@ -92,7 +94,7 @@ def show_source_offsets(
     chosen: _Chosen,
     count: Annotated[bool, flag("--count", "Count the rows that a poll would send now; asks Postgres.")] = False,
 ) -> None:
-    """Show the offset of every table: how far it got, on which server, when it was written, who edited it.
+    """Show the offset of every table, its server, when it was written, and who edited it.
 
     Asks Kafka alone, unless rows are to be counted.
     """
@@ -115,7 +117,7 @@ def show_source_offsets(
 @app.command("reset")
 @connector_command
 def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
-    """Forget offsets: the next run loads the tables afresh and removes keys that they lack."""
+    """Delete offsets: the next run loads the tables again and removes keys that they lack."""
     from compactory_connectors.source.operations.offset_edit import new_edit
 
     config, kafka = chosen.begin(flags)

@@ -69,7 +69,7 @@ def adopt(
         str | None,
         option("--active", "COL", "A boolean column: false means deleted. Postgres refuses a DELETE of other rows."),
     ] = None,
-    allow_deletes: Annotated[bool, flag("--allow-deletes", "Let the application delete active rows too.")] = False,
+    allow_deletes: Annotated[bool, flag("--allow-deletes", "The application may delete active rows too.")] = False,
     timestamp: Annotated[str, option("--timestamp", "COL", "The timestamp that updates set.")] = "updated_date",
     incrementing: Annotated[str, option("--id", "COL", "The incrementing column.")] = "id",
     no_notify: Annotated[bool, flag("--no-notify", "Never wake the source; PREPARE TRANSACTION needs this.")] = False,
@@ -129,7 +129,7 @@ def create_sql_roles(
 @command
 def prune(
     flags: Flags,
-    days: Annotated[float, option("--older-than", "DAYS", "Keep entries younger than this.", min=0)] = 7.0,
+    days: Annotated[float, option("--older-than", "DAYS", "Keep deletions of the last DAYS days.", min=0)] = 7.0,
     dry_run: Annotated[bool, flag("--dry-run", "Count; remove nothing.")] = False,
 ) -> None:
     """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""

@@ -24,7 +24,9 @@ Connectors = Annotated[
 ]
 Providers = Annotated[
     list[str] | None,
-    option("--provider", "NAME=FILE", "A .properties file that answers the placeholders ${NAME:…}; may be repeated."),
+    option(
+        "--provider", "NAME=FILE", "A .properties file with values for the placeholders ${NAME:…}; may be repeated."
+    ),
 ]
 
 
@@ -53,7 +55,7 @@ def load_connectors(paths: Iterable[Path], providers: Sequence[str]) -> list[Con
     loaded = [connector for connectors in connectors_of_files for connector in connectors]
     names = [connector.name for connector in loaded]
     twice = sorted({name for name in names if names.count(name) > 1})
-    problems.add(f"two connectors are named {name!r}: they would fence each other off; rename one" for name in twice)
+    problems.add(f"two connectors are named {name!r}: each would stop the other; rename one" for name in twice)
     problems.raise_any()
     return loaded
 

@@ -182,7 +182,7 @@ class _Reader:
                 if directory != "*" and directory not in directories:
                     self._problem(place, f"scopes.{directory}", f"no directory{nearest_or_all(directory, directories)}")
                 if scope not in _SCOPES:
-                    self._problem(place, f"scopes.{directory}", f"{scope!r} is none of {', '.join(_SCOPES)}")
+                    self._problem(place, f"scopes.{directory}", f"{scope!r} is not one of {', '.join(_SCOPES)}")
             if not scopes:
                 self._problem(place, "scopes", 'is missing: scopes = {DIRECTORY = "read"}')
             token = self._client_token(place, values)

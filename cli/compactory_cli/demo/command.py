@@ -36,7 +36,7 @@ def demo(
     context: typer.Context,
     check: Annotated[bool, flag("--check", "Run all steps and end; exit code 1 if a step fails.")] = False,
 ) -> None:
-    """Show the whole path: Postgres, broker, 50,000 terminals, source, store and HTTP, with nothing set up before.
+    """Show the whole path: Postgres, broker, 50,000 terminals, source, store and HTTP, without any setup.
 
     Writes the addresses to .compactory/demo.json. Stays up until Ctrl-C and leaves nothing behind.
     """
@@ -48,7 +48,7 @@ def demo(
 @app.command("stop")
 @command
 def stop(flags: Flags, server: _Server) -> None:
-    """Stop a server of the demo that runs in this folder: Postgres ends, the broker hangs until it is started."""
+    """Stop a server of the demo that runs in this folder: Postgres ends, the broker is paused."""
     _send_order(flags, "stop", server)
 
 

@@ -22,8 +22,10 @@ _PAUSE = 0.1  # seconds between two looks at the file
 _RESULTS = {
     "stop postgres": "Postgres is down; lookups go on",
     "start postgres": "Postgres is back; the source comes back by itself",
-    "stop kafka": ("the broker hangs (SIGSTOP), and keeps its topics in memory: clients see an outage, lookups go on"),
-    "start kafka": "the broker goes on, with all its topics",
+    "stop kafka": (
+        "the broker is paused (SIGSTOP) and keeps its topics in memory: clients see an outage, lookups go on"
+    ),
+    "start kafka": "the broker runs again, with all its topics",
 }
 
 

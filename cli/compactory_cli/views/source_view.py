@@ -79,7 +79,7 @@ def _of_connector(connector: dict[str, Any]) -> Iterable[tuple[str, str]]:
         stored = "" if connector["target_stored"] else ", not stored yet: a restart of the process would end it"
         yield "target", f"{connector['target']} {_for(connector['target_since'])}{stored}"
     if lease := connector.get("lease"):
-        holder = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'nobody known'}"
+        holder = "held by this process" if lease["held"] else f"held by {lease['holder'] or 'an unknown process'}"
         yield "lease", holder + (f"; {lease['lacks']}" if lease.get("lacks") else "")
     if beat := connector.get("heartbeat"):
         ago = span(max(0.0, time.time() - beat["committed_at"]))
@@ -95,7 +95,7 @@ def _of_overview(overview: Overview) -> Iterable[tuple[str, str]]:
         yield "Postgres", f"was not asked: {overview.postgres_error}"
         return
     late = " (not renewed in time: gone, or cut off)" if overview.renewed is False else ""
-    yield "lease", f"{overview.holder}{late}" if overview.holder else "nobody has it"
+    yield "lease", f"{overview.holder}{late}" if overview.holder else "free"
     yield "sessions", "; ".join(overview.sessions) or "none: nothing is published now"
 
 

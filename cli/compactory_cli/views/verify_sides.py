@@ -18,7 +18,7 @@ _MEANINGS = {
     "missing": "missing there: the topic has them",
     "extra": "extra there: the topic does not have them",
     "different": "different: another value than the topic's",
-    "changing": "written again at every look, so there is no verdict on them; a longer --wait may help",
+    "changing": "written again at every comparison, so there is no verdict on them; a longer --wait may help",
 }
 
 

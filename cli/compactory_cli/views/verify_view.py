@@ -91,8 +91,11 @@ _MEANINGS = (
     ("missing", "missing: the table has them, lookups don't find them"),
     ("extra", "extra: lookups find them, the table does not have them"),
     ("different", "different: the topic has another record than the table's row makes"),
-    ("changing", "changing: written again at every look, so there is no verdict on them; a longer --wait may help"),
-    ("unreadable", "of rows that can't be converted: nobody knows what their records should be"),
+    (
+        "changing",
+        "changing: written again at every comparison, so there is no verdict on them; a longer --wait may help",
+    ),
+    ("unreadable", "of rows that can't be converted, so their records are not known"),
 )
 
 
