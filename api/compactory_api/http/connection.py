@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import IntEnum
+from itertools import count
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -22,6 +23,8 @@ __all__ = ["Connection"]
 
 _SLICE = 1 << 10  # bytes that are parsed at once: this limits how many requests of a client wait in memory
 _CLOSED_PART = 16  # at the limit a sixteenth of the connections is closed: sorting all of them takes long
+
+_NUMBERS = count()
 
 
 class _Stage(IntEnum):
@@ -45,6 +48,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **options)
         self._stage = _IDLE
         self.waiting_since = self.loop.time()  # for the next request, or for the end of this one
+        self._number = next(_NUMBERS)  # many connections have one time: the loop's clock stands still in a round
         self._request_bytes = 0
         self._head_bytes = 0  # since the last piece of the body: the head, chunk extensions, trailers
         self._unparsed = b""  # received while earlier requests wait, or while a body is not read
@@ -64,7 +68,7 @@ class Connection(HttpToolsProtocol):
             for connection in self.connections
             if isinstance(connection, Connection) and connection is not self and connection.waits_for_client
         ]
-        closable.sort(key=lambda connection: connection.waiting_since)
+        closable.sort(key=lambda connection: (connection.waiting_since, connection._number))  # noqa: SLF001
         for connection in closable[: limits.MOST_CONNECTIONS // _CLOSED_PART + 1]:
             connection.transport.abort()
             self.connections.discard(connection)
