@@ -197,6 +197,7 @@ def test_a_topic_that_does_not_exist_keeps_no_other_waiting(bench: Bench, unique
     bench.wait_for(missing, "1")
     wait_until(lambda: bench.info(missing, "locked_by") is None, what="the lock's release")
     assert bench.info(missing, "retries") == 0
+    assert bench.info(missing, "max_bytes") > 0, "publishers check the size at once"
     assert relay.board.picture()["retries"][missing] == 1
 
 

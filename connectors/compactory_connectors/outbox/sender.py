@@ -112,7 +112,8 @@ class Sender:
 
     def _serve(self, session: SenderSession, group: Sequence[PendingTopic]) -> None:
         """Lock and send topics, all of one lapsed holder or of none, except topics that Kafka still lacks."""
-        group = [topic for topic in group if not topic.missing or self._shared.facts.exists(topic.name)]
+        facts, store_limits = self._shared.facts, self._table.store_size_limits
+        group = [topic for topic in group if not topic.missing or facts.exists(topic.name, store_limits)]
         if not group:
             return
         lapsed = group[0].lapsed

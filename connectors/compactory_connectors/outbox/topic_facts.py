@@ -54,13 +54,16 @@ class TopicFacts:
         with self._lock:
             return self._size_limits.get(topic)
 
-    def exists(self, topic: str) -> bool:
-        """Return True if Kafka has the topic or may not show it. Asks Kafka once a second. Raises Unreachable."""
+    def exists(self, topic: str, store_limits: StoreLimits | None = None) -> bool:
+        """Return True if Kafka has the topic, or refuses to say. ``store_limits`` as in :meth:`partitions`.
+
+        Asks Kafka at each call, except within a second after Kafka lacked the topic. Raises Unreachable.
+        """
         with self._lock:
             if time.monotonic() - self._absent_at.get(topic, -_ABSENCE_AGE) < _ABSENCE_AGE:
                 return False
             try:
-                self._ask_with_others(topic, None)
+                self._ask_with_others(topic, store_limits)
             except ConfigError:
                 return True
             return topic in self._partitions
