@@ -152,18 +152,12 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
     settings = _settings(flags, environment)
     problems = [*settings.problems, *environment.problems]
     kafka = _kafka(flags, environment, settings, problems)
-    listen = _first(None, environment, "LISTEN", settings.http.get("listen"), f"{settings.path}: [http] listen")
-    url = None if flags.kafka else _first(None, environment, "URL")
-    written = settings.http.get("advertised")
-    advertised = _first(None, environment, "HTTP_ADVERTISED", written, f"{settings.path}: [http] advertised")
-    written = settings.http.get("proxies")
-    proxies = _first(None, environment, "HTTP_PROXIES", written, f"{settings.path}: [http] proxies")
-    problems += _problems_of(proxies, parse_proxies)
-    problems += (
-        _problems_of(listen, Listen.parse)
-        + _problems_of(url, ServerUrl.parse)
-        + _problems_of(advertised, ServerUrl.parse)
-    )
+    listen = _http_setting(environment, settings, "LISTEN", "listen")
+    advertised = _http_setting(environment, settings, "HTTP_ADVERTISED", "advertised")
+    proxies = _http_setting(environment, settings, "HTTP_PROXIES", "proxies")
+    url = None if flags.kafka else _first(environment, "URL")
+    problems += _problems_of(proxies, parse_proxies) + _problems_of(listen, Listen.parse)
+    problems += _problems_of(url, ServerUrl.parse) + _problems_of(advertised, ServerUrl.parse)
     servers = _servers(environment, settings, problems)
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
     form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
@@ -189,13 +183,8 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         log_format=form,
         _kafka=kafka,
         _store=settings.store,
-        _postgres=_first(
-            flags.postgres and _Setting(flags.postgres, "--postgres"),
-            environment,
-            "POSTGRES",
-            settings.postgres,
-            f"{settings.path}: [postgres] url",
-        ),
+        _postgres=_from_flag(flags.postgres, "--postgres")
+        or _first(environment, "POSTGRES", settings.postgres, f"{settings.path}: [postgres] url"),
     )
 
 
@@ -212,7 +201,7 @@ def _kafka(flags: Flags, environment: Environment, settings: SettingsFile, probl
     properties = {name: _Setting(value, f"{settings.path}: [kafka]") for name, value in settings.kafka.items()}
     for name, value in environment.kafka.items():
         properties[name] = _Setting(value, f"COMPACTORY_KAFKA_{name.upper().replace('.', '_')}:")
-    servers = _first(flags.kafka and _Setting(flags.kafka, "--kafka"), environment, "KAFKA")
+    servers = _from_flag(flags.kafka, "--kafka") or _first(environment, "KAFKA")
     if servers is not None:
         properties["bootstrap.servers"] = _Setting(servers.value, f"{servers.origin}:")
     if properties.keys().isdisjoint({"bootstrap.servers", "metadata.broker.list"}):
@@ -234,15 +223,19 @@ def _with_origin(problem: str, properties: Mapping[str, _Setting]) -> str:
     return problem
 
 
-def _first(
-    flag: _Setting | str | None, environment: Environment, name: str, written: str | None = None, place: str = ""
-) -> _Setting | None:
-    """Return a flag's value, else the variable's, else ``written``, the file's value at ``place``."""
-    if isinstance(flag, _Setting):
-        return flag
-    value = environment.get(name)
+def _from_flag(value: str | None, name: str) -> _Setting | None:
+    return _Setting(value, name) if value else None
+
+
+def _http_setting(environment: Environment, settings: SettingsFile, variable: str, key: str) -> _Setting | None:
+    return _first(environment, variable, settings.http.get(key), f"{settings.path}: [http] {key}")
+
+
+def _first(environment: Environment, variable: str, written: str | None = None, place: str = "") -> _Setting | None:
+    """Return the variable's value, else ``written``, the file's value at ``place``."""
+    value = environment.get(variable)
     if value is not None:
-        return _Setting(value, f"COMPACTORY_{name}")
+        return _Setting(value, f"COMPACTORY_{variable}")
     return _Setting(written, place) if written is not None else None
 
 

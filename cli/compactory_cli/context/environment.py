@@ -1,11 +1,7 @@
 """Reads environment variables; no other module of the command line does.
 
-``COMPACTORY_CONFIG``, ``_KAFKA`` (bootstrap servers), ``_KAFKA_<PROPERTY>`` (dots → ``_``), ``_POSTGRES``, ``_LISTEN``,
-``_URL``, ``_LOG_LEVEL``, ``_LOG_FORMAT``, ``_HTTP_READ_TOKEN``, ``_HTTP_WRITE_TOKEN``,
-``_HTTP_ADVERTISED``, ``_HTTP_SERVERS``, ``_HTTP_SERVERS_SECRET``, ``_HTTP_PROXIES``,
-``_HTTP_ADMIN_TOKEN``, ``_JDBC_PASSWORD``; each also
-with the suffix ``_FILE``, which names a file that holds the value. Spark jobs read ``_SPARK_JARS`` and
-``_SPARK_CLASSES``.
+Each variable may have the suffix ``_FILE`` and name a file with the value. Kafka's properties are
+``COMPACTORY_KAFKA_<PROPERTY>`` with ``_`` for dots. Spark jobs read ``_SPARK_JARS`` and ``_SPARK_CLASSES``.
 """
 
 from __future__ import annotations
