@@ -141,7 +141,7 @@ class Access:
         self._grants = {sha256(b"Bearer " + token.encode()).digest(): grant for token, grant in grants.items()}
         self._hosts = hosts
         self._anonymous = Grant(name="anybody", default=anonymous)
-        self._checked_hosts: set[bytes] = set()
+        self._accepted_hosts: set[bytes] = set()
 
     @classmethod
     def for_listener(cls, host: str, tokens: Tokens, *, no_auth: bool) -> Access:
@@ -164,7 +164,7 @@ class Access:
 
     def check(self, authorization: bytes | None, host: bytes | None) -> Grant:
         """Return the rights of a request. Raises Unauthorized, Misdirected."""
-        if self._hosts is not None and host not in self._checked_hosts:
+        if self._hosts is not None and host not in self._accepted_hosts:
             self._check_host(self._hosts, host or b"")
         if not self._grants:
             return self._anonymous
@@ -179,8 +179,8 @@ class Access:
                 "without a token this server answers only to localhost, 127.0.0.1 and [::1];"
                 " set COMPACTORY_HTTP_READ_TOKEN, or say --no-auth where every client is trusted"
             )
-        if len(self._checked_hosts) < _MOST_CACHED_HOSTS:
-            self._checked_hosts.add(host)
+        if len(self._accepted_hosts) < _MOST_CACHED_HOSTS:
+            self._accepted_hosts.add(host)
 
 
 def is_loopback(host: str) -> bool:

@@ -12,7 +12,7 @@ from compactory.clock import clock
 from compactory.errors import CompactoryError, ConfigError, StoreClosed, Unreachable
 from compactory.ingest.generations import Generations
 from compactory.ingest.progress import Progress
-from compactory.ingest.resumption import TopicLog, missed_tombstones, needed_rebuild, truncation
+from compactory.ingest.rebuild_rules import TopicLog, missed_tombstones, needed_rebuild, truncation
 from compactory.ingest.topic_config import TopicPolicies
 from compactory.kafka.client import Kafka
 from compactory.records import Partition, Rebuild, RebuildCause, StoreState, Topic
@@ -176,8 +176,8 @@ class Discovery:
         self._compare(positions, {part: end for part, end in ends.items() if part.topic not in renewed}, asked_at)
         added = [partition for partition in ends if partition not in positions]
         if added:
-            starts = self._kafka.log_starts(added, _until(deadline))
-            self._add(topics, starts, ends, generations)
+            log_starts = self._kafka.log_starts(added, _until(deadline))
+            self._add_partitions(topics, log_starts, ends, generations)
         self._progress.note_ends(ends, asked_at)
         return ends
 
@@ -191,32 +191,33 @@ class Discovery:
         self.topics[topic.name] = topic  # last: a token of the new topic must not meet positions of the former one
         return is_renewed
 
-    def _add(
+    def _add_partitions(
         self,
         topics: Mapping[str, Topic],
-        starts: dict[Partition, int],
+        log_starts: Mapping[Partition, int],
         ends: Mapping[Partition, int],
         generations: Mapping[str, int],
     ) -> None:
-        """Add new partitions to `Progress`. A topic whose reading begins is resumed from its checkpoint if possible.
+        """Add new partitions to `Progress`: from their log starts, or from a checkpoint that can be resumed.
 
-        ``starts`` has the log start of each new partition.
+        A topic that must be read again is demanded here, and not added before its next generation begins.
         """
-        for name in {partition.topic for partition in starts}:
+        positions = dict(log_starts)
+        for name in {partition.topic for partition in log_starts}:
             tables = self._generations.reading[name]
             checkpoint = tables.opened_checkpoint()
             if checkpoint is None or self._progress.topics[name].positions:
                 continue
-            log_now = TopicLog(topics[name], self.cluster_id, starts, ends, self.retention(name), time.time())
+            log_now = TopicLog(topics[name], self.cluster_id, log_starts, ends, self.retention(name), time.time())
             rebuild = needed_rebuild(checkpoint, tables.definition, log_now)
             if rebuild is not None:
                 self._progress.demand(name, rebuild)
                 continue
-            tables.forget_epochs_before(starts)
-            starts |= {Partition(name, number): offset for number, offset in checkpoint.positions.items()}
+            tables.forget_epochs_before(log_starts)
+            positions |= {Partition(name, number): offset for number, offset in checkpoint.positions.items()}
             self._progress.resume(name, checkpoint)
         topic_ids = {name: topic.topic_id for name, topic in topics.items()}
-        self._progress.add_partitions(starts, ends, generations, topic_ids)
+        self._progress.add_partitions(positions, ends, generations, topic_ids)
 
     def _compare(self, positions: Mapping[Partition, int], ends: Mapping[Partition, int], asked_at: float) -> None:
         """Demand a rebuild if a log ends before our position, or if we were not at its end for too long."""

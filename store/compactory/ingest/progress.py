@@ -14,7 +14,7 @@ from typing import Any
 
 from compactory.clock import clock
 from compactory.errors import BackendCorrupt, StartTimeout
-from compactory.ingest.resumption import Mark
+from compactory.ingest.rebuild_rules import Mark
 from compactory.ingest.store_status import StoreStatus
 from compactory.ingest.topic_progress import Phase, TopicProgress
 from compactory.loading import Loading, missing_offsets, wait_timeout

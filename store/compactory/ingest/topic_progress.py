@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from compactory.ingest.resumption import Mark, missed_tombstones
+from compactory.ingest.rebuild_rules import Mark, missed_tombstones
 from compactory.records import Partition, Rebuild
 
 __all__ = ["MOVES", "Phase", "TopicProgress"]

@@ -11,7 +11,7 @@ from compactory.clock import boot, clock
 from compactory.codec.decoding import json_schema
 from compactory.directory import Directory, Index
 from compactory.errors import BackendCorrupt
-from compactory.ingest.resumption import Mark, dated
+from compactory.ingest.rebuild_rules import Mark, dated
 from compactory.options import StoreOptions
 from compactory.records import Partition
 from compactory.storage.backend import SaveSnapshot, TopicStorage

@@ -30,7 +30,7 @@ SMALL_PARTS = ("tombstones", "quarantine")  # mappings that are saved whole
 _BUCKET_SIZE = 64  # records: a lookup reads one, 20 µs, until the dict has it
 _UNCHANGED_FACTOR = 12  # times as long a file holds of a topic in which nothing happens
 _CLOSE_TIMEOUT = 10.0  # seconds that closing waits for the file that is being written
-_METADATA = slice(-ORIGIN_SIZE, None)
+_ORIGIN = slice(-ORIGIN_SIZE, None)
 
 
 class FileSaver:
@@ -89,7 +89,7 @@ def save(path: Path, topic: str, checkpoint: Checkpoint, snapshots: Sequence[Sav
         with replace_file(path) as file:
             if file is not None:
                 writer = SavedFileWriter(file)
-                directories = {snapshot.directory: _directory(writer, snapshot) for snapshot in snapshots}
+                directories = {snapshot.directory: _write_directory(writer, snapshot) for snapshot in snapshots}
                 writer.finish(topic, checkpoint, directories)
             return file is not None
     finally:
@@ -121,32 +121,34 @@ def read_saved_file(folder: Path, topic: str) -> SavedFile | None:
         return None
 
 
-def _directory(writer: SavedFileWriter, snapshot: SaveSnapshot) -> Layout:
-    """Write the records of one directory; return its part of the description."""
+def _write_directory(writer: SavedFileWriter, snapshot: SaveSnapshot) -> Layout:
+    """Write the buckets and hash indexes of one directory; return where they are.
+
+    Bucket 0 has the records that share a lookup key: it is read whole, so its keys are not hashed.
+    """
     records = snapshot.records.entries
     topic_keys = list(snapshot.records.all_keys())
-    shared = [key for key in topic_keys if records[key][_METADATA] in snapshot.shared] if snapshot.shared else []
-    shared_set = set(shared)
-    alone = [key for key in topic_keys if key not in shared_set] if shared_set else topic_keys
-    rows = len(topic_keys) // _BUCKET_SIZE + 1
-    by_topic_key, by_lookup_key = HashIndex(rows), HashIndex(rows)
+    shared_keys = [key for key in topic_keys if records[key][_ORIGIN] in snapshot.shared] if snapshot.shared else []
+    excluded = set(shared_keys)
+    own_keys = [key for key in topic_keys if key not in excluded] if excluded else topic_keys
+    hash_rows = len(topic_keys) // _BUCKET_SIZE + 1
+    by_topic_key, by_lookup_key = HashIndex(hash_rows), HashIndex(hash_rows)
+    own_buckets = (own_keys[start : start + _BUCKET_SIZE] for start in range(0, len(own_keys), _BUCKET_SIZE))
     places = []
-    for number, keys in enumerate(
-        (shared, *(alone[at : at + _BUCKET_SIZE] for at in range(0, len(alone), _BUCKET_SIZE)))
-    ):
+    for number, keys in enumerate((shared_keys, *own_buckets)):
         bucket = snapshot.columns(keys, [records[key] for key in keys])
         places.append(writer.bucket(bucket, keyed=snapshot.keyed))
-        if number:
+        if number > 0:
             by_topic_key.add(keys, number)
             if snapshot.keyed:
                 by_lookup_key.add(bucket.lookup_keys, number)
         time.sleep(0)  # lets readers run
     return Layout(
-        count=len(alone),
+        count=len(own_keys),
         buckets=len(places),
         indexes=snapshot.indexes,
         places=writer.places(places),
-        rows=rows,
+        rows=hash_rows,
         keys=writer.index(by_topic_key),
         names=writer.index(by_lookup_key) if snapshot.keyed else None,
         parts={name: writer.part(mapping) for name, mapping in snapshot.parts.items()},

@@ -33,7 +33,7 @@ from compactory.watch.change_log import ChangeLog
 __all__ = ["ColumnApplier"]
 
 Mask = list[bool] | None
-"""Which records of a run are meant; None for all of them."""
+"""Which records of a run are meant; None: all of them. A mask fits only the run that it was made from."""
 _FEW = 4  # records of a run, fewer than that are applied one by one
 _NO_DOCUMENT: Document = {}
 
@@ -103,26 +103,27 @@ class ColumnApplier:
         """Apply the records that are independent; return the remaining records in their order, None if there are none.
 
         A record is independent if its topic key and its lookup key are new to the table and occur once in the run.
-        Remaining records are applied later than all others: a store that is loading has no readers.
+        The remaining records are applied afterwards, so out of order. Nobody sees that: a loading store has no readers.
         """
-        new_key_mask = self._new_key_mask(run)
-        selected = run if new_key_mask is None else run.where(new_key_mask)
+        has_new_key = self._new_key_mask(run)
+        candidates = run if has_new_key is None else run.where(has_new_key)
         try:
-            check_utf8(cast("list[bytes]", selected.keys))
-            docs = self._check_values(cast("list[bytes]", selected.values), with_documents=True)
-            lookup_keys = cast("list[bytes]", selected.keys)
+            check_utf8(cast("list[bytes]", candidates.keys))
+            docs = self._check_values(cast("list[bytes]", candidates.values), with_documents=True)
+            lookup_keys = cast("list[bytes]", candidates.keys)
             if self._key is not None:
                 lookup_keys = lookup_keys_from(self._key, docs)
             terms = [index.terms_of(docs) for index in self._indexes]
         except Exception:  # noqa: BLE001 (applying one by one finds the bad record)
             return run
-        mask = _intersection(self._active_mask(docs), self._new_lookup_key_mask(lookup_keys))
-        if mask is not None:
-            selected, lookup_keys = selected.where(mask), list(compress(lookup_keys, mask))
-            terms = [list(compress(column, mask)) for column in terms]
-        self._write(selected, lookup_keys, terms)
-        applied = _refined(new_key_mask, mask)
-        return None if applied is None else run.where([not is_applied for is_applied in applied])
+        is_independent = _intersection(self._active_mask(docs), self._new_lookup_key_mask(lookup_keys))
+        chosen = candidates if is_independent is None else candidates.where(is_independent)
+        if is_independent is not None:
+            lookup_keys = list(compress(lookup_keys, is_independent))
+            terms = [list(compress(column, is_independent)) for column in terms]
+        self._write(chosen, lookup_keys, terms)
+        is_applied = _in_terms_of_run(has_new_key, is_independent)
+        return None if is_applied is None else run.where([not applied for applied in is_applied])
 
     def _is_written_elsewhere(self, keys: Sequence[bytes], partition: int) -> bool:
         """Return True if another partition has written one of the keys."""
@@ -211,12 +212,12 @@ def _intersection(first: Mask, second: Mask) -> Mask:
     return [is_first and is_second for is_first, is_second in zip(first, second, strict=True)]
 
 
-def _refined(mask: Mask, selected_mask: Mask) -> Mask:
-    """Return which records ``mask`` means, without those of them for which ``selected_mask`` is false."""
-    if mask is None or selected_mask is None:
-        return selected_mask if mask is None else mask
-    result = mask.copy()
-    selected_numbers = compress(range(len(mask)), mask)
-    for number, is_meant in zip(selected_numbers, selected_mask, strict=True):
-        result[number] = is_meant
+def _in_terms_of_run(candidates: Mask, chosen: Mask) -> Mask:
+    """Return the mask of a run for ``chosen``, which is a mask of the run's ``candidates``."""
+    if candidates is None or chosen is None:
+        return chosen if candidates is None else candidates
+    result = candidates.copy()
+    candidate_numbers = compress(range(len(candidates)), candidates)
+    for number, is_chosen in zip(candidate_numbers, chosen, strict=True):
+        result[number] = is_chosen
     return result

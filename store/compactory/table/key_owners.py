@@ -34,8 +34,11 @@ class KeyOwners:
 
     Several topic keys may own one lookup key: an old inactive row and a new active one with the same natural key. All
     their records are kept, and the one with the newer timestamp answers (tie: higher partition, then higher offset).
-    When it is removed, the next one answers. ``candidates`` has the records of such lookup keys by their origin, and
-    sorted lists keep their ranks in memory, 150 bytes each: the cost of an update hardly grows with the owners.
+    When it is removed, the next one answers.
+
+    A lookup key with one owner is only in ``current``. With the second owner the records of both, the answering one
+    too, become ``candidates``, by their origin; when one owner remains, its record is only in ``current`` again. Sorted
+    lists keep the ranks of candidates in memory, 150 bytes each: the cost of an update hardly grows with the owners.
     ``lookup_key_of`` reads the lookup key of a packed record, for candidates that were kept on disk.
     """
 
@@ -70,12 +73,9 @@ class KeyOwners:
         ranks = ranks_by_key.get(lookup_key)
         if ranks is None:
             if current is None or current == removed:
-                if added is not None:
-                    self._current[lookup_key] = added
-                else:
-                    self._current.pop(lookup_key, None)
+                self._replace_only_owner(lookup_key, added)
                 return
-            ranks = ranks_by_key[lookup_key] = []
+            ranks = ranks_by_key[lookup_key] = []  # a second owner comes: both become candidates
             self._add(ranks, current)
         elif removed is not None:
             del ranks[bisect_left(ranks, recency(removed))]
@@ -83,10 +83,16 @@ class KeyOwners:
         if added is not None:
             self._add(ranks, added)
         newest = self._candidate(ranks[-1])
-        if len(ranks) == 1:
+        if len(ranks) == 1:  # one owner remains: it is no candidate any more
             del ranks_by_key[lookup_key], self._candidates[newest[-ORIGIN_SIZE:]]
         if newest != current:
             self._current[lookup_key] = newest
+
+    def _replace_only_owner(self, lookup_key: bytes, added: bytes | None) -> None:
+        if added is not None:
+            self._current[lookup_key] = added
+        else:
+            self._current.pop(lookup_key, None)
 
     def _add(self, ranks: list[Rank], packed: bytes) -> None:
         insort(ranks, recency(packed))

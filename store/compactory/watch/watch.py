@@ -43,10 +43,10 @@ class Watch(Iterator[Change[T]], Generic[T]):
         self._returned: Change[T] | None = None  # the newest change that the iteration returned
         self._is_closed = False
         with log.condition:
-            self._opened_at = log.next_number
+            self._opened_number = log.next_number
             self._next_number = log.next_number
             self._positions = log.positions
-            # What the cursor has seen: of changes before _opened_at, and of later ones if it is newer than the log.
+            # What the cursor has seen: of changes before _opened_number, and of later ones if it is newer than the log.
             self._cursor_positions: Mapping[int, int] = {}
             self._later_positions: Mapping[int, int] = {}
             if since is not None:
@@ -76,8 +76,8 @@ class Watch(Iterator[Change[T]], Generic[T]):
     def take(self, most_bytes: int | None = None, until: Watch[T] | None = None) -> list[Change[T]]:
         """Return the changes that are there, without waiting. Raises as the iteration does.
 
-        With ``most_bytes`` only the first changes, to the one with which their values reach that size. With another
-        watch as ``until`` only the changes that it has returned, if both are of one table.
+        With ``most_bytes`` it stops at the change that brings the values to that size, except within one record. With
+        another watch as ``until`` it returns only the changes that this watch has returned, if both are of one table.
         """
         log = self._log
         with log.condition:
@@ -85,14 +85,13 @@ class Watch(Iterator[Change[T]], Generic[T]):
                 self._expire("the watch was too slow: changes that it has not seen are not kept any more")
             if self._next_number == log.next_number and log.is_ended:
                 self._raise_end()
-            number = self._next_number
-            applied = log.changes_between(number, log.next_number if until is None else until._stop_in(log))  # noqa: SLF001
+            first_number = self._next_number
+            applied = log.changes_between(first_number, log.next_number if until is None else until._stop_in(log))  # noqa: SLF001
             log_positions, log_end = log.positions, log.next_number
         if most_bytes is not None:
             applied = _first_changes(applied, most_bytes)
         self._next_number += len(applied)
-        if self._later_positions or number < self._opened_at:
-            applied = [change for number, change in enumerate(applied, number) if not self._was_seen(change, number)]
+        applied = self._without_seen(applied, first_number)
         changes = changes_of(applied, self._topic_id, self._positions, self._decode)
         if self._next_number == log_end:
             self._advance(log_positions)
@@ -104,7 +103,7 @@ class Watch(Iterator[Change[T]], Generic[T]):
     def is_level_with(self, watch: Watch[T]) -> bool:
         """Return True if both watches return the same changes from here on."""
         same_next = self._log is watch._log and self._next_number == watch._next_number
-        return same_next and self._opened_at <= self._next_number and not self._later_positions
+        return same_next and self._opened_number <= self._next_number and not self._later_positions
 
     def fork(self) -> Watch[T]:
         """Return another watch that continues at the same change."""
@@ -155,9 +154,16 @@ class Watch(Iterator[Change[T]], Generic[T]):
         """Return the number of the next change of this watch; the end of ``log`` if that is another log."""
         return self._next_number if log is self._log else log.next_number
 
+    def _without_seen(self, applied: list[AppliedChange], first_number: int) -> list[AppliedChange]:
+        """Leave out changes that the cursor has seen: from before the watch was opened, or if the cursor is later."""
+        if not self._later_positions and first_number >= self._opened_number:
+            return applied
+        numbered = enumerate(applied, first_number)
+        return [change for number, change in numbered if not self._was_seen(change, number)]
+
     def _was_seen(self, change: AppliedChange, number: int) -> bool:
         partition, offset, _ = unpack_origin(record_of(change))
-        positions = self._cursor_positions if number < self._opened_at else self._later_positions
+        positions = self._cursor_positions if number < self._opened_number else self._later_positions
         return offset < positions.get(partition, 0) and number not in self._log.retried
 
     def _gap(self, since: Cursor) -> str:

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from compactory import BadRecord, CompactoryError, Directory, GlobalStore, Index, Partition, RocksDB, StoreState
 from compactory.ingest import topic_config as policy_module
-from compactory.ingest.resumption import TopicLog, dated, needed_rebuild
+from compactory.ingest.rebuild_rules import TopicLog, dated, needed_rebuild
 from compactory.records import RebuildCause, Topic
 from compactory.storage.backend import Backend
 from compactory.storage.checkpoint import CaughtUp, Checkpoint

@@ -125,7 +125,7 @@ def test_a_file_that_makes_no_sense_is_not_used(topics: Topics, open_store: Open
             assert file is not None
             writer = file_saver.SavedFileWriter(file)
             writer._add(broken)
-            layout = file_saver._directory(writer, snapshot)
+            layout = file_saver._write_directory(writer, snapshot)
             layout = replace(layout, places=writer.places([0, len(broken)] + [10**6] * 10))
             writer.finish(name, saved.checkpoint, {name: layout})
         store = open_store(name, backend=Memory(tmp_path))

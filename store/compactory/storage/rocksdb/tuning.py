@@ -66,7 +66,7 @@ class Resources:
     def options(self, *, bulk: bool) -> Any:
         """Return the options of a database, for following and serving, or for loading in ``bulk`` unread."""
         rocks, tuning = library(), self._tuning
-        options, table = rocks.Options(raw_mode=True), self._table()
+        options, block_options = rocks.Options(raw_mode=True), self._block_options()
         options.create_if_missing(True)
         jobs = max(2, min(4, os.cpu_count() or 2))
         options.set_max_background_jobs(jobs)
@@ -78,7 +78,7 @@ class Resources:
         if self._row_cache is not None:
             options.set_row_cache(self._row_cache)
         self._shape(options, bulk=bulk)
-        options.set_block_based_table_factory(table)
+        options.set_block_based_table_factory(block_options)
         if tuning.configure is not None:
             tuning.configure(options)
         if bulk:
@@ -87,7 +87,7 @@ class Resources:
             options.set_memtable_factory(rocks.MemtableFactory.vector())
         return options
 
-    def _table(self) -> Any:
+    def _block_options(self) -> Any:
         rocks = library()
         table = rocks.BlockBasedOptions()
         table.set_block_cache(self._block_cache)

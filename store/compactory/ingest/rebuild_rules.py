@@ -1,4 +1,7 @@
-"""Decisions on resuming a topic: from a checkpoint at a start, and while it is followed. Pure."""
+"""The rules by which a topic is read again: instead of resuming a checkpoint, and while it is followed. Pure.
+
+Two more causes are found elsewhere: a topic that was created again (`discovery`) and damage on disk (`progress`).
+"""
 
 from __future__ import annotations
 
