@@ -75,6 +75,23 @@ def test_a_job_that_stays_locked_is_named_and_the_others_are_cancelled(bench: Be
     assert [job for job in ids[::2] if bench.state(job) != "cancelled"] == [ids[4]]
 
 
+def test_a_locked_job_whose_unique_key_was_taken_is_named_and_the_others_run_again(bench: Bench) -> None:
+    """The other jobs were changed before; the order says so, and executors hear of them."""
+    bench.jobs.declare("a")
+    with bench.sql.transaction():
+        taken, other = bench.jobs.enqueue_many(bench.sql, [NewJob(type="a", unique_key="k"), NewJob(type="a")])
+        bench.sql.execute("UPDATE compactory.jobs_live SET state = 'failed', attempt = 1")
+    with psycopg.connect(bench.url) as holder, ThreadPoolExecutor() as pool:
+        holder.execute(TOUCH, [taken])
+        operator = pool.submit(ordered, bench, retry, [taken, other])
+        wait_until(lambda: bench.count(WAITS) == 1, what="the operator to wait for the lock")
+        bench.enqueue("a", unique_key="k")
+        holder.commit()
+        with pytest.raises(OrderRefused, match=f"unique key of job {taken} by now, 1 other jobs are done"):
+            operator.result(20)
+    assert (bench.state(taken), bench.state(other)) == ("failed", "scheduled")
+
+
 def test_orders_beside_a_busy_executor(bench: Bench) -> None:
     """Cancelled in any order while they are claimed and end: each job is through, and nobody is a deadlock's victim."""
     bench.jobs.handler("a")(lambda job: None)

@@ -15,6 +15,8 @@ from compactory_sql import query
 
 __all__ = ["STATES", "JobRow", "cancel", "discard", "jobs_where", "retry"]
 
+_UNIQUE = "cancel or discard one of them first"
+
 STATES = ("scheduled", "running", "succeeded", "failed", "cancelled")
 
 
@@ -54,18 +56,20 @@ def jobs_where(
 
 
 def retry(connection: psycopg.Connection[Any], ids: Sequence[int] = (), type_: str | None = None) -> int:
-    """Run failed jobs again from their first attempt; by id also cancelled jobs. Return their number.
+    """Schedule failed jobs again from their first attempt; by id also cancelled jobs and jobs that wait for a retry.
 
-    Raises OrderRefused if another job has the unique key of one of them, or jobs stay locked; psycopg.Error.
+    Return their number. Raises OrderRefused if another job has the unique key of one of them, or if jobs stay locked
+    (the others are done then); psycopg.Error.
     """
     try:
         changed, locked = _apply(connection, "jobs/retry", {"ids": list(ids) or None, "type": type_})
     except psycopg.errors.UniqueViolation as error:
         raise OrderRefused(
-            f"another job has the unique key of one by now, nothing was changed: cancel or discard one of them first"
-            f" ({error.diag.message_detail})"
+            "another job has the unique key of one by now, nothing was changed:"
+            f" {_UNIQUE} ({error.diag.message_detail})"
         ) from error
-    connection.execute(query("jobs/notify"))
+    finally:
+        connection.execute(query("jobs/notify"))
     return _count(changed, locked)
 
 
@@ -103,7 +107,8 @@ def _apply(connection: psycopg.Connection[Any], name: str, parameters: dict[str,
     """Run a statement for all jobs that are not locked, then for each locked job in a transaction of its own.
 
     A transaction that waits for a job has locked no other job, so it can't deadlock with an executor. Return the rows
-    of changed jobs, and the ids of jobs that stayed locked until the time-out.
+    of changed jobs, and the ids of jobs that stayed locked until the time-out. Raises OrderRefused if a job that was
+    locked can't be scheduled.
     """
     rows = connection.execute(query(name), parameters).fetchall()
     locked = [row[0] for row in rows if row[2]]
@@ -115,6 +120,10 @@ def _apply(connection: psycopg.Connection[Any], name: str, parameters: dict[str,
                 changed += connection.execute(query(name), parameters | {"ids": [job]}).fetchall()
         except psycopg.errors.LockNotAvailable:
             return changed, locked[number:]
+        except psycopg.errors.UniqueViolation as error:
+            raise OrderRefused(
+                f"another job has the unique key of job {job} by now, {len(changed)} other jobs are done: {_UNIQUE}"
+            ) from error
     return changed, []
 
 

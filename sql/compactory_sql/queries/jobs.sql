@@ -298,7 +298,8 @@ SELECT FROM compactory.jobs_live WHERE id = %(id)s FOR UPDATE;
 -- another transaction has locked stay unchanged and are returned as busy.
 WITH gone AS (
     DELETE FROM compactory.jobs_finished AS j
-     WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) RETURNING j.*),
+     WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) AND (%(type)s::text IS NULL OR type = %(type)s)
+    RETURNING j.*),
 back AS (
     INSERT INTO compactory.jobs_live (id, type, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, last_error)
     SELECT id, type, "group", origin, place, payload, headers, clock_timestamp(), last_only, unique_key, created_at, last_error
