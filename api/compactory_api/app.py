@@ -108,7 +108,7 @@ class Application:
             return
         start = perf_counter()
         end = 0.0  # when FastAPI's routes began to answer: a stream may last for hours
-        route = _NO_ROUTE
+        route, status = _NO_ROUTE, 500
         answer: Answer | tuple[int, list[tuple[bytes, bytes]], bytes] | None = None  # None after FastAPI has sent it
         try:
             path = raw_path(scope)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Condition, Event
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from compactory.codec.encoding import encode_value
 from compactory.directory import Directory
@@ -29,6 +29,12 @@ Entries = Mapping[str, Any]  # of one directory, by key
 _VISIBLE_TIMEOUT = 5.0  # seconds that a change may take to become visible
 
 
+@overload
+def store(entries: Mapping[Directory[Any], Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
+@overload
+def store(entries: Mapping[str, Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
+@overload
+def store(entries: Mapping[str | Directory[Any], Entries], *, start: bool = True, **options: Any) -> InProcessStore: ...
 def store(entries: Mapping[Any, Entries], *, start: bool = True, **options: Any) -> InProcessStore:
     """Return a store with these entries, by directory and record key; it is started unless ``start`` is False.
 

@@ -63,7 +63,7 @@ def test_a_store_takes_directories_of_several_types() -> None:
     with testing.store({"classes": {"T1": {}}, MODELS: {"T1": Model(acquirer="1")}}) as store:
         assert_type(store["classes"], View[Any])
     with pytest.raises(ConfigError):
-        testing.store({1: {}})
+        testing.store({1: {}})  # type: ignore[dict-item]
 
 
 def test_a_directory_object_gives_a_view_of_its_type() -> None:

@@ -84,7 +84,8 @@ class Table(Relation):
 def find_relations(connection: Connection[Any]) -> list[Relation]:
     """Return everything that could be polled, system schemas and our own left out, in the order of the names."""
     rows = connection.cursor(row_factory=dict_row).execute(query("catalog/relations")).fetchall()
-    return [Relation(**row | {"kind": RelationKind(row["kind"])}) for row in rows]
+    columns: list[dict[str, Any]] = [{**row, "kind": RelationKind(row["kind"])} for row in rows]
+    return [Relation(**row) for row in columns]
 
 
 def describe(connection: Connection[Any], relation: Relation) -> Table | None:
