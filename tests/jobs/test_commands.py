@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from compactory.kafka.client import Kafka
 from compactory_cli.stack.port import free_port
@@ -73,12 +76,14 @@ def test_an_executor_shows_itself_and_operators_do_their_round(
         assert run(bench, "retry", str(poison)) == {"jobs": 1}
         wait_until(lambda: bench.state(poison) == "failed", what="the second failure")
         assert bench.state(waiting) == "scheduled"
-        assert run(bench, "discard", "--type", "a") == {"jobs": 1}
+        run(bench, "discard", "--type", "a", code=2)  # nobody can confirm it
+        assert run(bench, "discard", "--type", "a", "--yes") == {"jobs": 1}
         bench.wait_for(waiting, "succeeded")
         assert run(bench, "cancel", str(unknown)) == {"jobs": 1}
-        for order in ("cancel", "retry", "discard"):
+        for order in ("cancel", "retry", "discard", "run-now"):
             run(bench, order, "999999", code=1)
             run(bench, order, str(good), code=1)  # it has succeeded
+            run(bench, order, "--payload", "{order: 7}", "--yes", code=2)
         run(bench, "cancel", code=2)
         metrics = urllib.request.urlopen(f"http://{place}/metrics", timeout=5).read().decode()
         assert 'compactory_jobs_runs_total{outcome="succeeded",type="a"} 2.0' in metrics.replace(
@@ -89,3 +94,44 @@ def test_an_executor_shows_itself_and_operators_do_their_round(
     finally:
         executor.kill()
     assert bench.count("compactory.job_executors") == 0
+
+
+def test_jobs_are_found_page_by_page_and_changed_by_the_same_options(bench: Bench) -> None:
+    bench.jobs.declare("a")
+    ids = [bench.enqueue("a", {"order": n % 2}, tenant="north") for n in range(5)]
+    page = run(bench, "list", "--tenant", "north", "--limit", "3")
+    assert [job["id"] for job in page["jobs"]] == ids[:1:-1]
+    assert (page["count"], page["exact"], page["next_before"]) == (5, True, ids[2])
+    page = run(bench, "list", "--tenant", "north", "--limit", "3", "--before", str(ids[2]))
+    assert ([job["id"] for job in page["jobs"]], page["next_before"]) == (ids[1::-1], None)
+    done = run_command(
+        ["jobs", "cancel", "--payload", '{"order": 1}', "--postgres", bench.url],
+        folder=Path.cwd(),
+        environment=os.environ,
+    )
+    assert done.returncode == 2
+    assert "cancel would change 2 jobs; not a terminal: add --yes" in done.stderr
+    assert bench.count("compactory.jobs_live") == 5
+    assert run(bench, "cancel", "--payload", '{"order": 1}', "--yes") == {"jobs": 2}
+    assert run(bench, "cancel", "--since", "2100-01-01T00:00Z") == {"jobs": 0}  # no match, no question
+    run(bench, "cancel", "--since", "yesterday", "--yes", code=2)
+    assert bench.count("compactory.jobs_live") == 3
+
+
+@pytest.mark.parametrize(("answer", "left"), [(b"n\n", 3), (b"y\n", 0)])
+def test_a_change_of_all_matches_tells_how_many_and_asks(bench: Bench, answer: bytes, left: int) -> None:
+    """At a terminal; whoever says no changes nothing."""
+    bench.jobs.declare("a")
+    for _ in range(3):
+        bench.enqueue("a")
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "compactory_cli", "jobs", "cancel", "--type", "a", "--postgres", bench.url]
+    try:
+        os.write(terminal, answer)
+        done = subprocess.run(command, stdin=end, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        os.close(terminal)
+        os.close(end)
+    assert "cancel: 3 jobs match. Change them?" in done.stderr
+    assert done.returncode == (130 if left else 0)
+    assert bench.count("compactory.jobs_live") == left

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 import pytest
 
-from compactory.errors import OrderRefused
-from compactory_connectors.jobs import NewJob
-from compactory_connectors.jobs.operators import cancel, retry
+from compactory.errors import ConfigError, OrderRefused
+from compactory_connectors.jobs import NewJob, operators
+from compactory_connectors.jobs.operators import (
+    Act,
+    JobFilter,
+    cancel,
+    count_jobs,
+    discard,
+    jobs_where,
+    retry,
+    run_now,
+)
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from tests.jobs.harness import Bench
@@ -107,3 +117,131 @@ def test_orders_beside_a_busy_executor(bench: Bench) -> None:
             order.result(30)
     bench.wait_for_all()
     assert running.board.picture()["detail"] is None
+
+
+LATER = datetime.now(UTC) + timedelta(days=1)
+
+
+def found(bench: Bench, **fields: Any) -> list[int]:
+    with closing(open_jobs(checked_url(bench.url).conninfo, "operator")) as connection:
+        ids = [row.id for row in jobs_where(connection, where=JobFilter(**fields))]
+        assert count_jobs(connection, JobFilter(**fields)) == (len(ids), True)
+    return ids
+
+
+@pytest.mark.parametrize("payload", ["{order: 1}", "", "NaN", '{"order": 1', "[1] [2]", "\ud800"])
+@pytest.mark.parametrize("act", [cancel, discard, retry, run_now])
+def test_a_payload_that_is_no_json_changes_nothing(bench: Bench, act: Callable[..., int], payload: str) -> None:
+    bench.jobs.declare("a")
+    job = bench.enqueue("a", run_at=LATER)
+    with pytest.raises(ConfigError, match="is no JSON"):
+        act(bench.sql, where=JobFilter(payload=payload))
+    assert bench.state(job) == "scheduled"
+
+
+def test_json_that_only_postgres_refuses_changes_nothing(bench: Bench) -> None:
+    bench.jobs.declare("a")
+    job = bench.enqueue("a")
+    with pytest.raises(psycopg.DataError):
+        cancel(bench.sql, where=JobFilter(payload=r'"\u0000"'))
+    assert bench.state(job) == "scheduled"
+
+
+def test_filters_that_no_job_can_match_are_refused(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match="unknown state 'dead'"):
+        JobFilter(state="dead")
+    with pytest.raises(ConfigError, match="has no zone"):
+        JobFilter(since=datetime(2024, 1, 31))  # noqa: DTZ001
+    with pytest.raises(ConfigError, match="discard changes no scheduled jobs: choose failed"):
+        discard(bench.sql, where=JobFilter(state="scheduled"))
+    with pytest.raises(ConfigError, match="cancel changes no failed jobs"):
+        count_jobs(bench.sql, JobFilter(state="failed"), Act.CANCEL)
+
+
+def test_each_field_of_a_filter_selects_jobs(bench: Bench) -> None:
+    """Newest first; fields are joined by AND."""
+    bench.jobs.declare("a")
+    bench.jobs.declare("b")
+    order = bench.enqueue("a", {"order": 7, "lines": [1, 2]}, group="g", tenant="north")
+    other = bench.enqueue("b", {"order": 8}, tenant="south")
+    plain = bench.enqueue("b")
+    bench.sql.execute("UPDATE compactory.jobs_live SET created_at = '2024-01-31T10:00Z' WHERE id = %s", [other])
+    cancel(bench.sql, [plain])
+    moment = datetime(2024, 1, 31, 10, tzinfo=UTC)
+    assert found(bench) == [plain, other, order]
+    assert found(bench, state="cancelled") == [plain]
+    assert found(bench, type="b") == [plain, other]
+    assert found(bench, group="g") == found(bench, tenant="north") == [order]
+    assert found(bench, payload='{"lines": [2]}') == found(bench, payload='{"order": 7}', type="a") == [order]
+    assert found(bench, payload='{"order": 7}', type="b") == []
+    assert found(bench, since=moment, until=moment + timedelta(seconds=1)) == [other]
+    assert found(bench, until=moment) == []
+
+
+def test_pages_of_jobs_meet_each_job_once(bench: Bench) -> None:
+    """Also those that end or are enqueued between two pages."""
+    ids = enqueued(bench)
+    pages, before_id = [], None
+    while page := jobs_where(bench.sql, before_id=before_id, limit=6):
+        before_id = page[-1].id
+        pages += [row.id for row in page]
+        cancel(bench.sql, [page[0].id])
+        bench.enqueue("a")
+    assert pages == ids[::-1]
+
+
+def test_a_change_of_many_pages_reaches_every_match_and_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operators, "_PAGE", 7)
+    ids = enqueued(bench)
+    spared = bench.enqueue("a", tenant="south")
+    bench.sql.execute("UPDATE compactory.jobs_live SET state = 'failed', finished_at = now()")
+    assert count_jobs(bench.sql, JobFilter(payload="{}", until=LATER), Act.RETRY) == (21, True)
+    bench.sql.execute("UPDATE compactory.jobs_live SET payload = '[1, 2]' WHERE id <> %s", [spared])
+    assert retry(bench.sql, where=JobFilter(payload="[1]")) == len(ids)
+    assert bench.state(spared) == "failed"
+    assert cancel(bench.sql, where=JobFilter(type="a")) == len(ids)
+    assert retry(bench.sql, where=JobFilter(type="a")) == 1
+    assert retry(bench.sql, where=JobFilter(type="a", state="cancelled")) == len(ids)
+
+
+def test_no_ids_are_not_all_jobs(bench: Bench) -> None:
+    job = enqueued(bench)[0]
+    assert cancel(bench.sql, []) == 0
+    assert jobs_where(bench.sql, []) == []
+    assert bench.state(job) == "scheduled"
+
+
+def test_waiting_jobs_run_now(bench: Bench) -> None:
+    """A job that waits for its time, a later one of its group, and a job that waits for a retry."""
+    bench.jobs.handler("a")(lambda job: None)
+    first, second = (bench.enqueue("a", group="g", run_at=LATER) for _ in range(2))
+    retried, spared = (bench.enqueue("a", run_at=LATER) for _ in range(2))
+    bench.sql.execute("UPDATE compactory.jobs_live SET attempt = 3 WHERE id = %s", [retried])
+    bench.executor()
+    assert run_now(bench.sql, [second, retried]) == 2
+    bench.wait_for(retried, "succeeded")
+    assert jobs_where(bench.sql, [retried])[0].attempt == 4  # the attempts before count
+    assert (bench.state(first), bench.state(second)) == ("scheduled", "scheduled")
+    assert count_jobs(bench.sql, JobFilter(group="g"), Act.RUN_NOW) == (1, True)
+    assert run_now(bench.sql, where=JobFilter(group="g")) == 1
+    bench.wait_for(second, "succeeded")
+    assert bench.state(first) == "succeeded"
+    assert run_now(bench.sql, [first]) == 0
+    assert bench.state(spared) == "scheduled"
+
+
+def test_more_than_ten_thousand_jobs_are_estimated(bench: Bench) -> None:
+    """Exact up to 10,000; beyond within a factor of two, where the table was analyzed."""
+    insert = (
+        "INSERT INTO compactory.jobs_live (type, place, payload, run_at)"
+        " SELECT %s, i, '{}', now() FROM generate_series(1, %s) AS i"
+    )
+    bench.sql.execute(insert, ["a", 10_000])
+    bench.sql.execute(insert, ["b", 30_000])
+    bench.sql.execute("ANALYZE compactory.jobs_live")
+    with closing(open_jobs(checked_url(bench.url).conninfo, "operator")) as connection:
+        for _ in range(7):  # also once the statement is prepared
+            assert count_jobs(connection, JobFilter(type="a")) == (10_000, True)
+        jobs, is_exact = count_jobs(connection, JobFilter(type="b"))
+    assert not is_exact
+    assert 15_000 < jobs < 60_000

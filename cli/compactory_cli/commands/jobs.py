@@ -1,9 +1,10 @@
-"""``compactory jobs``: runs, lists, retries, cancels and discards jobs."""
+"""``compactory jobs``: runs jobs; finds them, and runs them now, retries, cancels and discards them."""
 
 from __future__ import annotations
 
+import sys
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,21 +14,48 @@ from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, import_object, run_worker
-from ..views.terminal import answer, marked, number, print_count, print_json, print_table, seconds, write
+from ..views.moment import parsed_time
+from ..views.terminal import answer, counted, marked, number, print_count, print_json, print_table, seconds, write
 
 if TYPE_CHECKING:
     import psycopg
 
-    from compactory_connectors.jobs.operators import JobRow
+    from compactory_connectors.jobs.operators import Act, JobCount, JobFilter, JobRow
 
 __all__ = ["app"]
 
 app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
 
 Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of jobs.")]
-OneType = Annotated[str | None, option("--type", "TYPE", "Only jobs of this type.")]
-OneGroup = Annotated[str | None, option("--group", "NAME", "Only jobs of this group.")]
-All = Annotated[bool, flag("--all", "Jobs of every type.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matching:
+    """Options that select jobs; None means not given."""
+
+    state: Annotated[str | None, option("--state", "STATE", "scheduled, running, succeeded, failed, cancelled.")] = None
+    type: Annotated[str | None, option("--type", "TYPE", "Only jobs of this type.")] = None
+    group: Annotated[str | None, option("--group", "NAME", "Only jobs of this group.")] = None
+    tenant: Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")] = None
+    since: Annotated[str | None, option("--since", "TIME", "Only jobs enqueued at this time or later.")] = None
+    until: Annotated[str | None, option("--until", "TIME", "Only jobs enqueued before this time.")] = None
+    payload: Annotated[
+        str | None, option("--payload", "JSON", 'Only jobs whose payload contains this, such as {"order": 7}.')
+    ] = None
+
+    def filter(self) -> JobFilter:
+        """Return the filter for these options. Raises ConfigError for a value that is unusable."""
+        from compactory_connectors.jobs.operators import JobFilter
+
+        options = asdict(self)
+        for name in ("since", "until"):
+            if options[name] is not None:
+                options[name] = parsed_time(f"--{name}", options[name])
+        return JobFilter(**options)
+
+
+All = Annotated[bool, flag("--all", "All jobs that can be changed so.")]
+Yes = Annotated[bool, flag("--yes", "Do not ask before jobs that match are changed.")]
 
 
 @app.command("run")
@@ -98,20 +126,24 @@ def show_jobs_status(flags: Flags) -> None:
 @command
 def list_jobs(
     flags: Flags,
-    type_: OneType = None,
-    state: Annotated[
-        str | None, option("--state", "STATE", "scheduled, running, succeeded, failed, cancelled.")
-    ] = None,
-    group: OneGroup = None,
+    matching: Matching,
     limit: Annotated[int, option("--limit", "N", "Largest number of jobs to show.", min=1)] = 20,
+    before: Annotated[int | None, option("--before", "ID", "Only jobs with lower ids: the next page.")] = None,
 ) -> None:
-    """List jobs, newest first."""
-    from compactory_connectors.jobs.operators import jobs_where
+    """List jobs, newest first, and tell how many match: exactly up to 10,000, about beyond.
 
+    Example: `compactory jobs list --state failed --payload '{"order": 7}'`
+    """
+    from compactory_connectors.jobs.operators import count_jobs, jobs_where
+
+    where = matching.filter()
     with _connect_to_jobs(flags) as connection:
-        rows = jobs_where(connection, type_=type_, state=state, group=group, limit=limit)
+        rows = jobs_where(connection, where=where, before_id=before, limit=limit)
+        count = count_jobs(connection, where)
+    next_before = rows[-1].id if len(rows) == limit else None
     if flags.json:
-        print_json({"jobs": [_fields(row) for row in rows]})
+        jobs = [_fields(row) for row in rows]
+        print_json({"jobs": jobs, "count": count.jobs, "exact": count.is_exact, "next_before": next_before})
         return
     print_table(
         ("id", "type", "state", "group", "attempt", "run at", "last error"),
@@ -125,6 +157,8 @@ def list_jobs(
         right=("id", "attempt"),
         none="there is no such job",
     )  # fmt: skip
+    if next_before is not None:
+        write(f"{len(rows)} of {_counted(count)}; the next page: --before {next_before}")
 
 
 @app.command("show")
@@ -144,33 +178,44 @@ def show_job(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) 
         write(f"{name + ':':<13} {value if value is not None else '–'}")
 
 
+@app.command("run-now")
+@command
+def run_jobs_now(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+    """Run jobs now that wait for their time or for a retry. Earlier jobs of their groups still run first.
+
+    Example: `compactory jobs run-now --type transport.notify`
+    """
+    _change_jobs(flags, "run-now", ids, matching, everything, yes, "will run now")
+
+
 @app.command("retry")
 @command
-def retry_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
-    """Run failed jobs again, from their first attempt on. With ids also cancelled jobs."""
-    from compactory_connectors.jobs import operators
+def retry_jobs(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+    """Run failed jobs again, from their first attempt on. With ids or --state also cancelled jobs.
 
-    _change_jobs(
-        flags, ids, (type_, everything), lambda conn: operators.retry(conn, ids or (), type_), "will run again"
-    )
+    Example: `compactory jobs retry --type transport.notify --since 2024-01-31T10:00+02:00`
+    """
+    _change_jobs(flags, "retry", ids, matching, everything, yes, "will run again")
 
 
 @app.command("cancel")
 @command
-def cancel_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, group: OneGroup = None) -> None:
-    """Cancel waiting jobs, and ask running jobs to end."""
-    from compactory_connectors.jobs import operators
+def cancel_jobs(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+    """Cancel waiting jobs, and ask running jobs to end.
 
-    _change_jobs(flags, ids, (type_, group), lambda conn: operators.cancel(conn, ids or (), type_, group), "cancelled")
+    Example: `compactory jobs cancel --group T1`
+    """
+    _change_jobs(flags, "cancel", ids, matching, everything, yes, "cancelled")
 
 
 @app.command("discard")
 @command
-def discard_jobs(flags: Flags, ids: Ids = None, type_: OneType = None, everything: All = False) -> None:
-    """Discard failed jobs, so that the next jobs of their groups run."""
-    from compactory_connectors.jobs import operators
+def discard_jobs(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+    """Discard failed jobs, so that the next jobs of their groups run.
 
-    _change_jobs(flags, ids, (type_, everything), lambda conn: operators.discard(conn, ids or (), type_), "discarded")
+    Example: `compactory jobs discard --payload '{"order": 7}' --yes`
+    """
+    _change_jobs(flags, "discard", ids, matching, everything, yes, "discarded")
 
 
 @app.command("roles")
@@ -194,21 +239,48 @@ def _fields(row: JobRow) -> dict[str, Any]:
     return {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in fields.items()}
 
 
-def _change_jobs(flags: Flags, ids: list[int] | None, choices: tuple[object, ...], act: Any, outcome: str) -> None:
+def _change_jobs(
+    flags: Flags, name: str, ids: list[int] | None, matching: Matching, everything: bool, yes: bool, outcome: str
+) -> None:
+    """Make a change by ids, or of all jobs that match after a confirmation."""
     from compactory.errors import CompactoryError
-    from compactory_connectors.jobs.operators import jobs_where
+    from compactory_connectors.jobs import operators
 
-    if sum(map(bool, (ids, *choices))) != 1:
-        refuse("which jobs? give ids or one of the options, not both")
+    has_filter = any(getattr(matching, item.name) is not None for item in fields(matching))
+    if sum((bool(ids), has_filter, everything)) != 1:
+        refuse("which jobs? give ids, options that select jobs, or --all")
+    act, where = operators.Act(name), matching.filter()
+    change = {
+        operators.Act.RUN_NOW: operators.run_now,
+        operators.Act.RETRY: operators.retry,
+        operators.Act.CANCEL: operators.cancel,
+        operators.Act.DISCARD: operators.discard,
+    }[act]
     with _connect_to_jobs(flags) as connection:
-        existing = {row.id for row in jobs_where(connection, ids, limit=len(ids))} if ids else set()
-        if unknown := sorted(set(ids or ()) - existing):
-            names = ", ".join(map(str, unknown))
-            raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
-        count = act(connection)
+        if ids:
+            existing = {row.id for row in operators.jobs_where(connection, ids, limit=len(ids))}
+            if unknown := sorted(set(ids) - existing):
+                names = ", ".join(map(str, unknown))
+                raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
+        elif not yes:
+            _confirm(act, operators.count_jobs(connection, where, act))
+        count = change(connection, ids or None, where)
     if ids and not count:
         raise CompactoryError("nothing was changed: the jobs are in no state for that; see compactory jobs show")
     print_count(count, "job", outcome, as_json=flags.json)
+
+
+def _confirm(act: Act, count: JobCount) -> None:
+    """Ask before jobs are changed, unless none matches."""
+    if not count.jobs:
+        return
+    if not sys.stdin.isatty():
+        refuse(f"{act} would change {_counted(count)}; not a terminal: add --yes")
+    typer.confirm(f"{act}: {_counted(count)} match. Change them?", abort=True, err=True)
+
+
+def _counted(count: JobCount) -> str:
+    return f"{'' if count.is_exact else 'about '}{counted(count.jobs, 'job')}"
 
 
 def _connect_to_jobs(flags: Flags) -> AbstractContextManager[psycopg.Connection[Any]]:

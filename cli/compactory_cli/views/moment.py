@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["microseconds", "moment_text"]
+__all__ = ["microseconds", "moment_text", "parsed_time"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = 253_402_300_799_999  # milliseconds of the year 9999
@@ -28,6 +28,11 @@ def microseconds(option: str, text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def parsed_time(option: str, text: str) -> datetime:
+    """Return the time that `microseconds` reads."""
+    return _EPOCH + timedelta(microseconds=microseconds(option, text))
 
 
 def moment_text(micros: int) -> str:

@@ -1,23 +1,107 @@
-"""Operators' functions about jobs: list, retry, cancel, discard."""
+"""Operators' functions about jobs: find, count, run now, retry, cancel, discard.
+
+Functions that change jobs take ids, a filter, or both. They change the matching jobs newest first, at most 10,000 in a
+transaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
+import orjson
 import psycopg
-from psycopg.rows import class_row
+from psycopg.rows import class_row, tuple_row
 
 from compactory.errors import ConfigError, OrderRefused
 from compactory_sql import query
 
-__all__ = ["STATES", "JobRow", "cancel", "discard", "jobs_where", "retry"]
+from .job import TENANT
 
-_UNIQUE = "cancel or discard one of them first"
+__all__ = [
+    "STATES",
+    "Act",
+    "JobCount",
+    "JobFilter",
+    "JobRow",
+    "cancel",
+    "count_jobs",
+    "discard",
+    "jobs_where",
+    "retry",
+    "run_now",
+]
 
-STATES = ("scheduled", "running", "succeeded", "failed", "cancelled")
+STATES: Final = ("scheduled", "running", "succeeded", "failed", "cancelled")
+
+# Cursors of these queries send values in their text, so that Postgres plans partition and index for the filter.
+_LIST = query("jobs/list")
+_IDS = f"SELECT id FROM ({_LIST}) AS j"  # noqa: S608 (a query of this project)
+_COUNT = f"SELECT count(*) FROM ({_LIST}) AS j"  # noqa: S608
+
+_COUNTED = 10_000  # jobs that are counted; the number of more jobs is estimated
+_PAGE = 10_000  # jobs that one transaction changes
+
+
+class Act(StrEnum):
+    """A change that an operator makes."""
+
+    RUN_NOW = "run-now"
+    RETRY = "retry"
+    CANCEL = "cancel"
+    DISCARD = "discard"
+
+
+_STATEMENTS = {
+    Act.RUN_NOW: "jobs/run_now",
+    Act.RETRY: "jobs/retry",
+    Act.CANCEL: "jobs/cancel",
+    Act.DISCARD: "jobs/cancel",
+}
+
+_STATES = {
+    Act.RUN_NOW: ("scheduled",),
+    Act.RETRY: ("failed", "cancelled", "scheduled"),
+    Act.CANCEL: ("scheduled", "running"),
+    Act.DISCARD: ("failed",),
+}
+"""States of the jobs that an act can change."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """A filter of jobs: a job matches if it fits every field that is not None.
+
+    ``since`` (included) and ``until`` (excluded) limit the time at which a job was enqueued. ``payload`` is JSON text
+    that the payload of a job contains, as ``@>`` of Postgres compares. Raises ConfigError for an unknown state, a time
+    without a zone, and a payload that is no JSON.
+    """
+
+    state: str | None = None
+    type: str | None = None
+    group: str | None = None
+    tenant: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    payload: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.state is not None and self.state not in STATES:
+            raise ConfigError(f"unknown state {self.state!r}: choose {', '.join(STATES)}")
+        for time in (self.since, self.until):
+            if time is not None and time.tzinfo is None:
+                raise ConfigError(f"the time {time} has no zone: add one, such as +00:00")
+        if self.payload is not None:
+            try:
+                orjson.loads(self.payload)
+            except orjson.JSONDecodeError as error:
+                raise ConfigError(f"payload {self.payload!r} is no JSON: {error}") from error
+
+
+_EVERY_JOB = JobFilter()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,63 +123,87 @@ class JobRow:
     executor: int | None
 
 
+class JobCount(NamedTuple):
+    """A number of jobs: exact up to 10,000, else the estimate of Postgres."""
+
+    jobs: int
+    is_exact: bool
+
+
 def jobs_where(
     connection: psycopg.Connection[Any],
-    ids: Sequence[int] = (),
+    ids: Sequence[int] | None = None,
+    where: JobFilter = _EVERY_JOB,
     *,
-    type_: str | None = None,
-    state: str | None = None,
-    group: str | None = None,
+    before_id: int | None = None,
     limit: int = 100,
 ) -> list[JobRow]:
-    """Return jobs, newest first. Raises ConfigError for an unknown state, psycopg.Error."""
-    if state is not None and state not in STATES:
-        raise ConfigError(f"unknown state {state!r}: choose {', '.join(STATES)}")
-    parameters = {"ids": list(ids) or None, "type": type_, "state": state, "group": group, "limit": limit}
-    return connection.cursor(row_factory=class_row(JobRow)).execute(query("jobs/list"), parameters).fetchall()
+    """Return jobs, newest first. ``before_id``: only jobs with lower ids, to read on after a full page.
+
+    Raises psycopg.Error.
+    """
+    parameters = _parameters(ids, where) | {"before_id": before_id, "limit": limit}
+    return psycopg.ClientCursor(connection, row_factory=class_row(JobRow)).execute(_LIST, parameters).fetchall()
 
 
-def retry(connection: psycopg.Connection[Any], ids: Sequence[int] = (), type_: str | None = None) -> int:
-    """Schedule failed jobs again from their first attempt; by id also cancelled jobs and jobs that wait for a retry.
+def count_jobs(connection: psycopg.Connection[Any], where: JobFilter = _EVERY_JOB, act: Act | None = None) -> JobCount:
+    """Return the number of jobs that match; with an act, of those that it would change.
 
-    Return their number. Raises OrderRefused if another job has the unique key of one of them, or if jobs stay locked
-    (the others are done then); psycopg.Error.
+    Raises ConfigError if the act can't change jobs of the filter's state, psycopg.Error.
+    """
+    parameters, cursor = _parameters(None, where, act), psycopg.ClientCursor(connection, row_factory=tuple_row)
+    row = cursor.execute(_COUNT, parameters | {"limit": _COUNTED + 1}).fetchone()
+    assert row is not None
+    if row[0] <= _COUNTED:
+        return JobCount(row[0], is_exact=True)
+    plan = cursor.execute(f"EXPLAIN (FORMAT JSON) {_LIST}", parameters).fetchone()
+    assert plan is not None
+    return JobCount(max(row[0], plan[0][0]["Plan"]["Plan Rows"]), is_exact=False)
+
+
+def run_now(
+    connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB
+) -> int:
+    """Make jobs due that wait for their time or for a retry. Return their number.
+
+    A job still waits for earlier jobs of its group. Raises as `cancel` does.
+    """
+    changed, locked = _apply(connection, Act.RUN_NOW, ids, where)
+    connection.execute(query("jobs/notify"))
+    return _count(changed, locked)
+
+
+def retry(connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB) -> int:
+    """Schedule failed jobs again from their first attempt. Return their number.
+
+    By id or by ``state`` of the filter also cancelled jobs and jobs that wait for a retry. Raises OrderRefused also if
+    another job has the unique key of one of them; else raises as `cancel` does.
     """
     try:
-        changed, locked = _apply(connection, "jobs/retry", {"ids": list(ids) or None, "type": type_})
-    except psycopg.errors.UniqueViolation as error:
-        raise OrderRefused(
-            "another job has the unique key of one by now, nothing was changed:"
-            f" {_UNIQUE} ({error.diag.message_detail})"
-        ) from error
+        changed, locked = _apply(connection, Act.RETRY, ids, where)
     finally:
         connection.execute(query("jobs/notify"))
     return _count(changed, locked)
 
 
-def cancel(
-    connection: psycopg.Connection[Any],
-    ids: Sequence[int] = (),
-    type_: str | None = None,
-    group: str | None = None,
-) -> int:
+def cancel(connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB) -> int:
     """Cancel scheduled jobs; ask running jobs to end, and cancel them when they do. Return their number.
 
-    Raises OrderRefused if jobs stay locked by other transactions, psycopg.Error.
+    Raises ConfigError if jobs of the filter's state can't be changed so, OrderRefused if jobs stay locked by other
+    transactions (the others are changed then), psycopg.Error.
     """
-    return _remove(connection, ids, type_, group, ["scheduled", "running"])
+    return _remove(connection, Act.CANCEL, ids, where)
 
 
-def discard(connection: psycopg.Connection[Any], ids: Sequence[int] = (), type_: str | None = None) -> int:
-    """Cancel failed jobs, so that their groups continue. Return their number. Raises as `cancel` does."""
-    return _remove(connection, ids, type_, None, ["failed"])
-
-
-def _remove(
-    connection: psycopg.Connection[Any], ids: Sequence[int], type_: str | None, group: str | None, states: list[str]
+def discard(
+    connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB
 ) -> int:
-    parameters = {"ids": list(ids) or None, "type": type_, "group": group, "states": states}
-    changed, locked = _apply(connection, "jobs/cancel", parameters)
+    """Cancel failed jobs, so that their groups continue. Return their number. Raises as `cancel` does."""
+    return _remove(connection, Act.DISCARD, ids, where)
+
+
+def _remove(connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter) -> int:
+    changed, locked = _apply(connection, act, ids, where)
     groups = sorted({row[1] for row in changed if row[1] is not None})
     with connection.transaction():  # its snapshot is newer than the commit above, so it sees every waiting job
         connection.execute(query("jobs/next_of_groups"), {"groups": groups})
@@ -103,28 +211,71 @@ def _remove(
     return _count(changed, locked)
 
 
-def _apply(connection: psycopg.Connection[Any], name: str, parameters: dict[str, Any]) -> tuple[list[Any], list[int]]:
-    """Run a statement for all jobs that are not locked, then for each locked job in a transaction of its own.
+def _parameters(ids: Sequence[int] | None, where: JobFilter, act: Act | None = None) -> dict[str, Any]:
+    """Return the parameters of jobs/list. Raises ConfigError if the act can't change jobs of the filter's state."""
+    states = _STATES[act] if act else STATES
+    if where.state is not None:
+        if where.state not in states:
+            raise ConfigError(f"{act} changes no {where.state} jobs: choose {' or '.join(states)}")
+        states = (where.state,)
+    elif act is Act.RETRY and ids is None:
+        states = ("failed",)
+    return asdict(where) | {
+        "ids": None if ids is None else list(ids),
+        "states": list(states),
+        "header": TENANT,
+        "act": act,
+        "before_id": None,
+        "limit": None,
+    }
+
+
+def _apply(
+    connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter
+) -> tuple[list[Any], list[int]]:
+    """Run the statement of an act for all jobs that are not locked, then for each locked job in its own transaction.
 
     A transaction that waits for a job has locked no other job, so it can't deadlock with an executor. Return the rows
-    of changed jobs, and the ids of jobs that stayed locked until the time-out. Raises OrderRefused if a job that was
-    locked can't be scheduled.
+    of changed jobs, and the ids of jobs that stayed locked until the time-out. Raises OrderRefused if another job has
+    the unique key of a job.
     """
-    rows = connection.execute(query(name), parameters).fetchall()
-    locked = [row[0] for row in rows if row[2]]
-    changed = [row for row in rows if not row[2]]
-    for number, job in enumerate(locked):
-        try:
-            with connection.transaction():
-                connection.execute(query("jobs/lock"), {"id": job})
-                changed += connection.execute(query(name), parameters | {"ids": [job]}).fetchall()
-        except psycopg.errors.LockNotAvailable:
-            return changed, locked[number:]
-        except psycopg.errors.UniqueViolation as error:
-            raise OrderRefused(
-                f"another job has the unique key of job {job} by now, {len(changed)} other jobs are done: {_UNIQUE}"
-            ) from error
+    statement, parameters = query(_STATEMENTS[act]), _parameters(ids, where, act)
+    changed: list[Any] = []
+    locked: list[int] = []
+    try:
+        for page in _pages(connection, parameters):
+            rows = connection.execute(statement, parameters | {"ids": page}).fetchall()
+            changed += [row for row in rows if not row[2]]
+            locked += [row[0] for row in rows if row[2]]
+        for number, job in enumerate(locked):
+            page = [job]
+            try:
+                with connection.transaction():
+                    connection.execute(query("jobs/lock"), {"id": job})
+                    changed += connection.execute(statement, parameters | {"ids": page}).fetchall()
+            except psycopg.errors.LockNotAvailable:
+                return changed, locked[number:]
+    except psycopg.errors.UniqueViolation as error:
+        job_name = f"job {page[0]}" if len(page) == 1 else f"one of {len(page)} jobs"
+        raise OrderRefused(
+            f"another job has the unique key of {job_name} by now, {len(changed)} other jobs are done: cancel or"
+            f" discard one of them first ({error.diag.message_detail})"
+        ) from error
     return changed, []
+
+
+def _pages(connection: psycopg.Connection[Any], parameters: dict[str, Any]) -> Iterator[list[int]]:
+    """Yield the ids of the jobs that match, newest first. A job that the act has changed is not read again."""
+    cursor = psycopg.ClientCursor(connection, row_factory=tuple_row)
+    before_id = None
+    while True:
+        keyset = parameters | {"before_id": before_id, "limit": _PAGE}
+        page = [row[0] for row in cursor.execute(_IDS, keyset)]
+        if page:
+            yield page
+        if len(page) < _PAGE:
+            return
+        before_id = page[-1]
 
 
 def _count(changed: list[Any], locked: list[int]) -> int:

@@ -282,23 +282,43 @@ SELECT e.id, e.name, e.pool, extract(epoch FROM clock_timestamp() - e.beat_at)::
   FROM compactory.job_executors AS e ORDER BY e.id;
 
 -- name: jobs/list
--- The jobs that an operator selects, newest first.
+-- The jobs that an operator selects, newest first; with an act only jobs that it can change.
 SELECT id, type, state, "group", origin, attempt, run_at, created_at, finished_at, last_error, payload, headers, executor
   FROM compactory.jobs
- WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
-   AND (%(state)s::text IS NULL OR state = %(state)s) AND (%(group)s::text IS NULL OR "group" = %(group)s)
+ WHERE state = ANY (%(states)s) AND (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s))
+   AND (%(type)s::text IS NULL OR type = %(type)s) AND (%(group)s::text IS NULL OR "group" = %(group)s)
+   AND (%(tenant)s::text IS NULL OR headers ->> %(header)s = %(tenant)s)
+   AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s) AND (%(until)s::timestamptz IS NULL OR created_at < %(until)s)
+   AND (%(payload)s::jsonb IS NULL OR payload @> %(payload)s::jsonb)
+   AND CASE %(act)s::text WHEN 'run-now' THEN run_at > statement_timestamp()
+                          WHEN 'retry' THEN state <> 'scheduled' OR attempt > 0 ELSE true END
+   AND (%(before_id)s::int8 IS NULL OR id < %(before_id)s)
  ORDER BY id DESC LIMIT %(limit)s;
 
 -- name: jobs/lock
 -- Wait until no other transaction has the job locked.
 SELECT FROM compactory.jobs_live WHERE id = %(id)s FOR UPDATE;
 
+-- name: jobs/run_now
+-- Make scheduled jobs due that are not. Jobs that another transaction has locked stay unchanged and are returned as
+-- busy.
+WITH chosen AS MATERIALIZED (
+    SELECT id FROM compactory.jobs_live WHERE id = ANY (%(ids)s::int8[]) AND state = 'scheduled' AND run_at > statement_timestamp()),
+free AS MATERIALIZED (
+    SELECT j.id FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
+     WHERE j.state = 'scheduled' FOR UPDATE OF j SKIP LOCKED),
+due AS (
+    UPDATE compactory.jobs_live AS j SET run_at = clock_timestamp(), position = NULL
+      FROM free WHERE j.id = free.id RETURNING j.id)
+SELECT id, NULL AS "group", false AS busy FROM due
+ UNION ALL SELECT id, NULL, true FROM chosen WHERE id NOT IN (SELECT id FROM free);
+
 -- name: jobs/retry
 -- Run failed and cancelled jobs again from their first attempt, and jobs that wait for a retry at once. Jobs that
 -- another transaction has locked stay unchanged and are returned as busy.
 WITH gone AS (
     DELETE FROM compactory.jobs_finished AS j
-     WHERE state = 'cancelled' AND id = ANY (%(ids)s::int8[]) AND (%(type)s::text IS NULL OR type = %(type)s)
+     WHERE state = 'cancelled' AND state = ANY (%(states)s) AND id = ANY (%(ids)s::int8[])
     RETURNING j.*),
 back AS (
     INSERT INTO compactory.jobs_live (id, type, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, last_error)
@@ -306,8 +326,7 @@ back AS (
       FROM gone RETURNING id),
 chosen AS MATERIALIZED (
     SELECT id FROM compactory.jobs_live
-     WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
-       AND (state = 'failed' OR state = 'scheduled' AND attempt > 0 AND %(ids)s::int8[] IS NOT NULL)),
+     WHERE id = ANY (%(ids)s::int8[]) AND state = ANY (%(states)s) AND (state = 'failed' OR state = 'scheduled' AND attempt > 0)),
 free AS MATERIALIZED (
     SELECT j.id FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
      WHERE j.state IN ('failed', 'scheduled') FOR UPDATE OF j SKIP LOCKED),
@@ -323,8 +342,7 @@ SELECT id, NULL AS "group", false AS busy FROM back UNION ALL SELECT id, NULL, f
 -- transaction has locked stay unchanged and are returned as busy.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM compactory.jobs_live
-     WHERE (%(ids)s::int8[] IS NULL OR id = ANY (%(ids)s)) AND (%(type)s::text IS NULL OR type = %(type)s)
-       AND (%(group)s::text IS NULL OR "group" = %(group)s) AND state = ANY (%(states)s)),
+     WHERE id = ANY (%(ids)s::int8[]) AND state = ANY (%(states)s)),
 free AS MATERIALIZED (
     SELECT j.id, j.state FROM chosen JOIN compactory.jobs_live AS j ON j.id = chosen.id
      WHERE j.state = ANY (%(states)s) FOR UPDATE OF j SKIP LOCKED),
