@@ -263,14 +263,14 @@ def _change_jobs(
                 names = ", ".join(map(str, unknown))
                 raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
         elif not yes:
-            _confirm(act, operators.count_jobs(connection, where, act))
+            _confirm_change(act, operators.count_jobs(connection, where, act))
         count = change(connection, ids or None, where)
     if ids and not count:
         raise CompactoryError("nothing was changed: the jobs are in no state for that; see compactory jobs show")
     print_count(count, "job", outcome, as_json=flags.json)
 
 
-def _confirm(act: Act, count: JobCount) -> None:
+def _confirm_change(act: Act, count: JobCount) -> None:
     """Ask before jobs are changed, unless none matches."""
     if not count.jobs:
         return

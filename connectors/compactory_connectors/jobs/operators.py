@@ -242,6 +242,7 @@ def _apply(
     statement, parameters = query(_STATEMENTS[act]), _parameters(ids, where, act)
     changed: list[Any] = []
     locked: list[int] = []
+    page: list[int] = []
     try:
         for page in _pages(connection, parameters):
             rows = connection.execute(statement, parameters | {"ids": page}).fetchall()
