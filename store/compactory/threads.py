@@ -130,7 +130,7 @@ def _join(thread: Thread) -> None:
 
 
 class Contained:
-    """A callable whose errors are logged, the first of them, and never raised. Thread-safe if the callable is.
+    """A callable that never raises: the first error is logged. Thread-safe if the wrapped callable is.
 
     ``first`` is called with the same arguments before it.
     """

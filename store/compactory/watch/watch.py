@@ -46,7 +46,7 @@ class Watch(Iterator[Change[T]], Generic[T]):
             self._opened_number = log.next_number
             self._next_number = log.next_number
             self._positions = log.positions
-            # What the cursor has seen: of changes before _opened_number, and of later ones if it is newer than the log.
+            # Positions below which the cursor has seen earlier changes, and later ones if it is newer than the log.
             self._cursor_positions: Mapping[int, int] = {}
             self._later_positions: Mapping[int, int] = {}
             if since is not None:

@@ -1,6 +1,6 @@
 """From the cases of a table's rows to functions of a row: the bytes for Kafka, and their topic.
 
-A record is key and value; where transforms send rows to several topics, it is key, value, topic and no headers.
+A record is a key and a value. If transforms choose among topics, it is a key, a value, a topic and no headers.
 """
 
 from __future__ import annotations

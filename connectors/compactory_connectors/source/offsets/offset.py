@@ -122,7 +122,7 @@ class SourceOffset:
     def for_keys(self, digest: str) -> SourceOffset:
         """Adapt to how keys are made now: after a change every row is sent before any key is removed.
 
-        Rows are not compared: a record that the topic has may be in another partition than where it belongs now.
+        Rows are sent without comparing them with the topic: the topic may have a record in the wrong partition.
         """
         if self.key_digest in {None, digest}:
             return replace(self, key_digest=digest)

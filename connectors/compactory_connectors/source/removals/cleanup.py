@@ -135,7 +135,7 @@ class TopicCleanup:
         self.approval.end_poll()
 
     def step(self) -> int:
-        """Do a step of a sweep that is due; return the number of tombstones sent. Raises what sweeping raises."""
+        """Do the next step of a sweep that is due; return the number of tombstones sent. Raises as `Sweeper` does."""
         if self._steps is None:
             if time.monotonic() < self.wake_at:
                 return 0
