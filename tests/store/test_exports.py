@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any, get_args, get_type_hints
+
+import pytest
 
 import compactory
 from compactory import errors
@@ -15,17 +17,13 @@ SEAMS = ("Backend", "Memory", "RocksDB", "Shared")  # what they lend is for the 
 HEAVY = ("psycopg", "fastapi", "rocksdict", "pyspark", "prometheus_client", "typer", "rich", "structlog", "uvicorn")
 
 
-def test_exports_equal_all() -> None:
-    """Every public name is listed, sorted, and there are few."""
-    public = {
-        name
-        for name, value in vars(compactory).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    assert public == set(compactory.__all__)
+def test_every_public_name_is_listed_and_imported_at_its_first_use() -> None:
+    assert set(compactory._MODULES) == set(compactory.__all__) == set(dir(compactory))
     assert compactory.__all__ == sorted(compactory.__all__)
     assert len(compactory.__all__) <= 64
     assert all(getattr(compactory, name).__doc__ for name in compactory.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'GlobalStor'"):
+        compactory.GlobalStor  # noqa: B018
 
 
 def test_what_public_methods_raise_and_return_is_exported() -> None:
@@ -67,7 +65,8 @@ def test_importing_loads_nothing_heavy() -> None:
     """In a process of its own: this one has loaded everything already."""
     check = (
         "import sys, compactory\n"
-        "import compactory.worker, compactory.kafka\n"
+        "assert not {'asyncio', 'confluent_kafka', 'logging'} & set(sys.modules)\n"
+        "from compactory import AsyncGlobalStore, DirectoryWriter, GlobalStore\n"
         f"loaded = [name for name in {HEAVY!r} if name in sys.modules]\n"
         "assert not loaded, loaded\n"
     )
