@@ -14,7 +14,7 @@ export UV_NO_PROGRESS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # with it every process that a test starts compiles all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers lowest proof versions bench docs constraints format clean
+.PHONY: help setup demo test check lint types layers lowest proof versions bench docs dist sbom constraints format clean
 
 help:  ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,8 +70,19 @@ $(PEERS): $(STAMP) benchmarks/constraints.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r benchmarks/constraints.txt
 	@touch $@
 
-docs: $(STAMP)  ## Write docs/reference from the code
+docs: $(STAMP)  ## Write docs/reference from the code, and the site into build/site
 	$(BIN)/python -m docs.generate
+	$(BIN)/python scripts/site.py
+
+dist: $(STAMP)  ## Build and check the wheel and the source archive in dist/
+	rm -rf dist
+	$(UV) build --quiet
+	$(BIN)/twine check --strict dist/*
+
+sbom: $(STAMP)  ## List the packages of `compactory[all]` in build/sbom.json (CycloneDX)
+	$(UV) venv --quiet --clear build/sbom
+	$(UV) pip install --quiet --python build/sbom/bin/python --constraints constraints.txt '.[all]'
+	$(UV) tool run --quiet --from cyclonedx-bom==7.5.0 cyclonedx-py environment build/sbom/bin/python --pyproject pyproject.toml -o build/sbom.json
 
 format: $(STAMP)  ## Format and fix what can be fixed
 	$(BIN)/ruff format .
