@@ -21,7 +21,6 @@ from compactory_api.http.access import Tokens
 from compactory_api.http.listen import Listen, parse_proxies
 from compactory_api.mastered.servers import Servers
 from compactory_api.options import ServerOptions
-from compactory_client.server_url import ServerUrl
 
 from .environment import Environment, read_environment
 from .flags import Flags, LogFormat, LogLevel
@@ -157,7 +156,7 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
     proxies = _http_setting(environment, settings, "HTTP_PROXIES", "proxies")
     url = None if flags.kafka else _first(environment, "URL")
     problems += _problems_of(proxies, parse_proxies) + _problems_of(listen, Listen.parse)
-    problems += _problems_of(url, ServerUrl.parse) + _problems_of(advertised, ServerUrl.parse)
+    problems += _problems_of(url, _server_base) + _problems_of(advertised, _server_base)
     servers = _servers(environment, settings, problems)
     level = _choice(LogLevel, flags.log_level, environment, "LOG_LEVEL", problems)
     form = _choice(LogFormat, flags.log_format, environment, "LOG_FORMAT", problems)
@@ -170,7 +169,7 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         url=url.value if url else None,
         listen=listen.value if listen else _DEFAULT_LISTEN,
         server_options=ServerOptions(
-            advertised=ServerUrl.parse(advertised.value).base if advertised else None,
+            advertised=_server_base(advertised.value) if advertised else None,
             servers=servers,
             proxies=parse_proxies(proxies.value) if proxies else (),
         ),
@@ -247,6 +246,13 @@ def _choice(kind: Any, flag: Any, environment: Environment, name: str, problems:
     hint = nearest(value, choices) or f"; choose {', '.join(choices)}"
     problems.append(f"COMPACTORY_{name}: {value!r} is not one of its values{hint}")
     return None
+
+
+def _server_base(url: str) -> str:
+    """Return the URL without its login. Raises ConfigError."""
+    from compactory_client.server_url import ServerUrl  # slow: with httpx2
+
+    return ServerUrl.parse(url).base
 
 
 def _problems_of(setting: _Setting | None, parse: Callable[[str], object]) -> list[str]:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from http.client import HTTPException
-from typing import Any
-from urllib.error import HTTPError, URLError
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
-from urllib.request import Request, urlopen
 
 from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.nearest import nearest_or_all
 from compactory.records import Entry
 from compactory.token import Token
+from compactory_client import Client
 from compactory_client.server_url import ServerUrl
 
 from .failure import StepFailed
+
+if TYPE_CHECKING:
+    import httpx2
 
 __all__ = ["RemoteServer"]
 
@@ -34,10 +35,8 @@ class RemoteServer:
     """
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0, *, orders: bool = False) -> None:
-        server = ServerUrl.parse(url, token)
-        self.place = server.base
-        self._authorization = server.authorization
-        self._timeout = timeout
+        self.place = ServerUrl.parse(url, token).base
+        self._client = Client(url, token=token, timeout=timeout)
         self._sufficient = _ADMIN if orders else _ANY
 
     def entry(self, directory: str, key: str) -> Entry:
@@ -70,8 +69,8 @@ class RemoteServer:
         query = urlencode({"prefix": prefix} | ({} if since is None else {"since": since}))
         with self._opened(f"/v1/directories/{quote(directory, safe='')}/watch?{query}", timeout=_SILENT) as answer:
             event = cursor = ""
-            for line in answer:
-                field, _, text = line.decode().rstrip("\n").partition(": ")
+            for line in answer.iter_lines():
+                field, _, text = line.partition(": ")
                 if field == "data" and event == "end":
                     raise self._refused(json.loads(text))
                 if field == "data":
@@ -91,7 +90,7 @@ class RemoteServer:
         path = f"/v1/directories/{quote(directory, safe='')}/digest/{chosen}" + ("?values=true" if values else "")
         with self._opened(path) as answer:
             line: dict[str, Any] = {}
-            for number, text in enumerate(answer):
+            for number, text in enumerate(answer.iter_lines()):
                 if number > 1:
                     yield line
                 line = json.loads(text)
@@ -127,26 +126,20 @@ class RemoteServer:
     @contextmanager
     def _opened(
         self, path: str, body: bytes | None = None, method: str | None = None, timeout: float | None = None
-    ) -> Iterator[Any]:
-        headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
-        request = Request(self.place + path, body, headers, method=method)  # noqa: S310 - http(s), checked
-        if self._authorization is not None:
-            request.add_unredirected_header("Authorization", self._authorization)
-        try:
-            with urlopen(request, timeout=timeout or self._timeout) as answer:  # noqa: S310
-                yield answer
-        except HTTPError as error:
-            raise self._failure(error) from None
-        except (URLError, HTTPException, OSError) as error:
-            reason = getattr(error, "reason", None) or error
-            raise Unreachable("HTTP", f"{self.place} was not reached: {reason}; check that address") from error
+    ) -> Iterator[httpx2.Response]:
+        method = method or ("GET" if body is None else "POST")
+        with self._client.opened(method, path, body, timeout=timeout) as answer:
+            if answer.status_code >= 300:
+                raise self._failure(answer)
+            yield answer
 
-    def _failure(self, error: HTTPError) -> CompactoryError:
+    def _failure(self, answer: httpx2.Response) -> CompactoryError:
         """Return the error for an error answer, with the text of its problem document if there is one."""
+        problem = {"status": answer.status_code, "title": answer.reason_phrase}
         try:
-            return self._refused({"status": error.code, "title": error.reason, **json.loads(error.read())})
-        except (ValueError, TypeError, OSError):
-            return self._refused({"status": error.code, "title": error.reason})
+            return self._refused(problem | json.loads(answer.read()))
+        except (ValueError, TypeError):
+            return self._refused(problem)
 
     def _refused(self, problem: dict[str, Any]) -> CompactoryError:
         code = problem["status"]
