@@ -130,7 +130,7 @@ class Client(_BaseClient[httpx2.Client]):
             with self._http.stream(**arguments, timeout=timeout or self._timeout) as response:
                 yield response
         except httpx2.TransportError as error:
-            message = f"{self._url} was not reached: {error or type(error).__name__}; check that address"
+            message = f"{self._url} was not reached: {str(error) or type(error).__name__}; check that address"
             raise Unreachable("HTTP", message) from error
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from compactory_cli.demo.servers import Servers
 from compactory_cli.stack import port
 from compactory_cli.stack.port import answers, free_port, is_free
 
@@ -65,17 +64,3 @@ def test_the_preferred_port_where_it_is_free() -> None:
     assert free_port(wanted) == wanted
     with socket.create_server(("127.0.0.1", wanted)):
         assert free_port(wanted) != wanted
-
-
-def test_a_broker_whose_port_is_taken_meanwhile_gets_another(tmp_path: Path) -> None:
-    servers = Servers(tmp_path)
-    servers.broker.port = free_port()
-    chosen = servers.broker.port
-    try:
-        with connection_from(chosen):
-            servers.start_broker()
-        assert servers.broker.running
-        assert servers.broker.port != chosen
-        assert answers(servers.broker.port)
-    finally:
-        servers.broker.stop()

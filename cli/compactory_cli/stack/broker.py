@@ -14,6 +14,7 @@ from pathlib import Path
 
 from compactory.errors import ConfigError, extra_remedy
 
+from .port import answers
 from .process import Process, Server
 
 __all__ = ["Broker", "embedded_broker"]
@@ -31,7 +32,10 @@ def embedded_broker() -> Path:
 class Broker(Server):
     """A broker in memory; `stop` ends it and deletes its topics."""
 
-    is_paused = False
+    @property
+    def is_paused(self) -> bool:
+        """Return True while a SIGSTOP keeps the broker from answering; its topics stay in memory."""
+        return self._process is not None and self._process.is_paused
 
     @property
     def address(self) -> str:
@@ -51,20 +55,12 @@ class Broker(Server):
         if self._process is None or not self._process.running:
             self.launch()
         assert self._process is not None
-        process = self._process
-        process.wait_until(lambda: process.listens_on(self.port), timeout)
-
-    def pause(self) -> None:
-        """Stop its process with SIGSTOP: clients see an outage, the topics stay."""
-        if self._process:
-            self._process.signal(signal.SIGSTOP)
-            self.is_paused = True
+        self._process.wait_until(lambda: answers(self.port), timeout)
 
     def resume(self) -> None:
-        """Continue after `pause`."""
+        """Continue after a SIGSTOP."""
         if self._process:
             self._process.signal(signal.SIGCONT)
-            self.is_paused = False
 
     def _binary(self) -> Path:
         """Return the broker's binary; a copy if the installed file may not be executed."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from compactory.errors import Unreachable
 
-from .port import answers, free_port
+from .port import free_port
 
 __all__ = ["Process", "Server"]
 
@@ -63,15 +63,13 @@ class Process:
         """Return True while the child runs."""
         return self._child is not None and self._child.poll() is None
 
-    def listens_on(self, port: int) -> bool:
-        """Return True if the child itself listens on this TCP port."""
-        if not answers(port) or self.pid is None:
-            return False
+    @property
+    def is_paused(self) -> bool:
+        """Return True while the child is stopped by SIGSTOP."""
         import psutil  # type: ignore[import-untyped]  # of the demo extra, without which no child starts
 
         with contextlib.suppress(psutil.NoSuchProcess):
-            connections = psutil.Process(self.pid).net_connections("tcp")
-            return any(item.status == psutil.CONN_LISTEN and item.laddr.port == port for item in connections)
+            return self.pid is not None and psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
         return False
 
     def start(self) -> None:
