@@ -1,6 +1,6 @@
 """What ``spark-submit`` is given: every Spark command of ``compactory`` with its arguments.
 
-spark-submit --master yarn examples/spark/compactory_job.py verify terminal_acquirer --spark
+spark-submit --master yarn examples/spark/compactory_job.py spark export terminal_acquirer --to s3a://lake/terminals
 """
 
 from compactory_cli.entry import run

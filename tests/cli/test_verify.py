@@ -145,21 +145,3 @@ def test_a_running_source_does_the_repair(published: Offsets, monkeypatch: pytes
     finally:
         source.terminate()
         source.communicate(timeout=30)
-
-
-def test_what_belongs_to_spark_alone(published: Offsets) -> None:
-    words = ("verify", *published.article.arguments, "--kafka", published.kafka)
-    outcome = in_process(*words, "--store", "http://127.0.0.1:1", "--export", "lake")
-    assert (outcome.code, "--store, --export: only with --spark" in outcome.err) == (2, True)
-    outcome = in_process(*words, "--spark", "--repair")
-    assert (outcome.code, "exclude each other" in outcome.err) == (2, True)
-    outcome = in_process("verify", "nothing", "--spark", "--kafka", published.kafka)
-    assert (outcome.code, "nothing to compare 'nothing' with" in outcome.err) == (2, True)
-
-
-def test_java_is_missing(published: Offsets, compactory: Shell) -> None:
-    """One line says what to install, before anything is asked. In a process where no session of Spark is open."""
-    arguments = ("verify", *published.article.arguments, "--kafka", published.kafka, "--spark")
-    outcome = compactory(*arguments, JAVA_HOME="/nowhere")
-    assert (outcome.code, "openjdk-17" in outcome.err) == (2, True)
-    assert len(outcome.err.strip().splitlines()) == 1

@@ -39,13 +39,13 @@ def run(folder: Path, *arguments: str, fails: str = "nothing", code: int = 0, **
 
 
 def test_the_steps_of_a_night(tmp_path: Path) -> None:
-    code, calls = run(tmp_path, "/in", "/lake", "2026-03-01", STORES="http://a:1 http://b:2")
+    code, calls = run(tmp_path, "/in", "/lake", "2026-03-01")
     assert code == 0
     assert [next(step for step in STEPS if call.startswith(step)) for call in calls] == list(STEPS)
     load, verify, export = calls
     assert "/in/2026-03-01 " in load
     assert "--load-id terminal_acquirer-2026-03-01 " in load
-    assert "--store http://a:1 --store http://b:2 " in verify
+    assert "--wait 120" in verify
     assert export.startswith("spark export terminal_acquirer --to /lake/terminal_acquirer/2026-03-01")
     for call in calls:
         assert usage_problem(shlex.split(call)) is None, call

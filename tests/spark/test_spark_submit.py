@@ -11,12 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from compactory import GlobalStore
-from compactory_api.http.access import Access
 from compactory_connectors.spark.jars import find_jars
-from tests.api.serving import Serving
-from tests.source.conftest import ARTICLE, Bench, article_environment
-from tests.source.verify.test_verification import send
+from tests.source.conftest import Bench, article_environment
 from tests.spark.conftest import needs_spark
 
 JOB = Path(__file__).parents[2] / "examples" / "spark" / "compactory_job.py"
@@ -41,24 +37,10 @@ def submit(bench: Bench, *arguments: str | Path) -> subprocess.CompletedProcess[
 
 
 @pytest.mark.proof
-def test_a_comparison_that_finds_differences(bench: Bench, kafka: str) -> None:
-    """A table that lacks a key of the topic, and a store that has all of it: exit code 1, JSON alone on stdout."""
+def test_an_export_is_submitted(bench: Bench, kafka: str, tmp_path: Path) -> None:
     needs_spark()
     bench.add(*(f"T{number}" for number in range(50)))
     bench.once(name="terminal_acquirer")
-    send(bench, b"ghost", b'{"ghost":1}')
-    serving = Serving(GlobalStore(kafka, [bench.topic]), Access())
-    try:
-        serving.wait_ready()
-        url = f"http://127.0.0.1:{serving.port}"
-        done = submit(bench, "verify", ARTICLE, "--spark", "--store", url, "--kafka", kafka, "--json", "--wait", "5")
-    finally:
-        serving.stop()
-    assert done.returncode == 1, done.stderr[-3000:]
-    found = json.loads(done.stdout)
-    [topic], [store] = found["topics"], found["stores"]
-    assert (found["equal"], topic["equal"], store["equal"]) == (False, False, True)
-    assert (topic["expected"], topic["stored"], topic["extra"], store["stored"]) == (50, 51, 1, 51)
-    assert [(each["key"], each["found"]) for each in topic["differences"]] == [("ghost", '{"ghost":1}')]
-    assert topic["digests"]["topic"] != topic["digests"]["table"]
-    assert store["positions"] == {"0": store["positions"]["0"]}
+    done = submit(bench, "spark", "export", bench.topic, "--to", tmp_path / "files", "--kafka", kafka, "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["counts"]["rows"] == 50

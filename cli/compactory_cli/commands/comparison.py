@@ -1,4 +1,4 @@
-"""Options of ``compactory verify``, with and without Spark."""
+"""Options of ``compactory verify``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Comparison"]
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Options of a comparison with and without Spark."""
+    """Options of a comparison."""
 
     target: Annotated[
         str,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +12,6 @@ from ..context.flags import Flags, flag, option
 from ..context.loading import connector_command, load_connectors
 from ..context.session import all_of, begin, refuse
 from .comparison import Comparison
-from .spark.arguments import SparkArguments
 
 if TYPE_CHECKING:
     from compactory_connectors.source.config.connector import ConnectorConfig
@@ -43,30 +41,14 @@ def verify_tables(
         str | None,
         option("--url", "URL", "Address of a running source that then does the repair; default: COMPACTORY_URL."),
     ] = None,
-    on_spark: Annotated[
-        bool, flag("--spark", "Compare on Spark, by digests first; also for --store and --export.")
-    ] = False,
-    store: Annotated[list[str] | None, option("--store", "URL", "A running server; may be repeated.")] = None,
-    export: Annotated[list[str] | None, option("--export", "PATH", "Exported files; may be repeated.")] = None,
-    spark: SparkArguments,
 ) -> None:
     """Compare the entries of lookups with the rows of the table, key by key, while both change.
 
-    Waits for changes that are not published yet, and reports only differences that will stay. With --spark it compares
-    running stores and exported files with the topic too, each at its own positions. Exit code 0: equal, or repaired. 1:
-    different, or an export whose files are not those of its manifest. 3: no difference, but rows that were not
-    published in time, or that no running source will publish, or a store or an export that could not be reached. 4: a
-    repair found another process at work.
+    Waits for changes that are not published yet, and reports only differences that will stay. Exit code 0: equal, or
+    repaired. 1: different. 3: no difference, but rows that were not published in time, or that no running source will
+    publish. 4: a repair found another process at work.
     """
-    _refuse_mixed(on_spark, repair, {"store": store, "export": export, **vars(spark)})
     configuration = begin(flags)
-    if on_spark:
-        from .verify_spark import SparkComparison
-
-        sides: dict[str, Any] = {"stores": store or [], "exports": export or []}
-        compared = SparkComparison(configuration=configuration, options=spark.options(), **sides, **vars(comparison))
-        compared.run(values=values, as_json=flags.json)
-        return
     (connectors, topic), kafka = all_of(lambda: _resolve_target(configuration, comparison), configuration.kafka)
     from compactory_connectors.source.runtime.repair import MOST_REPAIRS
 
@@ -90,14 +72,6 @@ def verify_tables(
     show_outcomes(outcomes, limit=comparison.limit, values=values, as_json=flags.json, repaired=repaired)
     if code := exit_code_of_outcomes(outcomes):
         raise typer.Exit(code)
-
-
-def _refuse_mixed(on_spark: bool, repair: bool, needing: Mapping[str, object]) -> None:
-    spark_options = [f"--{name}" for name, value in needing.items() if value]
-    if spark_options and not on_spark:
-        refuse(f"{', '.join(spark_options)}: only with --spark")
-    if repair and on_spark:
-        refuse("--repair and --spark exclude each other: repair with compactory verify --repair alone")
 
 
 def _resolve_target(configuration: Configuration, comparison: Comparison) -> tuple[list[ConnectorConfig], str | None]:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .terminal import counted, cut, error_output, fields, legible, named, number, print_json, print_table, say, seconds
-from .verify_sides import show_sides, side_documents
 
 if TYPE_CHECKING:
     from compactory_connectors.source.verify.outcome import Difference, Outcome, Progress
-    from compactory_connectors.spark.verification.side import SideOutcome
 
 __all__ = ["exit_code_of_outcomes", "progress", "show_outcomes"]
 
@@ -34,25 +32,17 @@ def show_outcomes(
     values: bool,
     as_json: bool,
     repaired: int | None = None,
-    sides: Sequence[SideOutcome] | None = None,
 ) -> None:
-    """Print the outcomes for people or programs.
-
-    ``repaired`` is the number of keys that were sent again. ``sides`` are the stores and exports.
-    """
+    """Print the outcomes for people or programs. ``repaired`` is the number of keys that were sent again."""
     if as_json:
-        document: dict[str, Any] = {
-            "equal": all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides or ())
-        }
+        document: dict[str, Any] = {"equal": all(outcome.equal for outcome in outcomes)}
         document |= {} if repaired is None else {"repaired": repaired}
-        document |= {"topics": [_outcome_json(outcome, limit, values) for outcome in outcomes]}
-        print_json(document | ({} if sides is None else side_documents(sides, limit=limit, values=values)))
+        print_json(document | {"topics": [_outcome_json(outcome, limit, values) for outcome in outcomes]})
         return
     if repaired:
         say(f"sent again as the table has them: {counted(repaired, 'key')}; then:")
     for outcome in outcomes:
         _print_outcome(outcome, limit, values)
-    show_sides(sides or (), limit=limit, values=values)
 
 
 def _print_outcome(outcome: Outcome, limit: int, values: bool) -> None:
@@ -183,11 +173,8 @@ def _key_json(difference: Difference, values: bool) -> dict[str, Any]:
     return document | {"partitions": list(difference.partitions)}
 
 
-def exit_code_of_outcomes(outcomes: Sequence[Outcome], sides: Sequence[SideOutcome] = ()) -> int:
-    """Return the exit code for the outcomes of tables, stores and exports."""
-    if any(side.different or side.lasting for side in sides):
-        return _DIFFERENT
+def exit_code_of_outcomes(outcomes: Sequence[Outcome]) -> int:
+    """Return the exit code for the outcomes of tables."""
     if any(outcome.different or outcome.unsure for outcome in outcomes):
         return _DIFFERENT
-    equal = all(outcome.equal for outcome in outcomes) and all(side.equal for side in sides)
-    return 0 if equal else _NOT_IN_TIME
+    return 0 if all(outcome.equal for outcome in outcomes) else _NOT_IN_TIME

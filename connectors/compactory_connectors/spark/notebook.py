@@ -1,6 +1,6 @@
-"""Loads, exports and comparisons in a session of one's own, as in a notebook.
+"""Loads and exports in a session of one's own, as in a notebook.
 
-They do what ``compactory spark load``, ``spark export`` and ``verify --export`` do. Their reports show themselves as
+They do what ``compactory spark load`` and ``spark export`` do. Their reports show themselves as
 tables in a notebook.
 """
 
@@ -34,11 +34,8 @@ from .rules.rules_file import read_rules
 from .servers import servers
 from .session import copied
 from .target import Mode
-from .verification.export_side import compare_export
-from .verification.side import SideOutcome
-from .verification.topic_states import TopicStates
 
-__all__ = ["export", "load", "verify"]
+__all__ = ["export", "load"]
 
 
 def load(
@@ -131,26 +128,6 @@ def export(
         raise ConfigError(f"there is no option {name!r}{nearest(name, names)}" for name in unknown)
     with closing(Kafka(servers(kafka, "export"))) as client, _working(spark) as copy:
         return run_export(copy, client, _directory(directory), str(path), ExportOptions(**options))
-
-
-def verify(
-    spark: SparkSession,
-    directory: str | Directory[Any],
-    path: str | Path,
-    *,
-    kafka: str | Mapping[str, str] | None = None,
-    limit: int = 20,
-) -> SideOutcome:
-    """Compare an export with its topic up to the offsets of its manifest; ``limit`` differing keys are listed.
-
-    Raises ConfigError, Unreachable; an export that can't be compared is in the outcome.
-    """
-    with (
-        closing(Kafka(servers(kafka, "verify"))) as client,
-        _working(spark) as copy,
-        TopicStates(copy, client, _directory(directory).topic) as topic,
-    ):
-        return compare_export(topic, client, str(path), most=limit)
 
 
 @contextmanager

@@ -1,1 +1,0 @@
-"""Table, topic, exported files and running stores compared by digests, then key by key."""
