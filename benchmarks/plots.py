@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.comparisons.growth import SIDES
 
-__all__ = ["FOLDER", "PLOTS", "Plot", "draw", "lines"]
+__all__ = ["FOLDER", "PLOTS", "Plot", "draw", "draw_outage", "lines"]
 
 FOLDER = Path(__file__).with_name("plots")
 COLOURS = {
@@ -73,13 +73,7 @@ def lines(plot: Plot, growth: Growth) -> dict[str, list[tuple[int, float]]]:
 
 def draw(growth: Growth, folder: Path = FOLDER) -> list[Path]:
     """Write the plots; return their paths. The same figures make the same bytes."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    # Text as text, ids that depend on nothing: small files whose differences are differences of the data.
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "compactory", "font.family": "sans-serif"})
+    plt = _pyplot()
     folder.mkdir(exist_ok=True)
     paths = []
     for plot in PLOTS:
@@ -95,3 +89,43 @@ def draw(growth: Growth, folder: Path = FOLDER) -> list[Path]:
         plt.close(figure)
         paths.append(path)
     return paths
+
+
+def draw_outage(series: Mapping[str, Any], folder: Path = FOLDER) -> Path:
+    """Draw lookups a second over time, of which Postgres is down in the middle third; return the path.
+
+    Its ground is transparent and its text grey: it can be read on light and on dark pages.
+    """
+    plt = _pyplot()
+    folder.mkdir(exist_ok=True)
+    step, grey = series["step"], "#808080"
+    figure, axes = plt.subplots(figsize=(6.4, 2.8), layout="constrained")
+    for name, label, colour in (("store", "in a store", "#2a9d74"), ("postgres", "in Postgres", "#d9622b")):
+        points = [(number * step, count / step) for number, count in enumerate(series[name])]
+        axes.plot(*zip(*points[1:], strict=True), label=label, color=colour)
+    third = len(series["store"]) * step / 3
+    axes.axvspan(third, 2 * third, color=grey, alpha=0.15, linewidth=0)
+    axes.set_yscale("symlog", linthresh=100)
+    axes.set_ylim(bottom=0)
+    axes.text(1.5 * third, 200, "Postgres is down", color=grey, ha="center")
+    axes.set_title("Lookups a second, one thread", color=grey)
+    axes.set_xlabel("seconds", color=grey)
+    axes.tick_params(colors=grey, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_color(grey)
+    axes.legend(frameon=False, labelcolor=grey, loc="lower right")
+    path = folder / "outage.svg"
+    figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    return path
+
+
+def _pyplot() -> Any:
+    """Return matplotlib's plotting with texts as text and stable ids: files differ only where data differ."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "compactory", "font.family": "sans-serif"})
+    return plt

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.plots import PLOTS, draw
+from benchmarks.plots import PLOTS, draw, draw_outage
 from benchmarks.results import Results
 from benchmarks.rows import Row
 
@@ -30,6 +30,7 @@ SECTIONS = {
     "latency": "From a commit in Postgres to its sight",
     "commits": "From a commit in Postgres to its sight",
     "idle": "Idle tables",
+    "outage": "While Postgres is down",
     "transforms": "Rows through transforms",
     "jobs-": "Jobs",
 }
@@ -47,7 +48,9 @@ def write(results: Results) -> list[str]:
         if name.startswith("growth-")
     }
     paths = draw(growth) if growth else []
-    REPORT.write_text(text(latest, plotted=bool(paths)))
+    if outage := latest.get("outage"):
+        paths.append(draw_outage(outage["figures"]["outage"][0]))
+    REPORT.write_text(text(latest, plotted=bool(growth)))
     return [path.name for path in (REPORT, *paths)]
 
 
@@ -59,6 +62,8 @@ def text(latest: Mapping[str, Mapping[str, Any]], *, plotted: bool) -> str:
         parts.append(f"## {title}")
         if title == SECTIONS["growth-"] and plotted:
             parts.extend(f"![{plot.title}](plots/{plot.name}.svg)" for plot in PLOTS)
+        if title == SECTIONS["outage"]:
+            parts.append("![Lookups a second](plots/outage.svg)")
         parts.append(_table(row for member in members for row in member["rows"]))
         parts.append(_taken(members))
     rows = [row for each in latest.values() for row in each["rows"]]
