@@ -19,6 +19,7 @@ from .commands import (
     sink,
     source,
     sql,
+    topic,
     verify,
     watch,
 )
@@ -72,6 +73,7 @@ app.add_typer(process.app)
 app.add_typer(sink.app)
 app.add_typer(spark.app)
 app.add_typer(sql.app)
+app.add_typer(topic.app)
 app.add_typer(demo.app)
 
 

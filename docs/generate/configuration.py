@@ -70,6 +70,10 @@ _SECTION_MEANINGS = {
         "compact": "send only the newest message of a key in a batch",
         "on_failure": "later messages with the key of one that Kafka refused `wait` for it (the default), or `skip` it",
     },
+    "topics": {
+        "partitions": "partitions of topics that `compactory topic create` makes; default: the broker's",
+        "replication": "replicas of each of their partitions; default: the broker's",
+    },
     "directories": {
         "connector": "connector JSON that names the table and database; relative to this file",
         "mastered": "`kafka`: the server takes writes, and the keys from `schema` on are their rules; else `postgres`",
@@ -153,6 +157,7 @@ def _file_rows() -> list[list[str]]:
         "clients": (settings_file._CLIENT, _SECTION_MEANINGS["clients"]),
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
         "outbox": (_SECTION_MEANINGS["outbox"], _SECTION_MEANINGS["outbox"]),
+        "topics": (settings_file._TOPICS, _SECTION_MEANINGS["topics"]),
     }
     rows = [["`[kafka]`", "any client property", "see above"]]
     for section in [part for name in settings_file._SECTIONS for part in (name, *_WITHIN.get(name, ()))]:

@@ -55,6 +55,10 @@ def test_directories_and_status_say_how_things_are(serve: Serve, topics: Topics)
     topics.produce(second_topic, ("a", "{}"), partition=2)
     serving = serve(Directory("d", topic=first_topic, indexes=[Index("x")]), second_topic)
     first, second = serving.ask("/v1/directories").json["directories"]
+    assert serving.ask("/v1/directories/d").json.keys() == first.keys()
+    missing = serving.ask("/v1/directories/none")
+    assert (missing.status, missing.problem) == (404, "unknown-directory")
+    assert f"there are: d, {second_topic}" in missing.json["detail"]
     assert 0 <= first.pop("age_seconds") < 10
     assert first.pop("stale") is None
     assert first == {"name": "d", "topic": first_topic, "state": "ready", "entries": 4, "lag": 0, "partitions": 1} | {

@@ -29,6 +29,29 @@ def send(kafka: str, topic: str, *records: tuple[bytes, bytes | None]) -> None:
     assert producer.flush(10) == 0
 
 
+def test_all_directories_are_compared_at_once(published: Offsets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without arguments those of compactory.toml that name a connector; problems of all targets at once."""
+    article = published.article
+    shell_folder = article.path.parent
+    monkeypatch.chdir(shell_folder)
+    directory = f'[directories.%s]\ntopic = "{article.topic}"\n'
+    kafka = f'[kafka]\nbootstrap.servers = "{published.kafka}"\n'
+    connector = f'connector = "{article.path.name}"\n'
+    toml = shell_folder / "compactory.toml"
+    toml.write_text(kafka + directory % "a" + connector + directory % "b" + connector + directory % "plain")
+    outcome = in_process("verify", *article.arguments[1:], "--json")
+    assert outcome.code == 0, outcome.err
+    assert [(topic["topic"], topic["equal"]) for topic in outcome.json["topics"]] == [(article.topic, True)] * 2
+    send(published.kafka, article.topic, (b"3", None))
+    outcome = in_process("verify", "a", article.path, *article.arguments[1:], "--json")
+    assert (outcome.code, [topic["missing"] for topic in outcome.json["topics"]]) == (1, [1, 1])
+    refused = in_process("verify", "plain", "nowhere")
+    assert (refused.code, "2 problems" in refused.err) == (2, True)
+    toml.write_text(kafka + directory % "plain")
+    refused = in_process("verify")
+    assert (refused.code, "none of compactory.toml names its connector" in refused.err) == (2, True)
+
+
 def test_equal_different_and_not_caught_up(published: Offsets) -> None:
     words = ("verify", *published.article.arguments, "--kafka", published.kafka)
     outcome = in_process(*words)

@@ -108,6 +108,8 @@ def test_the_first_sink_and_the_first_function(
         "postgresql://user@localhost/app": database,
         "localhost:9092": kafka,
         "0.0.0.0:8080": f"127.0.0.1:{free_port()}",
+        "create accounts": f"create {accounts}",
+        "create events": f"create {events}",
         "--topic accounts": f"--topic {accounts}",
         '"topics": "accounts"': f'"topics": "{accounts}", "table.name.format": "accounts"',
         '"name": "accounts"': f'"name": "{accounts}"',

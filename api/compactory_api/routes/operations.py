@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from compactory.errors import UnknownDirectory
 from compactory.store_worker import StoreWorker
 
 from ..http.limits import ThreadGroup
-from ..http.models import Directories, Readiness, Status
+from ..http.models import Directories, DirectoryState, Readiness, Status
 from ..http.openapi import OPEN, problems
 from ..http.response import json_response
 from ..ops.health import Health
@@ -67,6 +68,19 @@ def operation_routes(worker: StoreWorker, health: Health, exposition: Exposition
     )
     async def directories() -> Response:
         return json_response({"directories": worker.directories()})
+
+    @routes.get(
+        "/v1/directories/{directory}",
+        tags=["operations"],
+        operation_id="get_directory",
+        summary="One directory, with its state as in the list of all",
+        responses={200: {"model": DirectoryState}, **problems(401, 403, 404, 421)},
+    )
+    async def directory_state(directory: str) -> Response:
+        states = {state["name"]: state for state in worker.directories()}
+        if directory not in states:
+            raise UnknownDirectory(f"there is no directory {directory!r}; there are: {', '.join(states)}")
+        return json_response(states[directory])
 
     @routes.get(
         "/v1/status",

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..context.flags import Flags, flag, option
-from ..context.loading import connector_command, load_connectors
-from ..context.session import all_of, begin, refuse
-from .comparison import Comparison
+from ..context.flags import Flags, argument, flag, option
+from ..context.loading import Providers, connector_command, load_connectors
+from ..context.session import Problems, all_of, begin, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.source.verify.outcome import Outcome
 
@@ -25,8 +26,19 @@ __all__ = ["verify_tables"]
 @connector_command
 def verify_tables(
     flags: Flags,
-    comparison: Comparison,
-    *,
+    targets: Annotated[
+        list[str] | None,
+        argument(
+            "[DIRECTORY|CONNECTOR.json]…",
+            "Directories of compactory.toml, or connectors; default: all directories that name a connector.",
+        ),
+    ] = None,
+    tables: Annotated[list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")] = None,
+    provider: Providers = None,
+    wait: Annotated[
+        float, option("--wait", "SECONDS", "Time that a running source may take to catch up.", min=0)
+    ] = 30.0,
+    limit: Annotated[int, option("--limit", "N", "Differing keys to show.", min=0)] = 20,
     values: Annotated[
         bool, flag("--values/--no-values", "Show both values of differing keys, or only the keys.")
     ] = True,
@@ -49,34 +61,54 @@ def verify_tables(
     publish. 4: a repair found another process at work.
     """
     configuration = begin(flags)
-    (connectors, topic), kafka = all_of(lambda: _resolve_target(configuration, comparison), configuration.kafka)
+    pairs, kafka = all_of(partial(_resolve_targets, configuration, targets or (), provider or ()), configuration.kafka)
     from compactory_connectors.source.runtime.repair import MOST_REPAIRS
+    from compactory_connectors.source.verify.verifier import Options, verify
 
     from ..views.verify_view import exit_code_of_outcomes, progress, show_outcomes
     from .verify_repair import Repairs
 
     repairs = Repairs(configuration, kafka, url) if repair else None
+    most = MOST_REPAIRS if repair else max(limit, 1)  # keys to keep: those to show, or to send again
+    options = Options(wait=wait, most_differences=most, digests=digests)
     outcomes: list[Outcome] = []
-    most_differences = MOST_REPAIRS if repair else None  # keys that may be sent again
     with progress() as report:
-        for connector in connectors:
-            compare = partial(
-                comparison.of, connector, kafka, topic, report, digests=digests, most_differences=most_differences
-            )
+        for connector, topic in pairs:
+
+            def compare(connector: ConnectorConfig = connector, topic: str | None = topic) -> list[Outcome]:
+                return list(verify(connector, kafka, options, tables=tables or (), topic=topic, progress=report))
+
             connector_outcomes = compare()
             if repairs is not None and any(outcome.different for outcome in connector_outcomes):
                 repairs.run(connector, connector_outcomes, approved=approve)
-                connector_outcomes = repairs.settled(compare, comparison.wait)
+                connector_outcomes = repairs.settled(compare, wait)
             outcomes += connector_outcomes
     repaired = repairs.sent if repairs else None
-    show_outcomes(outcomes, limit=comparison.limit, values=values, as_json=flags.json, repaired=repaired)
+    show_outcomes(outcomes, limit=limit, values=values, as_json=flags.json, repaired=repaired)
     if code := exit_code_of_outcomes(outcomes):
         raise typer.Exit(code)
 
 
-def _resolve_target(configuration: Configuration, comparison: Comparison) -> tuple[list[ConnectorConfig], str | None]:
-    """Return the connectors, and the topic if the target is a directory. Raises ConfigError."""
-    target, provider = comparison.target, comparison.provider or ()
+def _resolve_targets(
+    configuration: Configuration, names: Sequence[str], provider: Sequence[str]
+) -> list[tuple[ConnectorConfig, str | None]]:
+    """Return each connector to compare, with the topic if a directory names it. Raises ConfigError."""
+    described = [name for name, settings in configuration.directories.items() if settings.connector is not None]
+    targets = list(dict.fromkeys(names or described))
+    if not targets:
+        refuse(
+            'which directories? none of compactory.toml names its connector: write connector = "FILE.json" into'
+            " [directories.NAME], or give connectors' files"
+        )
+    problems = Problems()
+    resolved = [problems.of(partial(_resolve_target, configuration, target, provider)) or [] for target in targets]
+    problems.raise_any()
+    return [pair for pairs in resolved for pair in pairs]
+
+
+def _resolve_target(
+    configuration: Configuration, target: str, provider: Sequence[str]
+) -> list[tuple[ConnectorConfig, str | None]]:
     settings = configuration.directories.get(target)
     if settings is None:
         if Path(target).suffix not in {".json", ".properties"}:
@@ -85,10 +117,10 @@ def _resolve_target(configuration: Configuration, comparison: Comparison) -> tup
                 f"{target!r} is neither a directory of compactory.toml (it has {existing}) nor a connector's .json or"
                 " .properties"
             )
-        return load_connectors([Path(target)], provider), None
+        return [(connector, None) for connector in load_connectors([Path(target)], provider)]
     if settings.connector is None:
         refuse(
             f'directory {target!r} names no connector: write connector = "FILE.json" into [directories.{target}] of'
             f" {configuration.file}, or give the connector's file"
         )
-    return load_connectors([settings.connector], provider), settings.directory.topic
+    return [(connector, settings.directory.topic) for connector in load_connectors([settings.connector], provider)]

@@ -68,6 +68,8 @@ class Configuration:
     """Password of the database behind a JDBC URL that a load reads."""
     outbox_topics: Mapping[str, TopicRules]
     """The rules of single topics in [outbox.topics]."""
+    topic_defaults: tuple[int, int]
+    """Partitions and replicas of topics that `topic create` makes; -1: the broker's default."""
     store_options: Mapping[str, Any]
     """The other options of [store], for ``serve``."""
     log_level: LogLevel | None
@@ -177,6 +179,7 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),
         outbox_topics=settings.outbox_topics,
+        topic_defaults=(settings.topic_defaults.get("partitions", -1), settings.topic_defaults.get("replication", -1)),
         store_options=settings.store_options,
         log_level=level,
         log_format=form,

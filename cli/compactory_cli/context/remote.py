@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -36,7 +36,7 @@ class RemoteServer:
 
     def __init__(self, url: str, token: str | None = None, timeout: float = 10.0, *, orders: bool = False) -> None:
         self.place = ServerUrl.parse(url, token).base
-        self._client = Client(url, token=token, timeout=timeout)
+        self._url, self._token, self._timeout = url, token, timeout
         self._sufficient = _ADMIN if orders else _ANY
 
     def entry(self, directory: str, key: str) -> Entry:
@@ -78,25 +78,6 @@ class RemoteServer:
                 event, cursor = text if field == "event" else event, text if field == "id" else cursor
         raise Unreachable("HTTP", f"{self.place} broke its answer off; go on with --since '{cursor}'")
 
-    def digest(self, directory: str) -> dict[str, Any]:
-        """Return the digests of a directory by key range."""
-        return self._json(f"/v1/directories/{quote(directory, safe='')}/digest")
-
-    def digest_records(
-        self, directory: str, ranges: Collection[int], *, values: bool = False
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the records of key ranges. Raises Unreachable if the answer is cut off."""
-        chosen = ",".join(map(str, sorted(ranges)))
-        path = f"/v1/directories/{quote(directory, safe='')}/digest/{chosen}" + ("?values=true" if values else "")
-        with self._opened(path) as answer:
-            line: dict[str, Any] = {}
-            for number, text in enumerate(answer.iter_lines()):
-                if number > 1:
-                    yield line
-                line = json.loads(text)
-        if "records" not in line:
-            raise Unreachable("HTTP", f"{self.place} broke its answer off; try again")
-
     def status(self) -> dict[str, Any]:
         """Return the status of every worker of the process."""
         return self._json("/v1/status")
@@ -128,7 +109,10 @@ class RemoteServer:
         self, path: str, body: bytes | None = None, method: str | None = None, timeout: float | None = None
     ) -> Iterator[httpx2.Response]:
         method = method or ("GET" if body is None else "POST")
-        with self._client.opened(method, path, body, timeout=timeout) as answer:
+        with (
+            Client(self._url, token=self._token, timeout=self._timeout) as client,
+            client.opened(method, path, body, timeout=timeout) as answer,
+        ):
             if answer.status_code >= 300:
                 raise self._failure(answer)
             yield answer

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
 
-_SECTIONS = ("kafka", "postgres", "store", "http", "directories", "outbox")
+_SECTIONS = ("kafka", "postgres", "store", "http", "directories", "outbox", "topics")
 _NUMBER = (int, float)
 _DIRECTORY: dict[str, Any] = {
     "topic": str,
@@ -53,6 +53,7 @@ _MASTERS = ("postgres", "kafka")
 _HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised", "servers", "servers_secret", "proxies")
 _CLIENT = {"token": str, "token_file": str, "scopes": dict}
 _SCOPES = ("read", "write", "admin")
+_TOPICS = {"partitions": int, "replication": int}
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _ROCKSDB: dict[str, Any] = {
     "block_cache_bytes": int,
@@ -115,6 +116,7 @@ class SettingsFile:
     clients: tuple[Client, ...] = ()
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
     outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
+    topic_defaults: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
 
 
@@ -155,6 +157,7 @@ class _Reader:
             http=http,
             directories=self._directories(sections.get("directories", {})),
             outbox_topics=self._outbox(sections.get("outbox", {})),
+            topic_defaults=self._topics(sections.get("topics", {})),
             problems=tuple(self._problems),
         )
 
@@ -291,6 +294,13 @@ class _Reader:
         for key, text in problems:
             self._problem("outbox.topics", key, text)
         return rules
+
+    def _topics(self, section: Mapping[str, Any]) -> dict[str, int]:
+        values = self._checked("topics", section, _TOPICS)
+        for key, value in values.items():
+            if value < 1:
+                self._problem("topics", key, "must be 1 or more; leave it out for the broker's default")
+        return values
 
     def _indexes(self, place: str, written: list[Any]) -> list[Index]:
         indexes: list[Index] = []

@@ -116,7 +116,8 @@ class Demo:
         self._as_json = as_json
         self._url = f"http://127.0.0.1:{free_port(_HTTP_PORT)}"
         self._server = RemoteServer(self._url)
-        self._entries = Client(self._url).directory(_TOPIC)
+        self._client = Client(self._url)
+        self._entries = self._client.directory(_TOPIC)
         self._children: dict[str, Process] = {}
         self._store: GlobalStore | None = None
 
@@ -149,6 +150,7 @@ class Demo:
 
     def close(self) -> None:
         """End source, server and store, in an order in which no part waits for another."""
+        self._client.close()
         self._broker.resume()
         for child in self._children.values():
             child.signal(signal.SIGTERM)  # side by side
