@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ __all__ = ["app"]
 
 app = typer.Typer(name="topic", help="Create topics.", no_args_is_help=True)
 
+_VISIBLE = 5.0  # seconds in which a broker describes a new topic
 _POLICY, _REPLICAS = "cleanup.policy", "min.insync.replicas"
 
 
@@ -80,7 +82,7 @@ def create_topics(
     topics = {
         topic.name: topic
         for name in configuration.chosen(names or (), "topic create")
-        for topic in [_topic(configuration, name, partitions, replication, no_compact, provider or ())]
+        for topic in [_requested_topic(configuration, name, partitions, replication, no_compact, provider or ())]
     }
     results = _create(kafka, topics.values())
     if flags.json:
@@ -92,7 +94,7 @@ def create_topics(
         raise typer.Exit(1)
 
 
-def _topic(
+def _requested_topic(
     configuration: Configuration,
     name: str,
     partitions: int | None,
@@ -130,10 +132,13 @@ def _create(kafka: Kafka, topics: Iterable[_Topic]) -> list[_Result]:
         )
         for topic in topics
     }
+    deadline = time.monotonic() + _VISIBLE
     descriptions, configs = kafka.topics(created), kafka.topic_configs(created)
+    while not created.keys() <= descriptions.keys() & configs.keys() and time.monotonic() < deadline:
+        time.sleep(0.05)
+        descriptions, configs = kafka.topics(created), kafka.topic_configs(created)
     results = []
     for topic in topics:
-        # a broker may describe a new topic a little later
         config = topic.config | configs.get(topic.name, {})
         description = descriptions.get(topic.name)
         results.append(
