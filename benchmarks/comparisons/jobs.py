@@ -1,21 +1,27 @@
-"""Jobs: beside procrastinate, COPY and an empty table; groups, latency, dead rows, retention."""
+"""Jobs: beside other queues, COPY and an empty table; groups, latency, dead rows, retention."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 
-from benchmarks.rows import AT_LEAST, Figures, Row, Wanted, beside, plain
+from benchmarks.job_queues import SAMPLES, job_queues
+from benchmarks.rows import AT_LEAST, AT_MOST, Figures, Row, Wanted, beside, plain
 from benchmarks.stage import Comparison, Measured, Stage, Terms, python
 
 JOBS = 30_000
-"""Jobs of a run; procrastinate runs a tenth of them, few threads half."""
+"""Jobs of a run; few threads run half."""
+
+QUEUE_JOBS = 100_000
+"""Jobs of a run beside other queues; procrastinate runs a hundredth."""
 
 
 def comparisons(_terms: Terms) -> dict[str, Comparison]:
     """Return what is compared, by name."""
     return {
         "jobs-run": _run,
+        "jobs-queues": _queues,
         "jobs-groups": _groups,
         "jobs-backlog": _backlog,
         "jobs-held": _held,
@@ -27,10 +33,28 @@ def comparisons(_terms: Terms) -> dict[str, Comparison]:
 
 
 def _run(stage: Stage) -> Measured:
-    taken = _taken(stage, {"procrastinate": JOBS // 10, "noop": JOBS})
-    what, peer, wanted = "jobs, no-op, 30 at a time", ("procrastinate", "procrastinate"), Wanted(AT_LEAST, 10)
-    rows = [beside(taken, what, "noop", peer, _rate, figure="rate", wanted=wanted)]
-    rows += plain(taken, what, "noop", _rate, figure="rate", wanted=Wanted(AT_LEAST, 5000, "jobs/s"))
+    taken = _taken(stage, {"noop": JOBS})
+    wanted = Wanted(AT_LEAST, 5000, "jobs/s")
+    return Measured(
+        [*plain(taken, "jobs, no-op, 30 at a time", "noop", _rate, figure="rate", wanted=wanted)], taken.rounds
+    )
+
+
+def _queues(stage: Stage) -> Measured:
+    """Compare with other queues, each with its recommended settings. There is time for all rounds."""
+    queues = job_queues(QUEUE_JOBS)
+    unhurried = replace(stage, terms=replace(stage.terms, seconds=900.0))
+    taken = unhurried.alternate({"Compactory": python("jobs_run", "queue", QUEUE_JOBS, SAMPLES), **queues}, warm=False)
+    figures = {
+        "rate": (f"jobs, no-op, {QUEUE_JOBS:,} enqueued, then worked", _rate, Wanted(AT_LEAST, 1)),
+        "running_rate": (f"jobs, no-op, {QUEUE_JOBS:,} enqueued, workers running", _running_rate, Wanted(AT_LEAST, 1)),
+        "p99_ms": ("jobs, enqueue → handler called, idle", _start_latency, Wanted(AT_MOST, 1)),
+    }
+    rows = [
+        beside(taken, what, "Compactory", (name, name), describe, figure=figure, wanted=wanted)
+        for figure, (what, describe, wanted) in figures.items()
+        for name in queues
+    ]
     return Measured(rows, taken.rounds)
 
 
@@ -116,6 +140,15 @@ def _taken(stage: Stage, modes: Mapping[str, int]) -> Figures:
 
 def _rate(taken: Figures, name: str) -> str:
     return f"{taken.median(name, 'rate'):,.0f} jobs/s"
+
+
+def _running_rate(taken: Figures, name: str) -> str:
+    return f"{taken.median(name, 'running_rate'):,.0f} jobs/s"
+
+
+def _start_latency(taken: Figures, name: str) -> str:
+    p50, p99 = (taken.median(name, figure) for figure in ("p50_ms", "p99_ms"))
+    return f"p50 {p50:.1f}, p99 {p99:.1f} ms"
 
 
 def _enqueue(stage: Stage) -> Measured:

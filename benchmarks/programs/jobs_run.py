@@ -7,13 +7,13 @@ second until it was SECONDS old; *freed* the same just after that snapshot has e
 kills and starts Postgres, and measures five seconds from the tenth after that on; JOBS must last for it. *retention*
 runs as many again and again, keeps finished jobs for three seconds and says how large their table is after nine and
 after 27 seconds, with autovacuum looking every second.
-*procrastinate* is its worker with 30 at a time. *enqueue* enqueues by 1,000 a statement, beside COPY of the same rows
-into a plain table; *latency* is from commit to handler.
+*queue* runs jobs that were enqueued before it starts, as many more once it runs, and then single ones, SECONDS in
+number. *enqueue* enqueues by 1,000 a statement, beside COPY of the same rows into a plain table;
+*latency* is from commit to handler.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import statistics
@@ -141,12 +141,16 @@ def rate(seconds: float) -> float:
     return found / seconds
 
 
+def await_calls(count: int) -> None:
+    for _ in range(count):
+        assert done.acquire(timeout=60)
+
+
 def timed(connection: psycopg.Connection, kind: str, count: int, groups: int) -> float:
     """Enqueue so many jobs; the seconds from then to the last handler's call."""
     enqueue(connection, kind, count, groups)
     began = time.perf_counter()
-    for _ in range(count):
-        assert done.acquire(timeout=60)
+    await_calls(count)
     return time.perf_counter() - began
 
 
@@ -196,26 +200,27 @@ def latency(url: str, count: int) -> dict[str, float]:
     return {"p50_ms": cuts[49], "p99_ms": cuts[98]}
 
 
-def procrastinate(url: str, count: int) -> dict[str, float | str]:
-    try:
-        from procrastinate import App, PsycopgConnector
-    except ImportError:
-        return {"absent": "procrastinate is not installed: make bench installs it"}
-    app = App(connector=PsycopgConnector(conninfo=url, max_size=CONCURRENCY))
-
-    @app.task(name="noop")
-    async def task(number: int) -> None: ...
-
-    async def main() -> float:
-        async with app.open_async():
-            await app.schema_manager.apply_schema_async()
-            for start in range(0, count, 1000):
-                await task.batch_defer_async(*({"number": start + n} for n in range(1000)))
-            began = time.perf_counter()
-            await app.run_worker_async(concurrency=CONCURRENCY, wait=False, install_signal_handlers=False)
-            return time.perf_counter() - began
-
-    return {"rate": count / asyncio.run(main())}
+def queue(url: str, count: int, samples: int) -> dict[str, float]:
+    """Measure what `benchmarks.programs.peers.queue_figures` measures of other queues."""
+    milliseconds: list[float] = []
+    with psycopg.connect(url) as connection:
+        enqueue(connection, "noop", count)
+        began = time.perf_counter()
+        with executor(url):
+            await_calls(count)
+            found = count / (time.perf_counter() - began)
+            time.sleep(1.0)
+            running = count / timed(connection, "noop", count, 0)
+            time.sleep(1.0)
+            for _ in range(samples):
+                began = time.perf_counter()
+                jobs.enqueue(connection, "noop")
+                connection.commit()
+                await_calls(1)
+                milliseconds.append(1000 * (time.perf_counter() - began))
+                time.sleep(0.01)
+    cuts = statistics.quantiles(milliseconds, n=100)
+    return {"rate": found, "running_rate": running, "p50_ms": cuts[49], "p99_ms": cuts[98]}
 
 
 def main() -> None:
@@ -225,8 +230,8 @@ def main() -> None:
         server.start()
         url = server.url()
         install(url)
-        if mode == "procrastinate":
-            found = procrastinate(url, count)
+        if mode == "queue":
+            found = queue(url, count, int(*seconds))
         elif mode == "retention":
             found = retention(url, count)
         elif mode == "enqueue":

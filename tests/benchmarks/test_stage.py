@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import peers
+from benchmarks import job_queues, peers
 from benchmarks.stage import Absent, Stage, Terms, run
 
 STAGE = Stage(kafka="localhost:1", terms=Terms(rounds=2))
@@ -58,3 +58,14 @@ def test_without_java_its_rows_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp
     command = peers.global_table("localhost:1", "topic", "memory", tmp_path, entries=1)
     peers.built.cache_clear()
     assert command == Absent("java and mvn not on PATH")
+
+
+def test_job_queues_that_can_not_be_installed_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(job_queues, "_BUILT", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    queues = job_queues.job_queues(100)
+    assert (queues["River"], queues["graphile-worker"]) == (Absent("go not on PATH"), Absent("npm not on PATH"))
+    program = tmp_path / "go"
+    program.write_text("#!/bin/sh\necho no network >&2; exit 1\n")
+    program.chmod(0o755)
+    assert job_queues.job_queues(100)["River"] == Absent("go failed: no network")
