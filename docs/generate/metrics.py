@@ -35,8 +35,8 @@ _INTRO = """\
 `compactory serve` and, with `--listen`, `compactory source run`, `outbox run`, `jobs run`, `sink run` and `process run`
 answer `GET /metrics` in the Prometheus text format, or OpenMetrics where the scraper asks for it. `compactory_store_*`
 and `compactory_http_*` are the server's, `compactory_source_*` the source's, `compactory_outbox_*` the relay's,
-`compactory_jobs_*` the executor's, `compactory_sink_*` the sink's, `compactory_process_*` the processor's; a store that
-a service embeds shows its own through a `Listener`, see
+`compactory_jobs_*` the executor's, `compactory_sink_*` the sink's, `compactory_process_*` the processor's; these four
+also have `compactory_paused`. A store that a service embeds shows its own through a `Listener`, see
 [Kubernetes](../kubernetes.md#a-service-that-embeds-globalstore). Seconds are seconds. Beside these there are the usual
 `process_*` and `python_*` metrics of the process."""
 

@@ -17,6 +17,7 @@ __all__ = [
     "LOAD_LOCK_CLASS",
     "OUTBOX_CHANNEL",
     "OUTBOX_LOCK_CLASS",
+    "PAUSED_CHANNEL",
     "SOURCE_LOCK_CLASS",
     "WAKEUP_CHANNEL",
     "WAKEUP_LOCK_CLASS",
@@ -46,5 +47,7 @@ JOB_GROUP_LOCK_CLASS: Final = 0x434D5047
 JOBS_CHANNEL: Final = "compactory_jobs"
 #: Channel that wakes relays of the outbox; no payload.
 OUTBOX_CHANNEL: Final = "compactory_outbox"
+#: Channel that tells running processes of a pause or a resume; the payload is the kind.
+PAUSED_CHANNEL: Final = "compactory_paused"
 #: Channel that wakes sources; the payload is the oid of the root table, in decimal.
 WAKEUP_CHANNEL: Final = "compactory_source"

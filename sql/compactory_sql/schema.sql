@@ -595,6 +595,40 @@ CREATE TABLE compactory.kafka_handled_messages (
 
 CREATE INDEX ON compactory.kafka_handled_messages (handled_at);
 
+-- What operators have paused. Running processes are notified of a change, and read the rows of their part again.
+CREATE TABLE compactory.paused (
+    part  text        COLLATE "C" NOT NULL CHECK (part IN ('jobs', 'job-groups', 'outbox', 'sink')),
+    name  text        COLLATE "C" NOT NULL,            -- a type or a group of jobs, a topic, a sink
+    since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    by    text        NOT NULL,
+    PRIMARY KEY (part, name)
+);
+
+-- What operators have done: a line for each act, written in its transaction by compactory.log_act.
+CREATE TABLE compactory.operator_log (
+    id     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who    text        NOT NULL,                       -- the person, and the role with its database
+    part   text        COLLATE "C" NOT NULL,
+    action text        COLLATE "C" NOT NULL,
+    object jsonb       NOT NULL,                       -- ids, a filter or a name
+    count  bigint      NOT NULL
+);
+
+CREATE INDEX operator_log_at ON compactory.operator_log (at);
+
+-- Writes a line, and deletes some of those that are older than 90 days. It runs with its owner's rights, so that no operator
+-- needs a right to change the log.
+CREATE FUNCTION compactory.log_act(part text, action text, object jsonb, count bigint, by text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DELETE FROM compactory.operator_log
+ WHERE id IN (SELECT id FROM compactory.operator_log WHERE at < clock_timestamp() - interval '90 days'
+               ORDER BY at LIMIT 1000 FOR UPDATE SKIP LOCKED);
+INSERT INTO compactory.operator_log (who, part, action, object, count)
+VALUES (format('%s (%s@%s)', by, session_user, current_database()), part, action, object, count);
+$$;
+
 -- Only the owner may read the tables and call the functions; triggers need no right to fire. Every grant is revoked, because
 -- default privileges of the installing role may have granted more than EXECUTE to PUBLIC.
 DO $$

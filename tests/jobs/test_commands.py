@@ -135,3 +135,37 @@ def test_a_change_of_all_matches_tells_how_many_and_asks(bench: Bench, answer: b
     assert "cancel: 3 jobs match. Change them?" in done.stderr
     assert done.returncode == (130 if left else 0)
     assert bench.count("compactory.jobs_live") == left
+
+
+def test_a_type_is_paused_and_resumed_and_the_log_says_by_whom(bench: Bench) -> None:
+    bench.jobs.declare("a")
+    bench.enqueue("a")
+    assert run(bench, "pause", "a", "--by", "alice") == {"name": "type a", "paused": True, "changed": True}
+    assert run(bench, "pause", "a")["changed"] is False
+    run(bench, "pause", code=2)
+    run(bench, "pause", "a", "--group", "g", code=2)
+    run(bench, "pause", "--group", "g")
+    (group, type_) = run(bench, "status")["paused"]
+    assert (group["part"], group["name"], type_["part"], type_["name"]) == ("job-groups", "g", "jobs", "a")
+    assert type_["by"] == "alice"
+    assert run(bench, "resume", "a") == {"name": "type a", "running": True, "changed": True}
+    assert run(bench, "cancel", "--type", "a", "--yes", "--by", "bob") == {"jobs": 1}
+    lines = run(bench, "log", "--limit", "4")["lines"]
+    assert [(line["action"], line["object"], line["count"]) for line in lines] == [
+        ("cancel", {"type": "a"}, 1),
+        ("resume", {"type": "a"}, 1),
+        ("pause", {"group": "g"}, 1),
+        ("pause", {"type": "a"}, 1),
+    ]
+    assert lines[0]["who"].startswith("bob (")
+    assert lines[3]["who"].startswith("alice (")
+    for command, text in (
+        (["log"], "pause"),
+        (["status"], "group g is paused since"),
+        (["resume", "b"], "was running"),
+    ):
+        done = run_command(["jobs", *command, "--postgres", bench.url], folder=Path.cwd(), environment=os.environ)
+        assert text in done.stdout, done.stderr
+    done = run_command(["jobs", "pause", "c", "--postgres", bench.url], folder=Path.cwd(), environment=os.environ)
+    assert "no type 'c' was seen yet" in done.stderr
+    assert done.returncode == 0

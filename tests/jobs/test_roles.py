@@ -10,7 +10,8 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, Retry
-from compactory_connectors.jobs.operators import cancel, retry
+from compactory_connectors.jobs.operators import cancel, pause, resume, retry
+from compactory_connectors.postgres.operator_log import operator_log
 from compactory_connectors.schema import grant, plan_jobs_grants
 from tests.jobs.harness import Bench
 
@@ -48,6 +49,12 @@ def test_enqueuer_and_executor_need_no_more(bench: Bench, roles: tuple[str, str]
     with psycopg.connect(executor, autocommit=True) as operator:
         assert retry(operator, [second]) == 1
         assert cancel(operator, [second]) == 1
+        assert pause(operator, "a").has_changed
+        assert resume(operator, "a")
+        assert {line.action for line in operator_log(operator)} == {"retry", "cancel", "pause", "resume"}
+        for statement in ("DELETE FROM compactory.operator_log", "UPDATE compactory.operator_log SET count = 0"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                operator.execute(statement)
 
 
 def test_an_enqueuer_can_do_nothing_else(bench: Bench, roles: tuple[str, str]) -> None:

@@ -47,6 +47,15 @@ def test_an_operators_round(bench: Bench) -> None:
     bench.drain()
     assert bench.values(topic) == ["1", "2"]
     run(bench, "drop", code=2)
+    assert run(bench, "pause", topic, "--by", "alice") == {"name": f"topic {topic}", "paused": True, "changed": True}
+    assert run(bench, "pause", topic)["changed"] is False
+    (paused,) = run(bench, "status")["paused"]
+    assert (paused["part"], paused["name"], paused["by"]) == ("outbox", topic, "alice")
+    bench.publish(topic, "3")
+    run(bench, "run", "--once", code=1)
+    assert run(bench, "resume", topic)["changed"] is True
+    lines = run(bench, "log")["lines"]
+    assert [line["action"] for line in lines] == ["resume", "pause", "drop", "retry"]
 
 
 def test_messages_to_a_mistyped_topic_are_dropped(bench: Bench) -> None:

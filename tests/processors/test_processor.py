@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,6 +34,7 @@ from compactory_connectors.processors import (
     Output,
     Processor,
     ProcessRunner,
+    ProcessWorker,
     Refused,
     Retry,
     operators,
@@ -343,3 +347,86 @@ def test_a_processor_is_refused_with_all_its_problems() -> None:
     with pytest.raises(ConfigError) as refused:
         Processor(function=print, name="a b", topic="t", created="t", concurrency=0, retry=Retry(max_attempts=0))
     assert len(refused.value.problems) == 5
+
+
+def shows(runner: ProcessRunner, name: str | None) -> bool:
+    """Return True if status and metrics have exactly this pause, and it is live."""
+    worker = ProcessWorker(runner)
+    samples = next(metric.samples for metric in worker.metrics() if metric.name == "compactory_paused")
+    paused = [] if name is None else [{"part": "processors", "name": name}]
+    is_shown = worker.status()["paused"] == paused and samples == {tuple(item.values()): 1.0 for item in paused}
+    return is_shown and worker.live()
+
+
+def test_two_runners_obey_a_pause_within_a_second_and_lose_nothing(bench: Bench) -> None:
+    """A running call ends normally; a runner that starts meanwhile obeys. Each event is handled once."""
+    kafka, calls, answer = Kafka(bench.kafka), Counter[str | None](), threading.Event()
+
+    @processor(bench.pending, name=bench.name, concurrency=2)
+    def handle(event: Event) -> Output:
+        calls[event.key] += 1
+        assert answer.wait(60 if event.key == "slow" else 0.02) or event.key != "slow"
+        return Output(topic=bench.created, key=event.key, value={})
+
+    def outputs() -> set[str]:
+        return {key for key, _ in committed(bench.kafka, bench.created)}
+
+    with ProcessRunner(bench.kafka, handle) as first, ProcessRunner(bench.kafka, handle) as second:
+        eventually(lambda: first.board.located and second.board.located)
+        bench.tenants(slow={}, **{f"k{n}": {} for n in range(1000)})
+        eventually(lambda: calls["slow"] and len(calls) > 5)
+        assert operators.pause(kafka, bench.name)
+        paused_at = time.monotonic()
+        eventually(lambda: shows(first, bench.name) and shows(second, bench.name))
+        assert time.monotonic() - paused_at < 1.0
+        bench.tenants(later={})
+        with ProcessRunner(bench.kafka, handle) as third:
+            eventually(lambda: shows(third, bench.name))
+            count = len(calls)
+            answer.set()
+            eventually(lambda: "slow" in outputs())
+            polled_at = max(first.board.polled_at, second.board.polled_at) + 1
+            eventually(lambda: min(first.board.polled_at, second.board.polled_at) > polled_at)
+            assert len(calls) == count < 1000
+            assert not operators.pause(kafka, bench.name)
+            assert operators.resume(kafka, bench.name)
+            resumed_at = time.monotonic()
+            eventually(lambda: shows(first, None) and shows(second, None) and shows(third, None))
+            assert time.monotonic() - resumed_at < 1.0
+            eventually(lambda: len(outputs()) == 1002)
+    assert set(Counter(key for key, _ in committed(bench.kafka, bench.created)).values()) == {1}
+    assert not operators.resume(kafka, bench.name)
+
+
+def test_each_act_leaves_a_line_of_the_log(bench: Bench) -> None:
+    """Who, what and how many, in the transaction of the act; lines older than 90 days go with the next act."""
+    kafka = Kafka(bench.kafka)
+    bench.tenants(a={"flaky": 9}, b={"flaky": 9})
+    with pytest.raises(ConfigError, match="has run on Kafka"):
+        operators.pause(kafka, bench.name)
+    with bench.runner(retry=Retry(max_attempts=1)) as runner:
+        eventually(lambda: runner.board.counters["failed"] == 2)
+    first, second = sorted(stored.id for stored in operators.stored_events(kafka, bench.name))
+    old = {"at": "2024-01-31T10:00:00+00:00", "who": "x", "part": "processors", "action": "drop", "count": 1}
+    bench.topics.produce(group_of(bench.name), ("/log/old", json.dumps(old | {"object": {}})))
+    assert len(operators.operator_log(kafka, bench.name)) == 1
+    with pytest.raises(OrderRefused):
+        operators.drop(kafka, bench.name, ["unknown"])
+    assert operators.drop(kafka, bench.name, [first], by="alice") == 1
+    assert operators.retry(kafka, bench.name) == 1
+    assert operators.retry(kafka, bench.name) == 0
+    operators.pause(kafka, bench.name)
+    tell(bench, "pause", bench.name)  # changes nothing
+    tell(bench, "resume", bench.name, "--by", "bob")
+    lines = operators.operator_log(kafka, bench.name)[::-1]
+    assert [(line.action, line.object, line.count) for line in lines] == [
+        ("drop", {"processor": bench.name, "ids": [first]}, 1),
+        ("retry", {"processor": bench.name}, 1),
+        ("pause", {"processor": bench.name}, 1),
+        ("resume", {"processor": bench.name}, 1),
+    ]
+    user = f"({getpass.getuser()}@{socket.gethostname()})"
+    assert [line.who for line in lines[::3]] == [f"alice {user}", f"bob {user}"]
+    shown = json.loads(tell(bench, "log", bench.name, "--limit", "1", "--json"))
+    assert [line["action"] for line in shown["lines"]] == ["resume"]
+    assert [stored.id for stored in operators.stored_events(kafka, bench.name)] == [second]

@@ -11,8 +11,7 @@ import pytest
 
 from compactory.records import Partition
 from compactory_connectors.sink import RecordRefused, Records, SinkStopped, session
-from compactory_connectors.sink.offsets import set_offset
-from compactory_connectors.sink.operators import failed_records
+from compactory_connectors.sink.operators import failed_records, set_offset
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
 from tests.stack.apache_kafka import new_admin

@@ -149,6 +149,12 @@ def test_an_operators_round(bench: Bench, tmp_path: Path) -> None:
     (shown,) = ask(bench, "offsets", "show", name)["partitions"]
     assert (shown["topic"], shown["offset"]) == (topic, 6)
     assert "continues at offset 0" in tell(bench, "offsets", "set", name, topic, "0", "earliest")
+    assert f"sink {name} is paused" in tell(bench, "pause", name, "--by", "alice")
+    assert f"sink {name} is paused since" in tell(bench, "status", name)
+    assert f"sink {name} was paused before" in tell(bench, "pause", name)
+    assert f"sink {name} is running" in tell(bench, "resume", name)
+    actions = [line["action"] for line in ask(bench, "log")["lines"]]
+    assert actions == ["resume", "pause", "set-offset", "set-offset", "retry", "drop"]
 
 
 def test_a_status_without_kafka_lacks_the_lag_alone(bench: Bench, tmp_path: Path) -> None:
@@ -176,7 +182,7 @@ def test_offsets_that_can_not_be_are_refused(bench: Bench) -> None:
         assert told in " ".join(tell(bench, "offsets", "set", *words, code=2).split())
 
 
-@pytest.mark.parametrize("words", [["status"], ["offsets", "show"], ["failed"], ["retry"], ["drop"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["status"], ["offsets", "show"], ["failed"], ["retry"], ["pause"]], ids=" ".join)
 def test_a_sink_that_never_wrote_is_refused_by_name(bench: Bench, words: list[str]) -> None:
     told = " ".join(tell(bench, *words, "nobody", code=2).split())
     assert "no sink 'nobody' has written to this database" in told

@@ -12,8 +12,7 @@ import pytest
 from compactory.records import Partition
 from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.sink import Records, SinkStopped
-from compactory_connectors.sink.offsets import set_offset
-from compactory_connectors.sink.operators import drop, failed_records, retry
+from compactory_connectors.sink.operators import drop, failed_records, retry, set_offset
 from tests.sink.harness import Bench, count
 from tests.source.workload import wait_until
 

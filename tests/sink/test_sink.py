@@ -11,7 +11,8 @@ from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.offsets import Offsets, set_offset
+from compactory_connectors.sink.offsets import Offsets
+from compactory_connectors.sink.operators import set_offset
 from compactory_connectors.sink.record import Batch
 from tests.sink.harness import Bench, committed
 from tests.source.workload import wait_until

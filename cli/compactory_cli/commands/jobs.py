@@ -1,4 +1,4 @@
-"""``compactory jobs``: runs jobs; finds them, and runs them now, retries, cancels and discards them."""
+"""``compactory jobs``: runs jobs; finds them, runs them now, retries, cancels, discards and pauses them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, import_object, run_worker
 from ..views.moment import parsed_time
 from ..views.terminal import answer, counted, marked, number, print_count, print_json, print_table, seconds, write
+from .operators import By, Limit, show_change, show_log, show_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -27,6 +28,8 @@ __all__ = ["app"]
 app = typer.Typer(name="jobs", help="Run the jobs that transactions have enqueued.", no_args_is_help=True)
 
 Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of jobs.")]
+OneType = Annotated[str | None, argument("[TYPE]", "A type of jobs.")]
+OneGroup = Annotated[str | None, option("--group", "NAME", "A group, instead of a type.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +97,16 @@ def run_jobs(
 @app.command("status")
 @command
 def show_jobs_status(flags: Flags) -> None:
-    """Show waiting jobs, their age, and running executors."""
+    """Show waiting jobs, their age, running executors, and what is paused."""
     from compactory_connectors.jobs.status import executor_statuses, type_statuses
+    from compactory_connectors.postgres.pausing import paused
 
     with _connect_to_jobs(flags) as connection:
         types, executors = type_statuses(connection), executor_statuses(connection)
+        pauses = paused(connection, "jobs", "job-groups")
     if flags.json:
-        print_json({"types": [asdict(item) for item in types], "executors": [asdict(item) for item in executors]})
+        status = {"types": [asdict(item) for item in types], "executors": [asdict(item) for item in executors]}
+        print_json(status | {"paused": [item.fields() for item in pauses]})
         return
     print_table(
         ("type", "state", "jobs", "oldest", "executors"),
@@ -120,6 +126,7 @@ def show_jobs_status(flags: Flags) -> None:
         right=("executor", "running"),
         none="no executor runs",
     )
+    show_pauses(pauses)
 
 
 @app.command("list")
@@ -180,42 +187,82 @@ def show_job(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) 
 
 @app.command("run-now")
 @command
-def run_jobs_now(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+def run_jobs_now(
+    flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False, by: By = None
+) -> None:
     """Run jobs now that wait for their time or for a retry. Earlier jobs of their groups still run first.
 
     Example: `compactory jobs run-now --type transport.notify`
     """
-    _change_jobs(flags, "run-now", ids, matching, everything, yes, "will run now")
+    _change_jobs(flags, "run-now", ids, matching, everything, yes, by, "will run now")
 
 
 @app.command("retry")
 @command
-def retry_jobs(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+def retry_jobs(
+    flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False, by: By = None
+) -> None:
     """Run failed jobs again, from their first attempt on. With ids or --state also cancelled jobs.
 
     Example: `compactory jobs retry --type transport.notify --since 2024-01-31T10:00+02:00`
     """
-    _change_jobs(flags, "retry", ids, matching, everything, yes, "will run again")
+    _change_jobs(flags, "retry", ids, matching, everything, yes, by, "will run again")
 
 
 @app.command("cancel")
 @command
-def cancel_jobs(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+def cancel_jobs(
+    flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False, by: By = None
+) -> None:
     """Cancel waiting jobs, and ask running jobs to end.
 
     Example: `compactory jobs cancel --group T1`
     """
-    _change_jobs(flags, "cancel", ids, matching, everything, yes, "cancelled")
+    _change_jobs(flags, "cancel", ids, matching, everything, yes, by, "cancelled")
 
 
 @app.command("discard")
 @command
-def discard_jobs(flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False) -> None:
+def discard_jobs(
+    flags: Flags, matching: Matching, ids: Ids = None, everything: All = False, yes: Yes = False, by: By = None
+) -> None:
     """Discard failed jobs, so that the next jobs of their groups run.
 
     Example: `compactory jobs discard --payload '{"order": 7}' --yes`
     """
-    _change_jobs(flags, "discard", ids, matching, everything, yes, "discarded")
+    _change_jobs(flags, "discard", ids, matching, everything, yes, by, "discarded")
+
+
+@app.command("pause")
+@command
+def pause_jobs(flags: Flags, type_: OneType = None, group: OneGroup = None, by: By = None) -> None:
+    """Pause a type or a group: no executor starts such jobs. Running jobs end normally.
+
+    Example: `compactory jobs pause transport.notify`
+    """
+    from compactory_connectors.jobs import operators
+
+    with _connect_to_jobs(flags) as connection:
+        result = operators.pause(connection, type_, group=group, by=by)
+    show_change(flags, f"group {group}" if group else f"type {type_}", "paused", *result)
+
+
+@app.command("resume")
+@command
+def resume_jobs(flags: Flags, type_: OneType = None, group: OneGroup = None, by: By = None) -> None:
+    """Resume a type or a group that is paused."""
+    from compactory_connectors.jobs import operators
+
+    with _connect_to_jobs(flags) as connection:
+        has_changed = operators.resume(connection, type_, group=group, by=by)
+    show_change(flags, f"group {group}" if group else f"type {type_}", "running", has_changed)
+
+
+@app.command("log")
+@command
+def show_jobs_log(flags: Flags, limit: Limit = 100) -> None:
+    """Show what operators have done to jobs in the last 90 days: who, what and how many."""
+    show_log(flags, _connect_to_jobs(flags), "jobs", limit)
 
 
 @app.command("roles")
@@ -240,7 +287,14 @@ def _fields(row: JobRow) -> dict[str, Any]:
 
 
 def _change_jobs(
-    flags: Flags, name: str, ids: list[int] | None, matching: Matching, everything: bool, yes: bool, outcome: str
+    flags: Flags,
+    name: str,
+    ids: list[int] | None,
+    matching: Matching,
+    everything: bool,
+    yes: bool,
+    by: str | None,
+    outcome: str,
 ) -> None:
     """Make a change by ids, or of all jobs that match after a confirmation."""
     from compactory.errors import CompactoryError
@@ -264,7 +318,7 @@ def _change_jobs(
                 raise CompactoryError(f"there is no job {names}; nothing was changed: compactory jobs list shows them")
         elif not yes:
             _confirm_change(act, operators.count_jobs(connection, where, act))
-        count = change(connection, ids or None, where)
+        count = change(connection, ids or None, where, by=by)
     if ids and not count:
         raise CompactoryError("nothing was changed: the jobs are in no state for that; see compactory jobs show")
     print_count(count, "job", outcome, as_json=flags.json)

@@ -1,4 +1,4 @@
-"""``compactory outbox``: sends published messages, lists and retries those that Kafka refused."""
+"""``compactory outbox``: sends published messages, retries those that Kafka refused, pauses topics."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ..views.terminal import (
     seconds,
     show_failed,
 )
+from .operators import By, Limit, show_change, show_log, show_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -39,6 +40,7 @@ app = typer.Typer(
 Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of messages.")]
 OneTopic = Annotated[str | None, option("--topic", "NAME", "Only messages of this topic.")]
 All = Annotated[bool, flag("--all", "Messages of every topic.")]
+PausedTopic = Annotated[str, argument("TOPIC", "A topic of the outbox.")]
 
 
 @app.command("run")
@@ -90,11 +92,16 @@ def run_relay(
 @app.command("status")
 @command
 def show_outbox_status(flags: Flags) -> None:
-    """Show waiting messages, their age, and the relay that sends them."""
+    """Show waiting messages, their age, the relay that sends them, and paused topics."""
+    from compactory_connectors.postgres.pausing import paused
+
     with _connect_to_outbox(flags) as connection:
-        statuses = _statuses(connection)
+        statuses, pauses = _statuses(connection), paused(connection, "outbox")
     if flags.json:
-        print_json({"topics": [item.fields() for item in statuses]})
+        print_json({
+            "topics": [item.fields() for item in statuses],
+            "paused": [item.fields() for item in pauses],
+        })  # fmt: skip
         return
     print_table(
         ("topic", "pending", "oldest", "failed", "waiting", "scheduled", "held by", "detail"),
@@ -102,6 +109,7 @@ def show_outbox_status(flags: Flags) -> None:
         right=("pending", "failed", "waiting", "scheduled"),
         none="nothing was published yet, or no relay has run",
     )
+    show_pauses(pauses)
 
 
 @app.command("failed")
@@ -120,23 +128,56 @@ def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) 
 
 @app.command("retry")
 @command
-def retry_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
+def retry_messages(
+    flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None
+) -> None:
     """Send refused messages again, and then the messages that wait behind them."""
     from compactory_connectors.outbox import operators
 
-    _change_messages(flags, ids, topic, everything, operators.retry, "will be sent")
+    _change_messages(flags, ids, topic, everything, partial(operators.retry, by=by), "will be sent")
 
 
 @app.command("drop")
 @command
-def drop_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False) -> None:
+def drop_messages(
+    flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None
+) -> None:
     """Delete messages that Kafka refused; the messages that wait behind them are sent.
 
     With --topic also the messages that wait for a topic that Kafka does not have.
     """
     from compactory_connectors.outbox import operators
 
-    _change_messages(flags, ids, topic, everything, operators.drop, "dropped")
+    _change_messages(flags, ids, topic, everything, partial(operators.drop, by=by), "dropped")
+
+
+@app.command("pause")
+@command
+def pause_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
+    """Pause a topic: its messages wait, in their order. Other topics are sent."""
+    from compactory_connectors.outbox import operators
+
+    with _connect_to_outbox(flags) as connection:
+        result = operators.pause(connection, topic, by=by)
+    show_change(flags, f"topic {topic}", "paused", *result)
+
+
+@app.command("resume")
+@command
+def resume_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
+    """Resume a topic that is paused."""
+    from compactory_connectors.outbox import operators
+
+    with _connect_to_outbox(flags) as connection:
+        has_changed = operators.resume(connection, topic, by=by)
+    show_change(flags, f"topic {topic}", "running", has_changed)
+
+
+@app.command("log")
+@command
+def show_outbox_log(flags: Flags, limit: Limit = 100) -> None:
+    """Show what operators have done to the outbox in the last 90 days: who, what and how many."""
+    show_log(flags, _connect_to_outbox(flags), "outbox", limit)
 
 
 @app.command("roles")

@@ -11,6 +11,7 @@ from ..context.flags import Flags, LogLevel, argument, command, flag
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, import_object, run_worker
 from ..views.terminal import answer, counted, fields, print_count, print_json, print_table
+from .operators import By, Limit, show_change, show_lines
 
 __all__ = ["app"]
 
@@ -65,11 +66,11 @@ def list_failed_events(flags: Flags, name: Name) -> None:
 
 @app.command("retry")
 @command
-def retry_events(flags: Flags, name: Name, ids: Ids = None) -> None:
+def retry_events(flags: Flags, name: Name, ids: Ids = None, by: By = None) -> None:
     """Try events that were set aside again, in the running processors. Without ids all of them."""
     from compactory_connectors.processors import operators
 
-    _order(flags, operators.retry, "will be tried again", name, ids)
+    _order(flags, partial(operators.retry, by=by), "will be tried again", name, ids)
 
 
 @app.command("drop")
@@ -79,13 +80,43 @@ def drop_events(
     name: Name,
     ids: Ids = None,
     everything: Annotated[bool, flag("--all", "All events of the processor that were set aside.")] = False,
+    by: By = None,
 ) -> None:
     """Drop events that were set aside."""
     from compactory_connectors.processors import operators
 
     if bool(ids) == everything:
         refuse("which events? give ids or --all")
-    _order(flags, operators.drop, "dropped", name, ids)
+    _order(flags, partial(operators.drop, by=by), "dropped", name, ids)
+
+
+@app.command("pause")
+@command
+def pause_processor(flags: Flags, name: Name, by: By = None) -> None:
+    """Pause a processor: its processes keep their partitions and call nothing. Running calls end normally."""
+    from compactory_connectors.processors import operators
+
+    has_changed = operators.pause(begin(flags).kafka(), name, by=by)
+    show_change(flags, f"processor {name}", "paused", has_changed)
+
+
+@app.command("resume")
+@command
+def resume_processor(flags: Flags, name: Name, by: By = None) -> None:
+    """Resume a processor that is paused."""
+    from compactory_connectors.processors import operators
+
+    has_changed = operators.resume(begin(flags).kafka(), name, by=by)
+    show_change(flags, f"processor {name}", "running", has_changed)
+
+
+@app.command("log")
+@command
+def show_processor_log(flags: Flags, name: Name, limit: Limit = 100) -> None:
+    """Show what operators have done to a processor in the last 90 days: who, what and how many."""
+    from compactory_connectors.processors import operators
+
+    show_lines(flags, operators.operator_log(begin(flags).kafka(), name, limit))
 
 
 def _order(flags: Flags, act: Any, outcome: str, name: str, ids: list[str] | None) -> None:

@@ -28,6 +28,7 @@ from ..views.terminal import (
     warn,
     write,
 )
+from .operators import By, Limit, show_change, show_log, show_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -119,14 +120,16 @@ def show_sink_status(
     flags: Flags,
     sink: Annotated[str | None, argument("[SINK]", "The name of the sink; default: all.")] = None,
 ) -> None:
-    """Show each partition: the sink's offset, its lag, and records set aside."""
+    """Show each partition: the sink's offset, its lag, and records set aside; and paused sinks."""
     from compactory.errors import CompactoryError
     from compactory.records import Partition
+    from compactory_connectors.postgres.pausing import paused
     from compactory_connectors.sink.offsets import partition_offsets
 
     configuration = begin(flags)
     with _connect_to_sink(flags) as connection:
         offsets = partition_offsets(connection, sink)
+        pauses = [item for item in paused(connection, "sink") if sink in (None, item.name)]
     ends: dict[Partition, int] = {}
     try:
         ends = configuration.kafka().stable_offsets({Partition(item.topic, item.partition) for item in offsets})
@@ -134,7 +137,8 @@ def show_sink_status(
         warn(f"no lag: {error}")
     lags = [_lag(ends, Partition(item.topic, item.partition), item.offset) for item in offsets]
     if flags.json:
-        print_json({"partitions": [item.fields() | {"lag": lag} for item, lag in zip(offsets, lags, strict=True)]})
+        partitions = [item.fields() | {"lag": lag} for item, lag in zip(offsets, lags, strict=True)]
+        print_json({"partitions": partitions, "paused": [item.fields() for item in pauses]})
         return
     print_table(
         ("sink", "topic", "partition", "offset", "lag", "failed", "waiting", "moved"),
@@ -149,6 +153,7 @@ def show_sink_status(
         right=("partition", "offset", "lag", "failed", "waiting"),
         none="no sink has written to this database yet",
     )  # fmt: skip
+    show_pauses(pauses)
 
 
 def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
@@ -179,10 +184,11 @@ def set_sink_offset(
     topic: Annotated[str, argument("TOPIC", "A topic of the sink.")],
     partition: Annotated[int, argument("PARTITION", "A partition of the topic.")],
     offset: Annotated[str, argument("OFFSET", "A number, earliest or latest.")],
+    by: By = None,
 ) -> None:
     """Continue a sink at another offset; a running sink seeks at once. Records before it are not applied."""
     from compactory.records import Partition
-    from compactory_connectors.sink.offsets import set_offset
+    from compactory_connectors.sink.operators import set_offset
 
     kafka = begin(flags).kafka()
     part = Partition(topic, partition)
@@ -197,7 +203,7 @@ def set_sink_offset(
     if not start <= chosen <= end:
         refuse(f"OFFSET: the log has offsets {start} to {end}, and not {chosen}")
     with _connect_to_sink(flags) as connection:
-        if not set_offset(connection, sink, part, chosen, topic_metadata.topic_id):
+        if not set_offset(connection, sink, part, chosen, topic_metadata.topic_id, by=by):
             refuse(f"no sink {sink!r} has written partition {partition} of topic {topic!r} to this database")
     message = f"[green]✓[/] {sink} continues at offset {chosen} of {topic}-{partition}"
     answer({"sink": sink, "topic": topic, "partition": partition, "offset": chosen}, message, as_json=flags.json)
@@ -224,12 +230,17 @@ def list_failed_records(
 @app.command("retry")
 @command
 def retry_records(
-    flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
+    flags: Flags,
+    sink: Sink,
+    topic: OneTopic = None,
+    partition: OnePartition = None,
+    offset: OneOffset = None,
+    by: By = None,
 ) -> None:
     """Try records that were set aside again, in the running sink, and those that wait behind them."""
     from compactory_connectors.sink import operators
 
-    _change_records(flags, operators.retry, "will be tried again", sink, topic, partition, offset)
+    _change_records(flags, partial(operators.retry, by=by), "will be tried again", sink, topic, partition, offset)
 
 
 @app.command("drop")
@@ -241,11 +252,13 @@ def drop_records(
     partition: OnePartition = None,
     offset: OneOffset = None,
     everything: Annotated[bool, flag("--all", "All records of the sink that were set aside.")] = False,
+    by: By = None,
 ) -> None:
     """Drop records that were set aside; the records that wait behind them are applied."""
     from compactory_connectors.sink import operators
 
-    _change_records(flags, operators.drop, "dropped", sink, topic, partition, offset, all_named=everything)
+    act = partial(operators.drop, by=by)
+    _change_records(flags, act, "dropped", sink, topic, partition, offset, all_named=everything)
 
 
 def _change_records(flags: Flags, act: Any, outcome: str, sink: str, *chosen: Any, all_named: bool = True) -> None:
@@ -261,6 +274,35 @@ def _change_records(flags: Flags, act: Any, outcome: str, sink: str, *chosen: An
     if some and not count:
         raise CompactoryError(f"no such record is set aside: compactory sink failed {sink} lists them")
     print_count(count, "record", outcome, as_json=flags.json)
+
+
+@app.command("pause")
+@command
+def pause_sink(flags: Flags, sink: Sink, by: By = None) -> None:
+    """Pause a sink: its processes keep their partitions and apply nothing."""
+    from compactory_connectors.sink import operators
+
+    with _connect_to_sink(flags) as connection:
+        result = operators.pause(connection, sink, by=by)
+    show_change(flags, f"sink {sink}", "paused", *result)
+
+
+@app.command("resume")
+@command
+def resume_sink(flags: Flags, sink: Sink, by: By = None) -> None:
+    """Resume a sink that is paused, at its offsets."""
+    from compactory_connectors.sink import operators
+
+    with _connect_to_sink(flags) as connection:
+        has_changed = operators.resume(connection, sink, by=by)
+    show_change(flags, f"sink {sink}", "running", has_changed)
+
+
+@app.command("log")
+@command
+def show_sink_log(flags: Flags, limit: Limit = 100) -> None:
+    """Show what operators have done to sinks in the last 90 days: who, what and how many."""
+    show_log(flags, _connect_to_sink(flags), "sink", limit)
 
 
 @app.command("roles")

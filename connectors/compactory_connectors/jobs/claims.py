@@ -3,13 +3,15 @@
 A claimed job goes through these states:
 
     claimed → running → ended     a thread runs the first job of a chain; its outcome is committed by the next round
-    claimed → returned            the executor stops, or has lost the job's partition: the job is scheduled again
+    claimed → returned            the executor stops, has lost the job's partition, or an operator has paused the type
+                                  or the group: the job is scheduled again
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import structlog
 
@@ -54,6 +56,8 @@ class Claims:
         """The partitions of this executor; None: unknown."""
         self.stopping = False
         """True once nothing more is claimed."""
+        self.paused_types: frozenset[str] = frozenset()
+        self.paused_groups: frozenset[str] = frozenset()
         self._tokens: dict[int, int] = {}  # id of a claimed job → its token
         self._returned: list[Outcome] = []  # of jobs to be scheduled again
         self._groups: dict[str, None] = {}  # to claim from next, in this order
@@ -112,6 +116,10 @@ class Claims:
         """Return True if the job belongs to a partition of this executor."""
         return self.assigned is not None and job.place % self.assigned.of in self.assigned.partitions
 
+    def is_paused(self, job: Claimed) -> bool:
+        """Return True if an operator has paused the job's type or group."""
+        return job.type in self.paused_types or job.group in self.paused_groups
+
     def ends(self, attempts: Sequence[Ended]) -> Ends:
         """Return what to commit for ended attempts. If the commit fails, call again with the same attempts."""
         outcomes: list[Outcome] = []
@@ -123,7 +131,7 @@ class Claims:
                 continue
             if ended.outcome is not None and not ended.committed:
                 outcomes.append(ended.outcome)
-            if next_jobs and _lets_group_continue(ended.outcome) and self.is_own(next_jobs[0]) and not self.stopping:
+            if next_jobs and _lets_group_continue(ended.outcome) and self._may_start(next_jobs[0]):
                 following[job.id] = next_jobs
             else:
                 returned += [Outcome.back(next_job) for next_job in next_jobs]
@@ -141,7 +149,8 @@ class Claims:
     def request(self) -> Request:
         """Return the next claim. If the claim fails, the next call returns the same groups."""
         room = self.room()
-        names = list(self._groups)[: min(room, _GROUPS)]
+        claimable = (name for name in self._groups if name not in self.paused_groups)
+        names = list(islice(claimable, min(room, _GROUPS)))
         depth = max(1, min(_GROUP_JOBS, room // 2 // len(names))) if names and self._rate > _QUICK else 1
         limit = max(1, room - len(names) * depth) if room else 0
         return Request(limit=limit, groups=names, freed=list(self._freed.intersection(names)), depth=depth)
@@ -159,6 +168,9 @@ class Claims:
                 self._tokens[job.id] = job.token
             self._busy_groups.add(chain[0].group)
             self._attempts.put(chain)
+
+    def _may_start(self, job: Claimed) -> bool:
+        return self.is_own(job) and not self.stopping and not self.is_paused(job)
 
     def _settle_end(self, ended: Ended, next_jobs: Chain, committed: frozenset[int]) -> None:
         """Record the end of a chain's first job, and start the next one."""

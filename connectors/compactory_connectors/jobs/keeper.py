@@ -25,6 +25,7 @@ from psycopg import sql
 from compactory.errors import CompactoryError, Unreachable
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.postgres.jdbc_url import Connection
+from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.position import Position
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.postgres.wakeup import Wakeup
@@ -121,9 +122,12 @@ class Keeper:
                     wakeup = Wakeup(connection, JOBS_CHANNEL, (JOBS_LOCK_CLASS, 0))
                     with closing(wakeup):
                         self._wakeup = wakeup
+                        pauses = Pauses(connection, "jobs", "job-groups")
                         table = self._register(connection)
                         self._attempts.lease = (table.executor, table.until)
                         while not self._finished.is_set():
+                            if pauses.have_changed():
+                                self._obey_pauses(table, pauses)
                             self._round(table, connection, wakeup)
                             backoff.reset()
             except CompactoryError as error:
@@ -281,6 +285,15 @@ class Keeper:
         self._read_whole_table(table)
         partitions = list(assigned.partitions) if assigned is not None else []
         self._board.note(executor=table.executor, partitions=partitions, worked_at=time.time(), detail=None)
+
+    def _obey_pauses(self, table: JobTable, pauses: Pauses) -> None:
+        """Return paused jobs that no thread has started; find those that were resumed."""
+        claims = self._claims
+        claims.paused_types, claims.paused_groups = pauses.of("jobs"), pauses.of("job-groups")
+        table.leave_out(claims.paused_types, claims.paused_groups)
+        claims.give_back(claims.is_paused)
+        self._read_whole_table(table)
+        self._board.note(paused=pauses.fields())
 
     def _tick(self, table: JobTable) -> None:
         """Enqueue the periodic jobs that have a new tick."""

@@ -1,7 +1,7 @@
-"""Operators' functions about jobs: find, count, run now, retry, cancel, discard.
+"""Operators' functions about jobs: find, count, run now, retry, cancel, discard; pause and resume types and groups.
 
 Functions that change jobs take ids, a filter, or both. They change the matching jobs newest first, at most 10,000 in a
-transaction.
+transaction. Each transaction writes a line of the operator log; ``by`` is who acts, by default the user of the process.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import psycopg
 from psycopg.rows import class_row, tuple_row
 
 from compactory.errors import ConfigError, OrderRefused
+from compactory_connectors.postgres.operator_log import log_act
+from compactory_connectors.postgres.pausing import PausableKind, PauseResult, set_paused, unseen
 from compactory_sql import query
 
 from .job import TENANT
@@ -31,6 +33,8 @@ __all__ = [
     "count_jobs",
     "discard",
     "jobs_where",
+    "pause",
+    "resume",
     "retry",
     "run_now",
 ]
@@ -162,48 +166,100 @@ def count_jobs(connection: psycopg.Connection[Any], where: JobFilter = _EVERY_JO
 
 
 def run_now(
-    connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB
+    connection: psycopg.Connection[Any],
+    ids: Sequence[int] | None = None,
+    where: JobFilter = _EVERY_JOB,
+    *,
+    by: str | None = None,
 ) -> int:
     """Make jobs due that wait for their time or for a retry. Return their number.
 
     A job still waits for earlier jobs of its group. Raises as `cancel` does.
     """
-    changed, locked = _apply(connection, Act.RUN_NOW, ids, where)
+    changed, locked = _apply(connection, Act.RUN_NOW, ids, where, by)
     connection.execute(query("jobs/notify"))
     return _count(changed, locked)
 
 
-def retry(connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB) -> int:
+def retry(
+    connection: psycopg.Connection[Any],
+    ids: Sequence[int] | None = None,
+    where: JobFilter = _EVERY_JOB,
+    *,
+    by: str | None = None,
+) -> int:
     """Schedule failed jobs again from their first attempt. Return their number.
 
     By id or by ``state`` of the filter also cancelled jobs and jobs that wait for a retry. Raises OrderRefused also if
     another job has the unique key of one of them; else raises as `cancel` does.
     """
     try:
-        changed, locked = _apply(connection, Act.RETRY, ids, where)
+        changed, locked = _apply(connection, Act.RETRY, ids, where, by)
     finally:
         connection.execute(query("jobs/notify"))
     return _count(changed, locked)
 
 
-def cancel(connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB) -> int:
+def cancel(
+    connection: psycopg.Connection[Any],
+    ids: Sequence[int] | None = None,
+    where: JobFilter = _EVERY_JOB,
+    *,
+    by: str | None = None,
+) -> int:
     """Cancel scheduled jobs; ask running jobs to end, and cancel them when they do. Return their number.
 
     Raises ConfigError if jobs of the filter's state can't be changed so, OrderRefused if jobs stay locked by other
     transactions (the others are changed then), psycopg.Error.
     """
-    return _remove(connection, Act.CANCEL, ids, where)
+    return _remove(connection, Act.CANCEL, ids, where, by)
 
 
 def discard(
-    connection: psycopg.Connection[Any], ids: Sequence[int] | None = None, where: JobFilter = _EVERY_JOB
+    connection: psycopg.Connection[Any],
+    ids: Sequence[int] | None = None,
+    where: JobFilter = _EVERY_JOB,
+    *,
+    by: str | None = None,
 ) -> int:
     """Cancel failed jobs, so that their groups continue. Return their number. Raises as `cancel` does."""
-    return _remove(connection, Act.DISCARD, ids, where)
+    return _remove(connection, Act.DISCARD, ids, where, by)
 
 
-def _remove(connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter) -> int:
-    changed, locked = _apply(connection, act, ids, where)
+def pause(
+    connection: psycopg.Connection[Any], type_: str | None = None, *, group: str | None = None, by: str | None = None
+) -> PauseResult:
+    """Pause a type or a group: executors start no such jobs within a second. Running jobs end normally.
+
+    A paused job keeps its place in its group, so later jobs of the group wait. Raises ConfigError unless one of type
+    and group is given, psycopg.Error.
+    """
+    kind, name = _pausable(type_, group)
+    if kind == "jobs":
+        warning = unseen("type", name, (row[0] for row in connection.execute(query("jobs/types"))))
+    else:
+        names = [row[0] for row in connection.execute(query("jobs/group"), {"group": name})]
+        warning = unseen("group", name, names)
+    return PauseResult(set_paused(connection, kind, name, by, is_paused=True), warning)
+
+
+def resume(
+    connection: psycopg.Connection[Any], type_: str | None = None, *, group: str | None = None, by: str | None = None
+) -> bool:
+    """Resume a type or a group. Return False if it was not paused. Raises as `pause` does."""
+    return set_paused(connection, *_pausable(type_, group), by, is_paused=False)
+
+
+def _pausable(type_: str | None, group: str | None) -> tuple[PausableKind, str]:
+    if bool(type_) == bool(group):
+        raise ConfigError("give a type or a group of jobs, and not both")
+    return ("jobs", type_) if type_ else ("job-groups", group or "")
+
+
+def _remove(
+    connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter, by: str | None
+) -> int:
+    changed, locked = _apply(connection, act, ids, where, by)
     groups = sorted({row[1] for row in changed if row[1] is not None})
     with connection.transaction():  # its snapshot is newer than the commit above, so it sees every waiting job
         connection.execute(query("jobs/next_of_groups"), {"groups": groups})
@@ -231,7 +287,7 @@ def _parameters(ids: Sequence[int] | None, where: JobFilter, act: Act | None = N
 
 
 def _apply(
-    connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter
+    connection: psycopg.Connection[Any], act: Act, ids: Sequence[int] | None, where: JobFilter, by: str | None
 ) -> tuple[list[Any], list[int]]:
     """Run the statement of an act for all jobs that are not locked, then for each locked job in its own transaction.
 
@@ -243,17 +299,26 @@ def _apply(
     changed: list[Any] = []
     locked: list[int] = []
     page: list[int] = []
+
+    def change(page: list[int]) -> None:
+        """Change jobs in the open transaction."""
+        rows = connection.execute(statement, parameters | {"ids": page}).fetchall()
+        changed_rows = [row for row in rows if not row[2]]
+        target = asdict(where) | {"ids": None if ids is None else sorted(row[0] for row in changed_rows)}
+        log_act(connection, "jobs", act, target, len(changed_rows), by)
+        changed.extend(changed_rows)
+        locked.extend(row[0] for row in rows if row[2])
+
     try:
         for page in _pages(connection, parameters):
-            rows = connection.execute(statement, parameters | {"ids": page}).fetchall()
-            changed += [row for row in rows if not row[2]]
-            locked += [row[0] for row in rows if row[2]]
-        for number, job in enumerate(locked):
+            with connection.transaction():
+                change(page)
+        for number, job in enumerate(locked.copy()):
             page = [job]
             try:
                 with connection.transaction():
                     connection.execute(query("jobs/lock"), {"id": job})
-                    changed += connection.execute(statement, parameters | {"ids": page}).fetchall()
+                    change(page)
             except psycopg.errors.LockNotAvailable:
                 return changed, locked[number:]
     except psycopg.errors.UniqueViolation as error:

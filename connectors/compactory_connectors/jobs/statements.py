@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -145,8 +145,15 @@ class JobTable:
         """The end of the lease, by the monotonic clock."""
         self._connection = connection
         self._tokens = itertools.count(executor << 32)
-        self._parameters: dict[str, Any] = {"executor": executor, "types": list(types), "class": JOB_GROUP_LOCK_CLASS}
+        self._types = list(types)
+        self._parameters: dict[str, Any] = {"executor": executor, "types": self._types, "class": JOB_GROUP_LOCK_CLASS}
+        self.leave_out((), ())
         self._whole_at: datetime | None = None  # when all jobs that are not due were last read
+
+    def leave_out(self, paused_types: Collection[str], paused_groups: Collection[str]) -> None:
+        """Claim no jobs of these types and groups. They still get positions when they are due."""
+        claimed_types = [name for name in self._types if name not in paused_types]
+        self._parameters |= {"claimed_types": claimed_types, "paused_groups": list(paused_groups)}
 
     def newest(self) -> int:
         """Return the newest number of a job or a position."""

@@ -55,7 +55,8 @@ class Board:
         self._seconds: dict[str, float] = {}
         self._counts = {"lost": 0, "rescued": 0}
         self._facts: dict[str, Any] = {
-            "executor": None, "partitions": [], "claimed": 0, "types": [], "detail": None, "worked_at": None
+            "executor": None, "partitions": [], "claimed": 0, "types": [], "paused": [], "detail": None,
+            "worked_at": None,
         }  # fmt: skip
 
     def ended(self, type_: str, outcome: str, seconds: float) -> None:
@@ -71,7 +72,7 @@ class Board:
             self._counts[figure] += number
 
     def note(self, **facts: Any) -> None:
-        """Set ``executor``, ``partitions``, the number of jobs ``claimed``, ``types``, ``detail`` or ``worked_at``."""
+        """Set ``executor``, ``partitions``, ``claimed``, ``types``, ``paused``, ``detail`` or ``worked_at``."""
         with self._lock:
             self._facts.update(facts)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from compactory.worker import Metric
+from compactory_connectors.postgres.pausing import paused_metric
 
 from .executor import JobExecutor
 
@@ -67,6 +68,7 @@ class JobsWorker:
             yield _metric("counter", f"{name}_total", text, (), {(): picture[name]})
         yield _metric("gauge", "claimed", "Jobs that this executor has claimed", (), {(): picture["claimed"]})
         yield _metric("gauge", "partitions", "Partitions of this executor", (), {(): len(picture["partitions"])})
+        yield paused_metric(picture["paused"])
 
 
 def _metric(

@@ -19,6 +19,7 @@ from compactory.errors import CompactoryError, ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.backoff import Backoff
 from compactory_connectors.postgres.jdbc_url import Connection, checked_url
+from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 from compactory_connectors.postgres.wakeup import Wakeup
 from compactory_connectors.postgres.watched_connection import WatchedConnection
@@ -192,7 +193,7 @@ class OutboxRelay:
                     wakeup = Wakeup(connection, OUTBOX_CHANNEL, (OUTBOX_LOCK_CLASS, 0))
                     with closing(wakeup):
                         self._wakeup = wakeup
-                        self._rounds(connection, wakeup, backoff)
+                        self._rounds(connection, wakeup, Pauses(connection, "outbox"), backoff)
             except CompactoryError as error:
                 self.board.failed(str(error))
                 log.warning("the keeper waits for Postgres", error=" ".join(str(error).split()))
@@ -200,11 +201,12 @@ class OutboxRelay:
             finally:
                 self._wakeup = None
 
-    def _rounds(self, connection: WatchedConnection, wakeup: Wakeup, backoff: Backoff) -> None:
+    def _rounds(self, connection: WatchedConnection, wakeup: Wakeup, pauses: Pauses, backoff: Backoff) -> None:
         renew_at = sample_at = read_whole_at = due_at = 0.0
         pause = _SHORTEST_ROUND
         while not self._finished.is_set():
             now = time.monotonic()
+            self._obey_pauses(pauses)
             if now >= renew_at:
                 connection.execute(query("outbox/renew"), {"holders": self.board.holders})
                 renew_at = now + _RENEW_EVERY
@@ -230,6 +232,13 @@ class OutboxRelay:
                 self._wake_senders()  # most often a sender has the topic
             pause = min(_LONGEST_ROUND, pause * 2)
 
+    def _obey_pauses(self, pauses: Pauses) -> None:
+        """Make senders release paused topics."""
+        if pauses.have_changed():
+            self._shared.paused = pauses.of("outbox")
+            self.board.paused(pauses.fields())
+            self._wake_senders()
+
     def _assign_topics(self, connection: WatchedConnection, *, whole: bool) -> bool:
         """Put topics with messages into the queue. Return True if there were any, or a sender has got more messages."""
         now = time.monotonic()
@@ -241,6 +250,8 @@ class OutboxRelay:
         rows = [row for row in rows if not self._only or row[0] in self._only]
         has_news = has_assigned = False
         for topic, first, _age, lapsed, free, alone, missing in sorted(rows, key=lambda row: -row[2]):
+            if topic in self._shared.paused:
+                continue
             with self._lock:
                 assigned = self._assigned.get(topic)
                 if assigned is not None:
@@ -266,11 +277,16 @@ class OutboxRelay:
         if not rows:
             self._finished.set()
             return
-        stuck = [item for item in topic_statuses(connection) if item.error and item.topic in {row[0] for row in rows}]
-        if stuck and len(stuck) == len(rows):
-            reasons = [f"topic {item.topic!r}: {item.last_error}" for item in stuck]
-            remedy = f"a topic is tried again as soon as Kafka has it, {PAUSE:g} s after any other error"
-            self._failure = CompactoryError(f"not everything was sent: {'; '.join(reasons)}; {remedy}")
+        paused, topics = self._shared.paused, {row[0] for row in rows}
+        remedy = f"a topic is tried again as soon as Kafka has it, {PAUSE:g} s after any other error"
+        reasons = [
+            f"topic {item.topic!r}: {item.last_error}; {remedy}"
+            for item in topic_statuses(connection)
+            if item.error and item.topic in topics - paused
+        ]
+        reasons += [f"topic {topic!r} is paused: compactory outbox resume {topic}" for topic in sorted(topics & paused)]
+        if len(reasons) == len(rows):
+            self._failure = CompactoryError(f"not everything was sent: {'; '.join(reasons)}")
             self._finished.set()
 
     def _topic_finished(self, topic: str, sent: int) -> None:

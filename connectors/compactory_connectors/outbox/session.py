@@ -7,6 +7,7 @@ A locked topic goes through these states until it has no more messages:
 
     READ → SEND → READ …  its batch is sent; the next one is read at the same time if the batch is full
     SEND → RELEASE        no more messages, or other topics wait
+    READ → RELEASE        an operator has paused the topic
     SEND → NARROW → READ  Kafka refuses a message: topics are sent one by one, then fewer messages, until it is alone
     any → FAIL            the topic has an error: its lock is released, and it pauses
 """
@@ -63,6 +64,7 @@ class Shared:
     """The objects that the threads of a relay share.
 
     ``busy``: the numbers of the senders that have topics. ``ending``: the relay ends once everything is sent.
+    ``paused``: topics that an operator has paused; the keeper replaces the set.
     ``finished`` is called with a topic and the size of its largest batch, once the sender has released the topic.
     """
 
@@ -77,6 +79,7 @@ class Shared:
     finished: Callable[[str, int], None]
     facts: TopicFacts
     busy: set[int] = field(default_factory=set)
+    paused: frozenset[str] = frozenset()
     ending: Event = field(default_factory=Event)
 
 
@@ -173,7 +176,10 @@ class SenderSession:
             locked = [topic for topic in locked if topic.name in continuing]
 
     def _ready(self, locked: Sequence[LockedTopic]) -> list[LockedTopic]:
-        """Read the missing batches; return the topics that Kafka has."""
+        """Release paused topics and read the missing batches; return the topics that Kafka has."""
+        paused = self._shared.paused
+        self._release([topic for topic in locked if topic.name in paused])
+        locked = [topic for topic in locked if topic.name not in paused]
         for topic in locked:
             topic.pending.has_news.clear()
             limit = min(self._shared.batch // len(locked) or 1, _TOPIC_BATCH)

@@ -64,6 +64,7 @@ class Board:
         self._retries: Counter[str] = Counter()
         self._holders: dict[str, frozenset[str]] = {}  # name of a thread → its topics
         self._topics: list[TopicStatus] = []
+        self._paused: list[dict[str, str]] = []
         self._error: str | None = None
         self._worked_at: float | None = None
 
@@ -109,6 +110,11 @@ class Board:
         with self._lock:
             self._topics = topics
 
+    def paused(self, names: list[dict[str, str]]) -> None:
+        """Record what operators have paused."""
+        with self._lock:
+            self._paused = names
+
     @property
     def holders(self) -> list[str]:
         """The names under which topics are locked."""
@@ -127,4 +133,5 @@ class Board:
                 "worked_at": self._worked_at,
                 "detail": self._error,
                 "topics": [topic.fields() for topic in self._topics],
+                "paused": self._paused,
             }

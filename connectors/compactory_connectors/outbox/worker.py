@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from compactory.worker import Metric
+from compactory_connectors.postgres.pausing import paused_metric
 
 from .relay import OutboxRelay
 
@@ -72,6 +73,7 @@ class OutboxWorker:
             labels=("topic", "holder"),
             samples=holders,
         )
+        yield paused_metric(picture["paused"])
 
 
 def _metric(kind: Literal["counter", "gauge"], name: str, text: str, samples: dict[tuple[str, ...], float]) -> Metric:

@@ -20,7 +20,7 @@ from compactory_sql import query
 
 from .snapshot import Snapshot
 
-__all__ = ["Slept", "Wakeup"]
+__all__ = ["Slept", "Wakeup", "receive_notifications"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Wakeup:
             if descriptor == self._inner.fileno():
                 self._inner.recv(4096)
             else:
-                self._receive()
+                receive_notifications(self._connection)
         notified, self._notified = self._notified, set()
         return notified
 
@@ -138,12 +138,14 @@ class Wakeup:
         assert row is not None
         return returned, Snapshot.parse(row[0])
 
-    def _receive(self) -> None:
-        connection = self._connection.pgconn
-        connection.consume_input()
-        while (notify := connection.notifies()) is not None:
-            self._note(psycopg.Notify(notify.relname.decode(), notify.extra.decode(), notify.be_pid))
-
     def _note(self, notify: psycopg.Notify) -> None:
         if notify.channel == self._channel:
             self._notified.add(notify.payload)
+
+
+def receive_notifications(connection: psycopg.Connection[Any]) -> None:
+    """Give the notifications that have arrived to the handlers of the connection. Never waits."""
+    connection.pgconn.consume_input()
+    while (notify := connection.pgconn.notifies()) is not None:
+        if connection.pgconn.notify_handler is not None:
+            connection.pgconn.notify_handler(notify)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import structlog
 
@@ -17,7 +18,7 @@ from compactory.threads import start_thread
 from compactory.token import Token
 from compactory_connectors.kafka.consumer_group import Group, Located, Position, at_epoch
 
-from .pending import LARGEST, StoredEvent, group_of
+from .pending import LARGEST, PAUSED, StoredEvent, group_of, parse
 from .processor import Processor
 
 __all__ = ["ProcessorGroup", "StoredEvents"]
@@ -32,13 +33,18 @@ class _StoredStates:
     """The stored events without their values. The store's thread writes them, the runner's thread reads them."""
 
     def __init__(self) -> None:
+        self.is_paused = False
         self.waiting: dict[str, StoredEvent] = {}
         self.failed: dict[str, Partition] = {}
         self.changed: SimpleQueue[str] = SimpleQueue()
 
-    def apply(self, change: Change[StoredEvent]) -> None:
+    def apply(self, change: Change[Any]) -> None:
         """Apply a change of the topic."""
         stored = change.new
+        if change.key == PAUSED:
+            self.is_paused = stored is not None
+        if not isinstance(stored, StoredEvent | None):
+            return
         self.waiting.pop(change.key, None)
         self.failed.pop(change.key, None)
         if stored is not None and stored.state == "failed":
@@ -54,7 +60,7 @@ class StoredEvents:
     def __init__(self, kafka: Kafka, name: str) -> None:
         self.topic = group_of(name)
         self._kafka = kafka
-        directory = Directory("events", topic=self.topic, decode=StoredEvent.parse, projection=_StoredStates)
+        directory = Directory("events", topic=self.topic, decode=parse, projection=_StoredStates)
         properties = kafka.properties()  # not `kafka` itself: a closed store ends the requests of its `Kafka`
         self._store = GlobalStore(properties, [directory], missing_topic="wait", start_timeout=30.0)
         self._written: dict[int, Token] = {}
@@ -89,9 +95,14 @@ class StoredEvents:
             positions.get(token.place, 0) > token.offset for token in self._written.values()
         )
 
-    def events(self) -> list[StoredEvent]:
-        """Return every stored event that was read."""
-        return list(self._store["events"].values())
+    def records(self) -> dict[str, StoredEvent | Mapping[str, Any]]:
+        """Return every record that was read: stored events, and what operators have done."""
+        return dict(self._store["events"].items())
+
+    @property
+    def is_paused(self) -> bool:
+        """True while an operator has paused the processor."""
+        return self._states.is_paused
 
     def event(self, waiting: StoredEvent) -> StoredEvent | None:
         """Return a waiting event with its value; None until its last attempt is read back."""

@@ -2,6 +2,9 @@
 
 An event that is unfinished when the offset moves past it is stored in the topic ``compactory-process-NAME``, in the
 transaction of the offset. So the offset always moves, and waiting events take little memory.
+
+The topic also has what operators have done: the record `PAUSED` while the processor is paused, and a record for each
+line of the operator log.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -19,12 +22,19 @@ from compactory_connectors.kafka.consumer_group import Position
 
 from .event import Failed, Output, Refused
 
-__all__ = ["LARGEST", "StoredEvent", "Task", "group_of"]
+__all__ = ["LARGEST", "LOG_PREFIX", "PAUSED", "StoredEvent", "Task", "group_of", "parse"]
 
 State = Literal["waiting", "failed"]
 
 LARGEST: Final = 2 << 20
 """Bytes of a stored event: a value of the usual limit, and the fields beside it."""
+
+
+PAUSED: Final = "/paused"
+"""Key of the record that a paused processor has. No event's id has a slash."""
+
+LOG_PREFIX: Final = "/log/"
+"""Begin of the keys of lines of the operator log."""
 
 
 def group_of(name: str) -> str:
@@ -68,13 +78,6 @@ class StoredEvent:
         fields = {name: getattr(self, name) for name in names} | {"tombstone": self.value is None}
         return orjson.dumps(fields) + b"\n" + (self.value or b"")
 
-    @classmethod
-    def parse(cls, data: bytes) -> StoredEvent:
-        """Read the result of :meth:`data`. Raises ValueError."""
-        head, _, value = data.partition(b"\n")
-        fields = orjson.loads(head)
-        return cls(value=None if fields.pop("tombstone") else value, **fields)
-
     def after(self, error: BaseException, pause: float | None) -> StoredEvent:
         """Return the event after a failed attempt; ``pause`` is in seconds, None: the event has failed.
 
@@ -84,6 +87,15 @@ class StoredEvent:
         state: State = "failed" if pause is None else "waiting"
         text, trace = described(error, Failed, Refused), frames(error.__traceback__)
         return replace(self, attempts=self.attempts + 1, due=due, state=state, error=text, trace=trace)
+
+
+def parse(data: bytes) -> StoredEvent | dict[str, Any]:
+    """Read a record of the topic: a stored event, or the fields of an operator's record. Raises ValueError."""
+    head, _, value = data.partition(b"\n")
+    fields: dict[str, Any] = orjson.loads(head)
+    if "tombstone" not in fields:
+        return fields
+    return StoredEvent(value=None if fields.pop("tombstone") else value, **fields)
 
 
 @dataclass(slots=True, eq=False)

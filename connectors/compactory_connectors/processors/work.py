@@ -65,14 +65,17 @@ class Work:
     _running: int = 0  # calls, also for lost partitions
     _taken_at: float = 0.0  # by the monotonic clock; when the oldest events without a committed offset were taken
     _committed_at: float = 0.0  # by the monotonic clock
-    _is_paused: bool = False
+    _is_reading_paused: bool = False
 
     def run_round(self) -> bool:
         """Take events, call the function, commit ended events. Return True if there was a commit."""
+        is_paused = self.stored_events.is_paused
+        self.board.paused = [{"part": "processors", "name": self.processor.name}] if is_paused else []
         if not self._unstored:
-            is_busy = self._running or self._backlog.is_due()
-            self._take(self.processor.concurrency * _BATCH, 0.0 if is_busy else _POLL)
-        self._call_due()
+            is_busy = self._running or (self._backlog.is_due() and not is_paused)
+            self._take(self.processor.concurrency * _BATCH, 0.0 if is_busy else _POLL, is_paused=is_paused)
+        if not is_paused:
+            self._call_due()
         self._collect(0.02)
         return self._commit_all(_STORE_AFTER)
 
@@ -92,11 +95,11 @@ class Work:
         self.board.lag = self.group.lag()
         self.board.waiting = len(self._backlog.tasks)
 
-    def _take(self, limit: int, timeout: float) -> None:
-        full = len(self._backlog.tasks) >= _MAX_EVENTS or self._backlog.bytes >= _MAX_BYTES
-        if full is not self._is_paused:
-            self.group.pause_reading(full)
-            self._is_paused = full
+    def _take(self, limit: int, timeout: float, *, is_paused: bool = False) -> None:
+        stops_reading = is_paused or len(self._backlog.tasks) >= _MAX_EVENTS or self._backlog.bytes >= _MAX_BYTES
+        if stops_reading is not self._is_reading_paused:
+            self.group.pause_reading(stops_reading)
+            self._is_reading_paused = stops_reading
         fetched = self.group.poll(limit, timeout)
         self.board.polled_at = self._taken_at = time.monotonic()
         self._follow_assignment()
@@ -113,7 +116,7 @@ class Work:
             self._backlog = Backlog(task for task in tasks if self._positions.get(task.stored.place) is task.position)
             self._unstored = {event: task for event, task in self._unstored.items() if event in self._backlog.tasks}
         if any(previous.get(part) is not position for part, position in self._positions.items()):
-            self.board.located, self.board.error, self._is_paused = True, None, False
+            self.board.located, self.board.error, self._is_reading_paused = True, None, False
             self._add_stored(self.stored_events.waiting())
 
     def _add_stored(self, events: Sequence[StoredEvent]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from compactory.worker import Metric
 from compactory_connectors.kafka.group_worker import MemberBoard, MemberWorker
+from compactory_connectors.postgres.pausing import paused_metric
 
 __all__ = ["Board", "ProcessWorker"]
 
@@ -25,6 +26,7 @@ class Board(MemberBoard):
 
     waiting: int = 0
     set_aside: int = 0
+    paused: Sequence[Mapping[str, str]] = ()
     counters: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(_COUNTERS, 0)))
 
 
@@ -40,7 +42,7 @@ class ProcessWorker(MemberWorker):
         board = self._board
         lag = [{**part._asdict(), "lag": lag} for part, lag in sorted(board.lag.items())]
         figures = {"waiting": board.waiting, "set_aside": board.set_aside, **board.counters}
-        return {"partitions": lag, **figures, "detail": board.error}
+        return {"partitions": lag, **figures, "paused": list(board.paused), "detail": board.error}
 
     def metrics(self) -> Iterable[Metric]:
         """Return its figures."""
@@ -55,3 +57,4 @@ class ProcessWorker(MemberWorker):
         ):
             yield Metric(name=f"compactory_process_{gauge}", kind="gauge", help=text, labels=("process",),
                          samples={name: figure})  # fmt: skip
+        yield paused_metric(board.paused)

@@ -23,7 +23,7 @@ from compactory_sql import query
 
 from .record import Batch, SinkStopped
 
-__all__ = ["Locator", "Moved", "Offsets", "PartitionOffset", "Start", "open_sink", "partition_offsets", "set_offset"]
+__all__ = ["Locator", "Moved", "Offsets", "PartitionOffset", "Start", "open_sink", "partition_offsets"]
 
 _SINK = Part(name="sink", needs="a sink needs", installed="the sink's tables are", may="keep a sink's offsets")
 _LOCK_SHARE = 0.5  # of the time-out, for a lock: it waits for the transaction of another process
@@ -226,17 +226,3 @@ def partition_offsets(connection: psycopg.Connection[Any], sink: str | None = No
             f"no sink {sink!r} has written to this database; those that have: {', '.join(sinks) or 'none'}"
         )
     return offsets
-
-
-def set_offset(
-    connection: psycopg.Connection[Any], sink: str, partition: Partition, offset: int, topic_id: str | None
-) -> bool:
-    """Set the next offset of a partition; return False if the sink does not have the partition. Raises psycopg.Error.
-
-    Waits for a running transaction of the sink. A running sink notices the new offset and seeks.
-    """
-    parameters = {"sink": sink, "topic": partition.topic, "partition": partition.partition, "offset": offset}
-    with connection.transaction():
-        moved = connection.execute(query("sink/set"), parameters | {"topic_id": topic_id}).rowcount > 0
-        connection.execute(query("sink/forget_parts"), parameters)
-    return moved

@@ -1,4 +1,7 @@
-"""Operators' functions about records that a sink has set aside: list, try again, drop."""
+"""Operators' functions about sinks: list, retry and drop records that were set aside; set offsets; pause and resume.
+
+Each transaction writes a line of the operator log; ``by`` is who acts, by default the user of the process.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,15 @@ from typing import Any
 import psycopg
 from psycopg.rows import class_row
 
+from compactory.records import Partition
+from compactory_connectors.postgres.operator_log import log_act
+from compactory_connectors.postgres.pausing import PauseResult, set_paused
 from compactory_sql import query
 
 from .failed import Choice, selection
+from .offsets import partition_offsets
 
-__all__ = ["FailedRecord", "drop", "failed_records", "retry"]
+__all__ = ["FailedRecord", "drop", "failed_records", "pause", "resume", "retry", "set_offset"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,17 +47,55 @@ def failed_records(connection: psycopg.Connection[Any], *chosen: Choice, limit: 
     return cursor.execute(query("sink/failed"), selection(*chosen) | {"limit": limit}).fetchall()
 
 
-def retry(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
+def retry(connection: psycopg.Connection[Any], *chosen: Choice, by: str | None = None) -> int:
     """Retry failed records, and then the records that wait for them. Return their number. Raises psycopg.Error."""
-    return _change(connection, chosen, "sink/request_retry")
+    return _change(connection, chosen, "retry", by, "sink/request_retry")
 
 
-def drop(connection: psycopg.Connection[Any], *chosen: Choice) -> int:
+def drop(connection: psycopg.Connection[Any], *chosen: Choice, by: str | None = None) -> int:
     """Delete failed records, and apply the records that wait for them. Return their number. Raises psycopg.Error."""
-    return _change(connection, chosen, "sink/drop", "sink/retry_waiting")
+    return _change(connection, chosen, "drop", by, "sink/drop", "sink/retry_waiting")
 
 
-def _change(connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], *statements: Any) -> int:
+def set_offset(
+    connection: psycopg.Connection[Any],
+    sink: str,
+    partition: Partition,
+    offset: int,
+    topic_id: str | None,
+    *,
+    by: str | None = None,
+) -> bool:
+    """Set the next offset of a partition; return False if the sink does not have the partition. Raises psycopg.Error.
+
+    Waits for a running transaction of the sink. A running sink notices the new offset and seeks.
+    """
+    target = {"sink": sink, "topic": partition.topic, "partition": partition.partition, "offset": offset}
+    with connection.transaction():
+        count = connection.execute(query("sink/set"), target | {"topic_id": topic_id}).rowcount
+        connection.execute(query("sink/forget_parts"), target)
+        log_act(connection, "sink", "set-offset", target, count, by)
+    return count > 0
+
+
+def pause(connection: psycopg.Connection[Any], sink: str, *, by: str | None = None) -> PauseResult:
+    """Pause a sink: within a second its processes apply no more records. They keep their partitions.
+
+    Raises ConfigError for a name that no sink has, psycopg.Error.
+    """
+    partition_offsets(connection, sink)
+    return PauseResult(set_paused(connection, "sink", sink, by, is_paused=True))
+
+
+def resume(connection: psycopg.Connection[Any], sink: str, *, by: str | None = None) -> bool:
+    """Resume a sink at its offsets. Return False if it was not paused. Raises as `pause` does."""
+    partition_offsets(connection, sink)
+    return set_paused(connection, "sink", sink, by, is_paused=False)
+
+
+def _change(
+    connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], action: str, by: str | None, *statements: Any
+) -> int:
     """Run statements for each partition with its offset locked. Return the number of rows of the first one."""
     count = 0
     for topic, partition in connection.execute(query("sink/chosen"), selection(*chosen)).fetchall():
@@ -58,5 +103,6 @@ def _change(connection: psycopg.Connection[Any], chosen: tuple[Choice, ...], *st
         with connection.transaction():
             connection.execute(query("sink/lock"), parameters)
             rows = [connection.execute(query(statement), parameters).rowcount for statement in statements]
-            count += rows[0]
+            log_act(connection, "sink", action, parameters, rows[0], by)
+        count += rows[0]
     return count

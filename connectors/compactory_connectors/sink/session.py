@@ -15,6 +15,7 @@ import structlog
 
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Fetched, Group
+from compactory_connectors.postgres.pausing import Pauses
 
 from .applying import Applying, Outcome
 from .offsets import Locator, Moved
@@ -48,6 +49,10 @@ class Session:
     stop: threading.Event
     batch: int
     connected: Callable[[], None]
+    attach: Callable[[], None]
+    """Start to read, at the database's offsets."""
+    pauses: Pauses
+    is_paused: bool = False
     retrying: set[Partition] = field(default_factory=set)
     """Partitions with records to retry, some of them in each round."""
     retries: int = 1
@@ -59,6 +64,13 @@ class Session:
         due: list[_Due] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as pool:
             while not self.stop.is_set():
+                if self.pauses.have_changed():
+                    self._obey_pause()
+                if self.is_paused:
+                    due = []
+                    self.group.poll(1, _POLL)  # keeps the membership
+                    self.board.polled_at = time.monotonic()
+                    continue
                 polled = self.group.poll(self.batch, 0 if due or self.retrying else _POLL)
                 read: list[_Due] = []
                 prepare = partial(self._submit, pool, polled, read)
@@ -75,6 +87,17 @@ class Session:
                 if self.board.polled_at >= check_at:
                     self._check_topics()
                     check_at = self.board.polled_at + _CHECK_EVERY
+
+    def _obey_pause(self) -> None:
+        """Read nothing while an operator has paused the sink; records that were read are read again later."""
+        self.is_paused = self.sink in self.pauses.of("sink")
+        self.board.paused = [item for item in self.pauses.fields() if item["name"] == self.sink]
+        if self.is_paused:
+            self.group.commit()
+            self.group.detach()
+            self.board.located, self.board.error = True, None
+        else:
+            self.attach()
 
     def _check_topics(self) -> None:
         """Find new topics of a pattern, and topics that were created again. Raises Unreachable without Kafka."""

@@ -13,6 +13,7 @@ from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.consumer_group import Group, split_topics
 from compactory_connectors.kafka.group_worker import GroupThread
 from compactory_connectors.postgres.jdbc_url import Connection, parse_url
+from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 
 from .applying import Applying, Handler, Outcome, Prepare
@@ -132,8 +133,12 @@ class TransactionalSink(GroupThread[Group]):
             except ConfigError as error:  # after a successful check: a new password or a failover may follow
                 raise Unreachable("Postgres", str(error)) from error
             locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
-            group.attach(postgres_errors(self._postgres)(locator.locate))
-            Session(self.name, group, locator, applying, apply, self.board, self._stop, self._batch, worked).run()
+            attach = partial(group.attach, postgres_errors(self._postgres)(locator.locate))
+            with postgres_errors(self._postgres):
+                pauses = Pauses(applying.connection, "sink")
+            Session(
+                self.name, group, locator, applying, apply, self.board, self._stop, self._batch, worked, attach, pauses
+            ).run()
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Applying, Callable[[Batch], Outcome]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from compactory.records import Partition
 from compactory.worker import Metric
 from compactory_connectors.kafka.group_worker import MemberBoard, MemberWorker
+from compactory_connectors.postgres.pausing import paused_metric
 
 __all__ = ["Board", "SinkWorker"]
 
@@ -32,6 +33,7 @@ class Board(MemberBoard):
     positions: Mapping[Partition, int | None] = field(default_factory=dict)
     set_aside: Mapping[Partition, int] = field(default_factory=dict)
     rebalances: int = 0
+    paused: Sequence[Mapping[str, str]] = ()
     _consuming_since: float | None = None
     _counters: dict[str, Counter[Partition]] = field(default_factory=lambda: {name: Counter() for name in _COUNTERS})
 
@@ -65,6 +67,7 @@ class Board(MemberBoard):
             ],
             **{name.removesuffix("_total"): sum(dict(counts).values()) for name, counts in self._counters.items()},
             "rebalances": self.rebalances,
+            "paused": list(self.paused),
             "detail": self.error,
         }
 
@@ -74,6 +77,7 @@ class Board(MemberBoard):
         yield _metric(sink, "gauge", "set_aside", "Records that are set aside", self.set_aside)
         for name, text in _COUNTERS.items():
             yield _metric(sink, "counter", name, text, dict.fromkeys(self.positions, 0) | self._counters[name])
+        yield paused_metric(self.paused)
 
 
 def _metric(

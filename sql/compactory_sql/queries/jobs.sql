@@ -17,7 +17,7 @@ SELECT set_config(name, value, false)
 
 -- name: jobs/server
 -- Whether executors can use this database.
-SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.jobs') IS NOT NULL AS installed;
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.paused') IS NOT NULL AS installed;
 
 -- name: jobs/rights
 -- The rights that an executor's role lacks. By oid, because a name in a schema without USAGE is refused before it
@@ -28,7 +28,8 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
   JOIN (VALUES ('jobs', 'SELECT'), ('jobs_live', 'SELECT'), ('jobs_live', 'UPDATE'), ('jobs_live', 'DELETE'), ('jobs_live', 'INSERT'),
                ('jobs_finished', 'SELECT'), ('jobs_finished', 'INSERT'), ('jobs_finished', 'DELETE'), ('jobs_id_seq', 'USAGE'),
                ('jobs_id_seq', 'SELECT'), ('job_executors', 'SELECT'), ('job_executors', 'INSERT'), ('job_executors', 'UPDATE'),
-               ('job_executors', 'DELETE'), ('job_ticks', 'SELECT'), ('job_ticks', 'INSERT'), ('job_ticks', 'UPDATE')) AS w (name, needed)
+               ('job_executors', 'DELETE'), ('job_ticks', 'SELECT'), ('job_ticks', 'INSERT'), ('job_ticks', 'UPDATE'),
+               ('paused', 'SELECT')) AS w (name, needed)
     ON w.name = c.relname
  WHERE n.nspname = 'compactory'
    AND NOT (has_schema_privilege(n.oid, 'USAGE') AND CASE relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed)
@@ -121,14 +122,16 @@ UPDATE compactory.jobs_live AS j SET position = nextval('compactory.jobs_id_seq'
 
 -- name: jobs/claim
 -- Claim due jobs without a group, after a given position, and name the groups of the others. The first row has the
--- state of the queue: "last" is the highest position if there may be more, "skipped" says that a row was locked.
+-- state of the queue: "last" is the highest position if there may be more, "skipped" says that a row was locked. Paused
+-- types and groups are left out.
 WITH ended AS (SELECT min(r.low) AS low
                  FROM unnest(%(running)s::text[]::xid8[], %(lows)s::int8[]) AS r (xid, low)
                 WHERE pg_visible_in_snapshot(r.xid, pg_current_snapshot())),
 found AS MATERIALIZED (
     SELECT id, "group", position FROM compactory.jobs_live
      WHERE state = 'scheduled' AND position IS NOT NULL AND position > least(%(start)s, (SELECT low FROM ended))
-       AND type = ANY (%(types)s) AND place %% %(of)s = ANY (%(partitions)s::int[])
+       AND type = ANY (%(claimed_types)s) AND ("group" = ANY (%(paused_groups)s::text[])) IS NOT TRUE
+       AND place %% %(of)s = ANY (%(partitions)s::int[])
      ORDER BY position LIMIT %(limit)s),
 free AS MATERIALIZED (
     SELECT j.id FROM found JOIN compactory.jobs_live AS j ON j.id = ANY (ARRAY[found.id])
@@ -184,7 +187,7 @@ WITH heads AS MATERIALIZED (
     SELECT g, h.id, h.due, h.mine, bool_and(h.due AND h.mine) OVER w AS ready, row_number() OVER w = 1 AS first
       FROM unnest(current_setting('compactory.locked_groups')::text[]) AS g
       JOIN LATERAL (SELECT j.id, j.state = 'scheduled' AND j.position IS NOT NULL AS due,
-                           j.type = ANY (%(types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine
+                           j.type = ANY (%(claimed_types)s) AND j.place %% %(of)s = ANY (%(partitions)s::int[]) AS mine
                       FROM compactory.jobs_live AS j
                      WHERE j."group" = g AND (j.holds OR j.position IS NOT NULL)
                      ORDER BY j."group", j.id LIMIT %(depth)s) AS h ON true
@@ -368,3 +371,12 @@ UPDATE compactory.jobs_live AS j SET position = NULL, run_at = clock_timestamp()
          WHERE n.state = 'scheduled' AND n.position IS NOT NULL
            FOR UPDATE OF n SKIP LOCKED) AS first
  WHERE j.id = first.id;
+
+-- name: jobs/types
+-- Types that registered executors know, or that the first 100,000 unfinished jobs have.
+SELECT unnest(types) FROM compactory.job_executors
+ UNION SELECT type FROM (SELECT type FROM compactory.jobs_live LIMIT 100000) AS j;
+
+-- name: jobs/group
+-- A row if the group has unfinished jobs.
+SELECT "group" FROM compactory.jobs_live WHERE "group" = %(group)s LIMIT 1;

@@ -49,7 +49,7 @@ SELECT set_config(name, value, false)
 
 -- name: outbox/server
 -- Which database this is: two outboxes that send to one topic must have different identities.
-SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.kafka_messages') IS NOT NULL AS installed,
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.paused') IS NOT NULL AS installed,
        (SELECT system_identifier::text FROM pg_control_system()) || '-' || oid AS identity
   FROM pg_database WHERE datname = current_database();
 
@@ -62,7 +62,7 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
   JOIN (VALUES ('kafka_messages', 'SELECT'), ('kafka_messages', 'DELETE'), ('kafka_messages_id_seq', 'SELECT'),
                ('kafka_scheduled_messages', 'SELECT'), ('kafka_scheduled_messages', 'DELETE'), ('kafka_messages', 'INSERT'),
                ('kafka_failed_messages', 'SELECT'), ('kafka_failed_messages', 'INSERT'),
-               ('kafka_topic_info', 'SELECT'), ('kafka_topic_info', 'INSERT'), ('kafka_topic_info', 'UPDATE')) AS w (name, needed)
+               ('kafka_topic_info', 'SELECT'), ('kafka_topic_info', 'INSERT'), ('kafka_topic_info', 'UPDATE'), ('paused', 'SELECT')) AS w (name, needed)
     ON w.name = c.relname
  WHERE n.nspname = 'compactory'
    AND NOT (has_schema_privilege(n.oid, 'USAGE') AND CASE relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed)
@@ -302,3 +302,8 @@ SELECT id, topic, key, payload, partition_key, headers, created_at FROM gone RET
 -- Make relays read again from this id on, because messages came back.
 UPDATE compactory.kafka_topic_info
    SET reached = least(reached, %(first)s - 1), rewinds = rewinds + 1, error = false WHERE topic = %(topic)s;
+
+-- name: outbox/topics
+-- Topics that relays have seen, and the given one if it has messages.
+SELECT topic FROM compactory.kafka_topic_info
+ UNION SELECT topic FROM (SELECT topic FROM compactory.kafka_messages WHERE topic = %(topic)s LIMIT 1) AS m;

@@ -9,9 +9,7 @@ SELECT set_config(s.name, s.value, false)
   JOIN pg_settings USING (name);
 
 -- name: sink/server
-SELECT pg_is_in_recovery() AS standby,
-       EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('compactory.kafka_partitions')
-                                          AND attname = 'leader_epoch') AS installed;
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.paused') IS NOT NULL AS installed;
 
 -- name: sink/rights
 -- The rights that a sink's role lacks. By oid, because a name in a schema without USAGE is refused before it is
@@ -19,9 +17,10 @@ SELECT pg_is_in_recovery() AS standby,
 SELECT quote_ident(current_user) AS role,
        string_agg(needed, ', ') || ' ON TABLE ' || nspname || '.' || relname AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-  JOIN (VALUES ('kafka_partitions'), ('kafka_partition_parts'), ('kafka_failed_records')) AS t (name) ON t.name = c.relname
- CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS w (needed)
- WHERE n.nspname = 'compactory' AND NOT (t.name = 'kafka_partitions' AND needed = 'DELETE')
+  JOIN (VALUES ('kafka_partitions', '{SELECT,INSERT,UPDATE}'::text[]), ('kafka_partition_parts', '{SELECT,INSERT,UPDATE,DELETE}'),
+               ('kafka_failed_records', '{SELECT,INSERT,UPDATE,DELETE}'), ('paused', '{SELECT}')) AS t (name, rights) ON t.name = c.relname
+ CROSS JOIN unnest(t.rights) AS needed
+ WHERE n.nspname = 'compactory'
    AND NOT (has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, needed))
  GROUP BY nspname, relname;
 

@@ -14,3 +14,9 @@ GRANT SELECT, INSERT, DELETE ON compactory.jobs_finished TO {executor};
 GRANT SELECT, INSERT, UPDATE ON compactory.job_ticks TO {executor};
 
 GRANT SELECT, USAGE ON SEQUENCE compactory.jobs_id_seq TO {executor};
+
+GRANT SELECT, INSERT, DELETE ON compactory.paused TO {executor};
+
+GRANT SELECT ON compactory.operator_log TO {executor};
+
+GRANT EXECUTE ON FUNCTION compactory.log_act(text, text, jsonb, bigint, text) TO {executor};

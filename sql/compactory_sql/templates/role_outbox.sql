@@ -16,3 +16,9 @@ GRANT SELECT, DELETE ON compactory.kafka_scheduled_messages TO {relay};
 GRANT SELECT ON SEQUENCE compactory.kafka_messages_id_seq TO {relay};
 
 GRANT SELECT, INSERT, UPDATE ON compactory.kafka_topic_info TO {relay};
+
+GRANT SELECT, INSERT, DELETE ON compactory.paused TO {relay};
+
+GRANT SELECT ON compactory.operator_log TO {relay};
+
+GRANT EXECUTE ON FUNCTION compactory.log_act(text, text, jsonb, bigint, text) TO {relay};
