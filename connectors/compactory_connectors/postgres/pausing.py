@@ -1,4 +1,4 @@
-"""What operators have paused: kept in the database, and followed by running processes."""
+"""Names that operators have paused: kept in the database, and followed by running processes."""
 
 from __future__ import annotations
 
