@@ -13,9 +13,11 @@ __all__ = [
     "BackendFailed",
     "BackendLocked",
     "BadRecord",
+    "BatchRefused",
     "CompactoryError",
     "ConfigError",
     "Conflict",
+    "CursorConflict",
     "DecodeError",
     "EntryMissing",
     "LeaseLost",
@@ -186,6 +188,14 @@ class Conflict(CompactoryError):
     """A unique value is taken, a reference leads nowhere, or the entry exists already. Nothing was written."""
 
 
+class CursorConflict(Conflict):
+    """A batch expected another cursor of its writer than the stored ``cursor`` (None: none). Nothing was written."""
+
+    def __init__(self, message: str, cursor: str | None) -> None:
+        self.cursor = cursor
+        super().__init__(message, cursor)
+
+
 class PreconditionFailed(CompactoryError):
     """The entry is not in the state that the write demands: another write came first. Nothing was written."""
 
@@ -195,6 +205,25 @@ class WriteRefused(_Problems, ValueError):
 
     Texts name keys and types, never values.
     """
+
+
+class BatchRefused(CompactoryError):
+    """One operation of a batch is refused, so nothing was written.
+
+    ``index``  of the operation in the batch, from 0
+    ``key``    the operation's key; None if it was to be derived
+    ``error``  the error that the operation alone would have raised
+    """
+
+    def __init__(self, index: int, key: str | None, error: CompactoryError) -> None:
+        self.index = index
+        self.key = key
+        self.error = error
+        super().__init__(index, key, error)
+
+    def __str__(self) -> str:
+        name = "" if self.key is None else f" on key {self.key!r}"
+        return f"operation {self.index} of the batch{name}: {self.error}"
 
 
 class WriteFailed(CompactoryError):

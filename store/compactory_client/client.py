@@ -211,6 +211,8 @@ class Entries(Generic[T]):
     patch = _sync_method(Exchange[T].patch)
     post = _sync_method(Exchange[T].post)
     delete = _sync_method(Exchange[T].delete)
+    write_batch = _sync_method(Exchange[T].write_batch)
+    cursor = _sync_method(Exchange[T].cursor)
     outcome = _sync_method(Exchange[T].outcome)
 
     def items(self, **selection: Unpack[Selection]) -> Iterator[tuple[str, T]]:
@@ -244,6 +246,8 @@ class AsyncEntries(Generic[T]):
     patch = _async_method(Exchange[T].patch)
     post = _async_method(Exchange[T].post)
     delete = _async_method(Exchange[T].delete)
+    write_batch = _async_method(Exchange[T].write_batch)
+    cursor = _async_method(Exchange[T].cursor)
     outcome = _async_method(Exchange[T].outcome)
 
     async def items(self, **selection: Unpack[Selection]) -> AsyncIterator[tuple[str, T]]:

@@ -6,7 +6,7 @@ import random
 import time
 from base64 import b64decode
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from threading import Lock
 from typing import Any, Generic, TypeVar, Unpack
 from urllib.parse import quote, unquote, urlencode
@@ -20,7 +20,7 @@ from compactory.codec.encoding import RecordEncoder, json_bytes
 from compactory.directory import Directory
 from compactory.errors import CompactoryError, WriteFailed
 from compactory.token import Token
-from compactory.write.operation import Kind, Operation
+from compactory.write.operation import DEFAULT_CURSOR, Kind, Operation, WriterCursor
 from compactory_client.failures import (
     Reply,
     document_of,
@@ -31,7 +31,7 @@ from compactory_client.failures import (
     proxy_retry_after,
     wrong_server,
 )
-from compactory_client.models import Outcome, Selection, Stored, WriteOptions, WriteResult
+from compactory_client.models import BatchResult, Outcome, Selection, Stored, WriteOptions, WriteResult
 
 __all__ = ["Exchange", "OwnWrites", "Request", "Result", "Steps", "next_step"]
 
@@ -194,6 +194,38 @@ class Exchange(Generic[T]):
         response = yield from self._write("delete", key, None, options)
         return Token.parse(header_of(response, "compactory-offset"))
 
+    def write_batch(
+        self,
+        operations: Iterable[Operation],
+        *,
+        cursor: WriterCursor | None = None,
+        idempotency_key: str | None = None,
+    ) -> Steps[BatchResult]:
+        """Write 1 to 100 operations on different keys, all or none, and the writer's cursor with them.
+
+        Raises BatchRefused with the first operation that is refused, CursorConflict with the stored cursor.
+        """
+        body = b'{"operations":[%b]' % b",".join(map(self._line, operations))
+        if cursor is not None:
+            body += b',"cursor":%b' % json_bytes(asdict(cursor))
+        headers = {"content-type": "application/json", "idempotency-key": idempotency_key or uuid4().hex}
+        request = Request("POST", f"{self._path}:batchWrite", headers, body + b"}")
+        response = yield from self._answered(request, None)
+        written = document_of(response, "results", "cursor")
+        results = [self._write_result(result) for result in written["results"]]
+        return BatchResult(results=results, cursor=written["cursor"])
+
+    def cursor(self, name: str = DEFAULT_CURSOR) -> Steps[str | None]:
+        """Return the cursor that a writer has stored with its last batch; None if there is none.
+
+        A batch of the last milliseconds may be missing. A batch with the older cursor gets CursorConflict with the
+        stored one.
+        """
+        request = Request("GET", f"{self._directory_path}/cursors/{quote(name, safe='')}", {})
+        response = yield from self._answered(request, None)
+        cursor: str | None = document_of(response, "cursor")["cursor"]
+        return cursor
+
     def _write(self, kind: Kind, key: str | None, body: bytes | None, options: WriteOptions) -> Steps[httpx2.Response]:
         headers = {"idempotency-key": options.get("idempotency_key") or uuid4().hex}
         if body is not None:
@@ -234,9 +266,12 @@ class Exchange(Generic[T]):
     def _line_result(self, line: dict[str, Any]) -> WriteResult | CompactoryError:
         if "problem" in line:
             return error_of_document(line["status"], line["problem"], self._directory, line.get("key"))
-        token = Token.parse(line["offset"])
+        return self._write_result(line)
+
+    def _write_result(self, result: dict[str, Any]) -> WriteResult:
+        token = Token.parse(result["offset"])
         self._own_writes.add(token)
-        return WriteResult(key=line["key"], etag=line["etag"], token=token, created=line["status"] == 201)
+        return WriteResult(key=result["key"], etag=result["etag"], token=token, created=result["status"] == 201)
 
     def _entry_path(self, key: str) -> str:
         # Without the special case httpx2 would resolve `.` and `..` as relative paths.

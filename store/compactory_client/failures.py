@@ -9,9 +9,11 @@ import orjson
 
 from compactory.errors import (
     BadRecord,
+    BatchRefused,
     CompactoryError,
     ConfigError,
     Conflict,
+    CursorConflict,
     EntryMissing,
     NotReady,
     PreconditionFailed,
@@ -66,9 +68,16 @@ def error_of_document(status: int, document: dict[str, Any], directory: str, key
     """Return the error that a problem document describes; of a document that is none, the error of its status."""
     kind = str(document.get("type", "")).removeprefix(_PROBLEM)
     detail = str(document.get("detail") or document.get("title") or f"the server answered HTTP {status}")
-    problems = list(map(str, document.get("errors") or [detail]))
+    errors: list[Any] = document.get("errors") or [detail]
+    if isinstance(errors[0], dict):  # of a batch
+        details = [str(error.get("detail")) for error in errors]
+        cause = error_of_document(status, document | {"detail": details[0], "errors": details}, directory, key)
+        return BatchRefused(errors[0].get("index", 0), errors[0].get("key"), cause)
+    problems = list(map(str, errors))
     if kind in _BY_KIND:
         return _BY_KIND[kind](detail)
+    if kind == "cursor-conflict":
+        return CursorConflict(detail, document.get("cursor"))
     if kind == "invalid-write":
         return WriteRefused(problems)
     if kind == "not-fresh-enough":

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from compactory.token import Token
 
-__all__ = ["Outcome", "Selection", "Stored", "WriteOptions", "WriteResult"]
+__all__ = ["BatchResult", "Outcome", "Selection", "Stored", "WriteOptions", "WriteResult"]
 
 T = TypeVar("T")
 
@@ -30,12 +30,20 @@ class Stored(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """The result of one operation of a bulk write. ``created``: there was no entry with this key before."""
+    """The result of one operation of a bulk write or a batch. ``created``: there was no entry with this key before."""
 
     key: str
     etag: str
     token: Token
     created: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchResult:
+    """The result of a batch: those of its operations, in order, and the cursor that is stored with it."""
+
+    results: Sequence[WriteResult]
+    cursor: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

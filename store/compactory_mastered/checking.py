@@ -50,7 +50,7 @@ class Checker:
 
         Raises EntryMissing, PreconditionFailed, Conflict, WriteRefused.
         """
-        key = operation.key if operation.key is not None else self._derive_key(operation)
+        key = self.key_of(operation)
         record_key = self._encoding.key(key)
         if self._key_matches is not None and operation.key is not None and not self._key_matches(key):
             raise WriteRefused(f"the key does not match key_pattern of directory {self._directory!r}")
@@ -82,7 +82,10 @@ class Checker:
         self._check_other_entries(write, document, state)
         return write
 
-    def _derive_key(self, operation: Operation) -> str:
+    def key_of(self, operation: Operation) -> str:
+        """Return the key of an operation, derived from its value if it has none. Raises WriteRefused."""
+        if operation.key is not None:
+            return operation.key
         if not self._key_fields:
             raise WriteRefused(f"directory {self._directory!r} has no key_from, so choose a key and use PUT")
         document = _object(operation.value)

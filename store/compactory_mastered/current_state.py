@@ -100,13 +100,18 @@ class CurrentState:
                 terms.append((index, term))
         return tuple(terms)
 
-    def add(self, write: AcceptedWrite) -> None:
-        """Add a record that is about to be written."""
-        if write.record_key in self._recent:
-            self._forget(write.record_key)
-        self._recent[write.record_key] = write
-        for term in write.unique_terms:
-            self._recent_keys[term] = write.record_key
+    def add(self, write: AcceptedWrite) -> CurrentEntry | None:
+        """Add a record that is about to be written. Return the recent one that it replaces."""
+        record_key = write.record_key
+        previous = self._forget(record_key) if record_key in self._recent else None
+        self._put(record_key, write)
+        return previous
+
+    def remove(self, write: AcceptedWrite, previous: CurrentEntry | None) -> None:
+        """Undo the last `add`, which returned ``previous``."""
+        self._forget(write.record_key)
+        if previous is not None:
+            self._put(write.record_key, previous)
 
     def conflicting_fields(self, record_key: bytes, unique_terms: UniqueTerms) -> tuple[str, ...]:
         """Return the fields of the first unique term that another entry has; () if there is no such term."""
@@ -133,6 +138,13 @@ class CurrentState:
         for record_key in read_keys:
             self._forget(record_key)
 
-    def _forget(self, record_key: bytes) -> None:
-        for term in self._recent.pop(record_key).unique_terms:
+    def _put(self, record_key: bytes, entry: CurrentEntry) -> None:
+        self._recent[record_key] = entry
+        for term in entry.unique_terms:
+            self._recent_keys[term] = record_key
+
+    def _forget(self, record_key: bytes) -> CurrentEntry:
+        entry = self._recent.pop(record_key)
+        for term in entry.unique_terms:
             del self._recent_keys[term]
+        return entry

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from threading import Lock
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar, overload
 
 import orjson
 
@@ -19,17 +19,28 @@ from compactory.ingest.gc_tuning import collector_paused
 from compactory.records import StoreState
 from compactory.store import GlobalStore
 from compactory.token import Token
-from compactory.write.operation import Operation, Written, failure
+from compactory.write.operation import (
+    DEFAULT_CURSOR,
+    Operation,
+    OperationBatch,
+    WriterCursor,
+    Written,
+    WrittenBatch,
+    check_cursor_name,
+    failure,
+)
 from compactory_mastered.checking import Checker
 from compactory_mastered.current_state import CurrentState
 from compactory_mastered.fenced_producer import FencedProducer, OutcomeUnknown
 from compactory_mastered.idempotency import RememberedAnswers
-from compactory_mastered.owner import OWNER, Owner, PendingOperations
+from compactory_mastered.owner import CURSOR_PREFIX, OWNER, Owner, PendingOperations
 from compactory_mastered.rules import rule_problems, topic_problems
 
 __all__ = ["Announcement", "MasteredWriter", "check_topics", "start_writers"]
 
 log = logging.getLogger("compactory.writer")
+
+R = TypeVar("R")
 
 _MAX_OPERATIONS = 1000  # of one transaction
 _FENCED_SECONDS = 1.0  # after it was fenced, a process does not take the ownership back for so long
@@ -171,26 +182,65 @@ class MasteredWriter:
         Raises WriteRefused (422), Conflict, PreconditionFailed, EntryMissing: nothing was written. Raises WriteFailed,
         which says whether the outcome is ``unknown``; a repeat with the same Idempotency-Key returns the outcome then.
         """
+        return self._result(lambda: self.submit([operation]), operation.key)
+
+    def write_batch(
+        self,
+        operations: Sequence[Operation],
+        *,
+        cursor: WriterCursor | None = None,
+        idempotency_key: str | None = None,
+    ) -> WrittenBatch:
+        """Write 1 to 100 operations on different keys, all or none; return once they are committed.
+
+        Each operation is checked as if those before it had been written. The cursor's ``next`` is stored with them if
+        its ``expected`` is the stored one. So a feed that was interrupted goes on after its last batch.
+
+        Raises BatchRefused with the first operation that is refused, CursorConflict with the stored cursor,
+        WriteRefused, WriteFailed as `write`.
+        """
+        batch = OperationBatch(operations=operations, cursor=cursor, idempotency_key=idempotency_key)
+        return self._result(lambda: self.submit([batch]), None)
+
+    def cursor(self, name: str = DEFAULT_CURSOR) -> str | None:
+        """Return the cursor that the last batch with this cursor's name has stored; None if there is none.
+
+        A batch of the last milliseconds may be missing. A batch with the older cursor gets CursorConflict with the
+        stored one. Raises WriteRefused for a name that no cursor can have.
+        """
+        check_cursor_name(name)
+        document = self._answers_store["answers"].get(f"{CURSOR_PREFIX}{name}")
+        return None if document is None else document["cursor"]
+
+    def _result(self, submit: Callable[[], Future[list[R | CompactoryError]]], key: str | None) -> R:
+        """Return the only result of what ``submit`` submits; submit it again while ownership moves."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                [result] = self.submit([operation]).result()
+                [result] = submit().result()
             except LeaseLost as error:
                 if time.monotonic() > deadline:
-                    raise failure(self._topic, operation.key, error, unknown=False) from error
+                    raise failure(self._topic, key, error, unknown=False) from error
                 time.sleep(_RETRY_INTERVAL)
                 continue
             if isinstance(result, CompactoryError):
                 raise result
             return result
 
-    def submit(self, operations: Sequence[Operation]) -> Future[list[Written | CompactoryError]]:
+    @overload
+    def submit(self, operations: Sequence[Operation]) -> Future[list[Written | CompactoryError]]: ...
+    @overload
+    def submit(self, operations: Sequence[OperationBatch]) -> Future[list[WrittenBatch | CompactoryError]]: ...
+    @overload
+    def submit(self, operations: Sequence[Operation | OperationBatch]) -> Future[list[Any]]: ...
+    def submit(self, operations: Sequence[Operation | OperationBatch]) -> Future[Any]:
         """Return a future of the result or the error of each operation, in order; all are written in one transaction.
 
-        This process becomes the owner if it is not. The future fails with LeaseLost, and nothing is written, if
-        another process has just become the owner. Then ask the `owner`.
+        A refused operation does not prevent the others; only those of a batch are written all or none. This process
+        becomes the owner if it is not. The future fails with LeaseLost, and nothing is written, if another process has
+        just become the owner. Then ask the `owner`.
         """
-        pending = PendingOperations(operations)
+        pending = PendingOperations(operations, sum(operation.operation_count for operation in operations))
         pending.future.set_running_or_notify_cancel()  # a caller may stop waiting, but can't cancel the write
         with self._submitting:
             if self._is_open:
@@ -218,14 +268,14 @@ class MasteredWriter:
         batch, size = list[PendingOperations](), 0
         while self._pending and size < operations:
             batch.append(self._pending.popleft())
-            size += len(batch[-1].operations)
+            size += batch[-1].operation_count
         return batch
 
     def _write_batch(self, batch: list[PendingOperations]) -> None:
         """Write a batch and the operations that join it, and settle all their futures, with any error too."""
 
         def joining() -> list[PendingOperations]:
-            return self._next_pending(_MAX_OPERATIONS - sum(len(pending.operations) for pending in batch))
+            return self._next_pending(_MAX_OPERATIONS - sum(pending.operation_count for pending in batch))
 
         try:
             owner = self._current_owner()
@@ -279,7 +329,13 @@ class MasteredWriter:
         except BaseException:
             producer.close()
             raise
-        answers, rules = self._answers_store["answers"], self._rules
+        view, rules = self._answers_store["answers"], self._rules
+        records = {key: view.raw(key) for key in view}
+        cursors = {
+            key.removeprefix(CURSOR_PREFIX): orjson.loads(value)["cursor"]
+            for key, value in records.items()
+            if key.startswith(CURSOR_PREFIX)
+        }
         log.info("this process writes directory %s from now on", self.directory.name)
         return Owner(
             topic=self._topic,
@@ -289,7 +345,8 @@ class MasteredWriter:
             checker=self._checker,
             producer=producer,
             state=CurrentState(self._view, rules.unique, self._store.topic_id(self._topic)),
-            answers=RememberedAnswers({key: answers.raw(key) for key in answers}, rules),
+            answers=RememberedAnswers(records, rules),
+            cursors=cursors,
         )
 
     def _read_to_the_end(self) -> None:

@@ -28,7 +28,7 @@ def main(kafka: str, topic: str, port: int, breakage: str) -> None:
 
 def _break(what: str) -> None:
     """Take one of the parts away on which the guarantees stand; ``slow`` only has the store read late."""
-    from compactory_mastered import fenced_producer, idempotency, writer
+    from compactory_mastered import fenced_producer, idempotency, owner, writer
 
     if what == "fence":
         import itertools
@@ -43,6 +43,8 @@ def _break(what: str) -> None:
         writer.MasteredWriter._read_to_the_end = lambda self: None  # type: ignore[method-assign]
     elif what == "answers":
         idempotency.RememberedAnswers.find = lambda self, operation: None  # type: ignore[method-assign]
+    elif what == "cursors":
+        owner.Owner._check_cursor = lambda self, cursor: None  # type: ignore[method-assign]
     elif what != "slow":
         raise ValueError(what)
 

@@ -13,8 +13,10 @@ import httpx2
 import pytest
 
 from compactory import (
+    BatchRefused,
     ConfigError,
     Conflict,
+    CursorConflict,
     Directory,
     EntryMissing,
     Index,
@@ -26,7 +28,7 @@ from compactory import (
     WriteRefused,
 )
 from compactory_api.http.access import Access, Scope
-from compactory_client import AsyncClient, Client, Entries, WriteResult
+from compactory_client import AsyncClient, Client, Entries, WriterCursor, WriteResult
 from compactory_mastered import Operation, WriteRules
 from tests.api.serving import Serving
 from tests.cli.conftest import NOBODY_HOME, Shell
@@ -120,6 +122,47 @@ def test_many_entries_are_written_and_listed(serving: Serving) -> None:
             results = [result async for result in entries.bulk([operation])]
             assert isinstance(results[0], WriteResult)
             assert [item async for item in entries.items(prefix="a")] == [("a", {"email": "a@x"})]
+
+    asyncio.run(main())
+
+
+def test_a_batch_is_written_with_its_cursor_or_refused_by_name(serving: Serving) -> None:
+    with Client(f"http://127.0.0.1:{serving.port}") as client:
+        tenants = client.directory(Directory("tenants", decode=Tenant))
+        operations = [Operation(kind="put", key=f"t{n}", value=Tenant(f"{n}@x")) for n in range(100)]
+        assert tenants.cursor("feed") is None
+        written = tenants.write_batch(operations, cursor=WriterCursor(name="feed", next="1"), idempotency_key="k")
+        assert tenants.get("t99").etag == written.results[99].etag  # at once: the client carries the tokens
+        assert [(result.key, result.created) for result in written.results] == [(f"t{n}", True) for n in range(100)]
+        assert (
+            tenants.write_batch(operations, cursor=WriterCursor(name="feed", next="1"), idempotency_key="k") == written
+        )
+        patch = Operation(kind="patch", key="t1", value={"seats": 2}, if_match=(written.results[1].etag,))
+        with pytest.raises(CursorConflict) as conflict:
+            tenants.write_batch([patch], cursor=WriterCursor(name="feed", expected="0", next="2"))
+        assert conflict.value.cursor == "1"
+        for operation, error in (
+            (Operation(kind="put", key="x", value=Tenant("1@x")), Conflict),
+            (Operation(kind="patch", key="t2", value={"email": None}), WriteRefused),
+            (Operation(kind="delete", key="t3", if_match=("other",)), PreconditionFailed),
+            (Operation(kind="delete", key="x"), EntryMissing),
+        ):
+            with pytest.raises(BatchRefused) as refused:
+                tenants.write_batch([patch, operation])
+            assert (refused.value.index, refused.value.key) == (1, operation.key)
+            assert type(refused.value.error) is error
+        with pytest.raises(WriteRefused, match="1 to 100 operations"):
+            tenants.write_batch([])
+
+    async def main() -> None:
+        async with AsyncClient(f"http://127.0.0.1:{serving.port}") as second_client:
+            entries = second_client.directory("tenants")
+            cursor = WriterCursor(name="feed", expected="1", next="2")
+            result = await entries.write_batch([patch], cursor=cursor)
+            assert (result.cursor, result.results[0].created) == ("2", False)
+            assert (await entries.get("t1")).value["seats"] == 2
+            while await entries.cursor("feed") != "2":
+                await asyncio.sleep(0.01)
 
     asyncio.run(main())
 
@@ -323,6 +366,8 @@ def test_the_answers_of_another_server_are_told_with_its_address(answer: httpx2.
         lambda: tenants.delete("t1"),
         lambda: dict(tenants.items()),
         lambda: list(tenants.bulk(operations)),
+        lambda: tenants.write_batch(operations),
+        tenants.cursor,
     ):
         with pytest.raises(ConfigError, match=r"http://elsewhere/v1/directories/tenants/.* check the url"):
             call()

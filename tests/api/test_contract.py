@@ -32,7 +32,7 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
     output = generated(
         serving, tmp_path, "--exclude-operation-id", "watch_changes", "--max-examples", examples
     )  # an answer that never ends
-    assert "Tested: 19" in output, output
+    assert "Tested: 21" in output, output
 
 
 @EXAMPLES
@@ -47,7 +47,7 @@ def test_generated_writes_of_a_mastered_directory_get_documented_answers(
     checks = f"[checks.negative_data_rejection]\nexpected-statuses = {expected}\n"
     (tmp_path / "schemathesis.toml").write_text(f'[parameters]\n"path.directory" = "tenants"\n{checks}')
     output = generated(serving, tmp_path, "--include-tag", "writes", "--max-examples", examples)
-    assert "Tested: 5" in output, output
+    assert "Tested: 7" in output, output
 
 
 def generated(serving: Serving, folder: Path, *options: str) -> str:

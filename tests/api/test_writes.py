@@ -188,6 +188,111 @@ def test_a_bulk_write_ends_where_its_client_has_gone(serve: Serve, tenants: Dire
     assert lines == [2000, 2000]
 
 
+def batch(serving: Serving, operations: Any, headers: Mapping[str, str] | None = None, **fields: Any) -> Answer:
+    body = json.dumps({"operations": operations, **fields}).encode()
+    path = "/v1/directories/tenants/entries:batchWrite"
+    return serving.ask(path, "POST", body=body, headers={**JSON, **(headers or {})})
+
+
+def put(key: str, email: str, **fields: Any) -> dict[str, Any]:
+    return {"op": "put", "key": key, "value": {"email": email}, **fields}
+
+
+def test_a_batch_is_written_whole_and_a_read_with_its_token_sees_it(
+    serve: Serve, tenants: Directory[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    serving = serve(tenants, access=LOCAL)
+    first = write(serving, "PUT", "t1", {"email": "a@x", "token": "secret"})
+    operations = [
+        {"op": "patch", "key": "t1", "value": {"n": 1}, "if_match": first.headers["etag"].strip('"')},
+        put("t2", "b@x", if_none_match="*"),
+        {"op": "post", "value": {"email": "c@x"}},
+    ]
+    with caplog.at_level(logging.INFO, "compactory.audit"):
+        written = batch(serving, operations, {"Idempotency-Key": "k"}, cursor={"next": "17"})
+    assert (written.status, written.json["cursor"]) == (200, "17")
+    assert [result["status"] for result in written.json["results"]] == [200, 201, 201]
+    assert [line.split(" at ")[0] for line in caplog.messages[-1].splitlines()] == [
+        f"{kind} of '{result['key']}' in tenants"
+        for kind, result in zip(("patch", "put", "post"), written.json["results"], strict=True)
+    ]
+    fresh = {"Compactory-Min-Offset": written.headers["compactory-offset"], "Prefer": "wait=10"}
+    for result, value in zip(
+        written.json["results"], ({"email": "a@x", "n": 1}, {"email": "b@x"}, {"email": "c@x"}), strict=True
+    ):
+        read = serving.entry("tenants", result["key"], headers=fresh)
+        assert (read.json, read.headers["etag"]) == (value, f'"{result["etag"]}"')
+    repeated = batch(serving, operations, {"Idempotency-Key": "k"}, cursor={"next": "17"})
+    assert repeated.json == written.json
+    assert batch(serving, operations[:1], {"Idempotency-Key": "k"}).status == 422
+    path = "/v1/directories/tenants/cursors"
+    eventually(lambda: serving.ask(f"{path}/default").json == {"name": "default", "cursor": "17"})
+    assert serving.ask(f"{path}/other").json == {"name": "other", "cursor": None}
+
+
+def test_a_refused_batch_names_the_operation_and_writes_nothing(serve: Serve, tenants: Directory[Any]) -> None:
+    serving = serve(tenants, access=LOCAL)
+    batch(serving, [put("t1", "a@x")], cursor={"name": "feed", "next": "1"})
+    refusals = [
+        (put("t3", "a@x"), 409, "conflict"),
+        ({"op": "put", "key": "t3", "value": {}}, 422, "invalid-write"),
+        (put("t3", "x" * 1_000_000), 422, "invalid-write"),
+        (put("t2", "c@x"), 422, "invalid-write"),  # one key twice
+        (put("t1", "c@x", if_none_match="*"), 412, "precondition-failed"),
+        ({"op": "delete", "key": "t3"}, 404, "no-entry"),
+    ]
+    for operation, status, kind in refusals:
+        refused = batch(serving, [put("t2", "b@x"), operation], cursor={"name": "feed", "expected": "1", "next": "2"})
+        assert (refused.status, refused.problem) == (status, kind)
+        assert [(error["index"], error["key"]) for error in refused.json["errors"]] == [(1, operation["key"])]
+        assert refused.json["errors"][0]["detail"] in refused.json["detail"]
+    for expected in ({}, {"expected": None}, {"expected": "2"}):
+        refused = batch(serving, [put("t2", "b@x")], cursor={"name": "feed", "next": "2", **expected})
+        assert (refused.status, refused.problem, refused.json["cursor"]) == (409, "cursor-conflict", "1")
+    assert serving.entry("tenants", "t2").status == 404
+    assert batch(serving, [put("t2", "b@x")], cursor={"name": "feed", "expected": "1", "next": "2"}).status == 200
+
+
+def test_a_malformed_batch_is_refused_before_anything_is_written(
+    serve: Serve, tenants: Directory[Any], topics: Topics
+) -> None:
+    tokens = Tokens(read="reader", write="writer")
+    serving = serve(tenants, Directory("rows", topic=topics.create()), access=Access(tokens))
+    writer, valid = by("writer"), [put("t1", "a@x")]
+    refusals = [
+        (batch(serving, [], writer), 422),
+        (batch(serving, [put(f"t{n}", f"{n}@x") for n in range(101)], writer), 422),
+        (batch(serving, {}, writer), 400),
+        (batch(serving, [*valid, {"op": "rename", "key": "t1"}], writer), 400),
+        (batch(serving, [*valid, {"op": [], "key": "t1"}], writer), 400),
+        (batch(serving, [*valid, {"op": "put", "value": {}}], writer), 400),
+        (batch(serving, [put("t1", "a@x", idempotency_key="k")], writer), 422),
+        (batch(serving, valid, writer, cursors={}), 400),
+        (batch(serving, valid, writer, cursor="1"), 400),
+        (batch(serving, valid, writer, cursor={}), 400),
+        (batch(serving, valid, writer, cursor={"next": 1}), 400),
+        (batch(serving, valid, writer, cursor={"next": "1", "expects": "0"}), 400),
+        (batch(serving, valid, writer, cursor={"next": "x" * 4097}), 422),
+        (batch(serving, valid, writer, cursor={"next": "1", "name": "a/b"}), 422),
+        (batch(serving, valid, {**writer, "If-Match": "*"}), 400),
+        (batch(serving, valid, {**writer, "Content-Type": "application/x-ndjson"}), 415),
+        (batch(serving, [put("t1", "x" * (17 << 20))], writer), 413),
+        (batch(serving, valid, by("reader")), 403),
+        (batch(serving, valid, by("nobody")), 401),
+    ]
+    assert [answer.status for answer, _ in refusals] == [status for _, status in refusals]
+    assert refusals[3][0].json["detail"].startswith("operation 1: ")
+    elsewhere = serving.ask("/v1/directories/rows/entries:batchWrite", "POST", body=b"{}", headers=writer | JSON)
+    assert (elsewhere.status, elsewhere.problem) == (405, "method-not-allowed")
+    cursor_statuses = {
+        path: serving.ask(f"/v1/directories/{path}", headers=writer).status
+        for path in ("tenants/cursors/feed", "tenants/cursors/-", "rows/cursors/feed", "other/cursors/feed")
+    }
+    assert [*cursor_statuses.values()] == [200, 422, 404, 404]
+    assert serving.ask("/v1/directories/tenants/cursors/feed", headers=by("reader")).status == 403
+    assert serving.entry("tenants", "t1", headers=writer).status == 404
+
+
 def test_no_search_confirms_the_value_of_an_internal_field(serve: Serve, topics: Topics) -> None:
     indexes = [Index("email"), Index("token"), Index("card.number", name="card")]
     rules = WriteRules(internal=("token", "card"))
@@ -338,8 +443,8 @@ def test_no_route_of_a_directory_is_open_to_a_client_without_a_scope_on_it(share
     routes = [(path, method) for path, method in routes if "{directory}" in path]
     assert len(routes) >= 12
     for path, method in routes:
-        for name in ("acquirers", "%61cquirers"):
-            place = path.format(directory=name, key="good", ranges="0")
+        for directory in ("acquirers", "%61cquirers"):
+            place = path.format(directory=directory, key="good", ranges="0", name="feed")
             assert shared.ask(place, method, headers=by("billing")).status == 403, place
     assert shared.ask("/v1/directories%2Facquirers/watch", headers=by("billing")).status in (403, 404)
     assert shared.ask("/v1/directories", headers=by("nothing")).status == 200
@@ -375,8 +480,16 @@ def test_a_server_that_does_not_own_the_directory_forwards(serve: Serve, tenants
     eventually(lambda: next_owner.owner)  # until it has read who the owner is, it would take over
     assert write(second_server, "PUT", "t2", {"email": "a@x"}).status == 409
     assert write(second_server, "PUT", "t2", {"email": "b@x"}).status == 201
+    batches = [
+        batch(second_server, [put("t4", "d@x")], {"Idempotency-Key": "b"}, cursor={"next": "1"}) for _ in range(2)
+    ]
+    assert [answer.status for answer in batches] == [200, 200]
+    assert batches[0].json == batches[1].json
+    assert batch(second_server, [put("t5", "a@x")]).json["errors"][0]["index"] == 0
     assert (owner.owns, next_owner.owns) == (True, False)
     first_server.stop()
+    stored = batch(second_server, [put("t5", "e@x")], cursor={"next": "2"})
+    assert (stored.status, stored.json["cursor"]) == (409, "1")
     repeated = write(second_server, "PUT", "t1", {"email": "a@x"}, {"Idempotency-Key": "k"})
     assert (repeated.status, repeated.headers["etag"], repeated.body) == (201, first.headers["etag"], first.body)
     assert write(second_server, "PUT", "t3", {"email": "b@x"}).status == 409

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, WithJsonSchema
 
+from compactory.write.operation import DEFAULT_CURSOR
+
 # Without a format Java and Go take 32 bits.
 Long = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63), WithJsonSchema({"type": "integer", "format": "int64"})]
 
@@ -18,6 +20,14 @@ class MissingRecords(BaseModel):
     missing: Long
 
 
+class OperationProblem(BaseModel):
+    """A problem of one operation of a batch."""
+
+    index: int = Field(description="Of the operation in the batch, from 0")
+    key: str | None
+    detail: str
+
+
 class Problem(BaseModel):
     """An error (RFC 9457)."""
 
@@ -25,14 +35,19 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str | None = None
-    errors: list[str] | None = Field(None, description="Every problem, where there are several")
+    errors: list[str | OperationProblem] | None = Field(
+        None, description="Every problem, where there are several; of a batch those of its first refused operation"
+    )
     gap: list[MissingRecords] | None = Field(None, description="With 412: offsets still missing, by partition")
     age_seconds: float | None = Field(None, description="With a stale 503: the data's age; null where it has none yet")
     max_age_seconds: float | None = Field(None, description="With a stale 503: what was demanded")
     outcome: Literal["unknown", "not written"] | None = Field(
         None, description="With a 503 of a write; unknown: the same request with its Idempotency-Key tells"
     )
-    cursor: str | None = Field(None, description="With 410: read the directory, then watch on from here")
+    cursor: str | None = Field(
+        None,
+        description="With 410: read the directory, then watch on from here. With 409 of a batch: the stored cursor",
+    )
 
 
 class Origin(BaseModel):
@@ -80,6 +95,48 @@ class WriteAnswer(BaseModel):
     etag: str | None = None
     offset: str | None = Field(None, description="topic:partition:offset")
     problem: Problem | None = None
+
+
+class BatchOperation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    op: Literal["put", "patch", "delete", "post"]
+    key: str | None = None
+    value: Any = None
+    if_match: str | None = Field(None, description="As the header; or one etag as results have it")
+    if_none_match: str | None = None
+
+
+class BatchCursor(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = DEFAULT_CURSOR
+    expected: str | None = Field(None, description="The stored cursor, else the batch gets 409; null: none is stored")
+    next: str = Field(description="The cursor to store with the batch, at most 4096 bytes")
+
+
+class WriteBatch(BaseModel):
+    """1 to 100 operations on different keys, all or none; and the cursor to store with them."""
+
+    operations: list[BatchOperation]
+    cursor: BatchCursor | None = None
+
+
+class WriteBatchResult(BaseModel):
+    status: int
+    key: str
+    etag: str
+    offset: str = Field(description="topic:partition:offset")
+
+
+class WriteBatchAnswer(BaseModel):
+    results: list[WriteBatchResult] = Field(description="Of the operations, in order")
+    cursor: str | None = Field(description="The cursor as stored; null without one")
+
+
+class StoredCursor(BaseModel):
+    name: str
+    cursor: str | None = Field(description="null if none is stored")
 
 
 class Outcome(BaseModel):

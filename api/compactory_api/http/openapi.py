@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from .freshness import LONGEST_WAIT
-from .models import BatchQuestion, DirectoryChange, Problem, RecordIds, WriteAnswer, WriteLine
+from .models import BatchQuestion, DirectoryChange, Problem, RecordIds, WriteAnswer, WriteBatch, WriteLine
 from .problem import MEDIA_TYPE, PROBLEMS
 
 __all__ = ["FRESHNESS_HEADERS", "KEY", "OPEN", "openapi_document", "parameter", "problems", "reference_to", "text"]
@@ -27,7 +27,8 @@ def parameter(name: str, description: str, where: str = "header", **fields: Any)
 
 
 _COMPONENTS = "#/components/schemas/{model}"
-_REFERENCED = (Problem, BatchQuestion, DirectoryChange, RecordIds, WriteAnswer, WriteLine)  # by `reference_to`
+# The models that `reference_to` names.
+_REFERENCED = (Problem, WriteBatch, BatchQuestion, DirectoryChange, RecordIds, WriteAnswer, WriteLine)
 _PROBLEM_HEADERS: dict[int, dict[str, Any]] = {
     401: {"WWW-Authenticate": text("Bearer")},
     405: {"Allow": text("The methods that are possible")},

@@ -13,9 +13,11 @@ import orjson
 
 from compactory.errors import (
     BadRecord,
+    BatchRefused,
     CompactoryError,
     ConfigError,
     Conflict,
+    CursorConflict,
     DecodeError,
     EntryMissing,
     LeaseLost,
@@ -145,6 +147,7 @@ PROBLEMS: tuple[_Kind, ...] = (
     _Kind(Forbidden, 403, "forbidden", "The token does not allow this"),
     _Kind(MethodRefused, 405, "method-not-allowed", "The method is not possible here"),
     _Kind(TooSlow, 408, "too-slow", "The request did not come within its time"),
+    _Kind(CursorConflict, 409, "cursor-conflict", "The stored cursor is not the expected one"),
     _Kind(Conflict, 409, "conflict", "Another entry does not allow this write"),
     _Kind(OrderRefused, 409, "refused", "The order is not possible in the present state"),
     _Kind(WatchExpired, 410, "changes-gone", "Changes since the cursor are not kept any more"),
@@ -180,8 +183,12 @@ class Answer(NamedTuple):
 
 
 def problem(error: BaseException) -> Answer:
-    """Return the answer for an error. The answer of an unexpected error (500) shows no details."""
-    kind = next((kind for kind in PROBLEMS if isinstance(error, kind.error)), _UNEXPECTED)
+    """Return the answer for an error. The answer of an unexpected error (500) shows no details.
+
+    A refused batch has the status of its refused operation.
+    """
+    cause = error.error if isinstance(error, BatchRefused) else error
+    kind = next((kind for kind in PROBLEMS if isinstance(cause, kind.error)), _UNEXPECTED)
     document: dict[str, Any] = {"type": _TYPE + kind.name, "title": kind.title, "status": kind.status}
     if kind is not _UNEXPECTED:
         document |= {"detail": str(error), **_fields(error)}
@@ -205,6 +212,11 @@ def _fields(error: BaseException) -> dict[str, Any]:
     match error:
         case BadRequest() | ConfigError() | WriteRefused() if len(error.problems) > 1:
             return {"errors": error.problems}
+        case BatchRefused():
+            problems = error.error.problems if isinstance(error.error, WriteRefused) else [str(error.error)]
+            return {"errors": [{"index": error.index, "key": error.key, "detail": text} for text in problems]}
+        case CursorConflict():
+            return {"cursor": error.cursor}
         case WatchExpired():
             return {"cursor": str(error.cursor)}
         case WaitTimeout():

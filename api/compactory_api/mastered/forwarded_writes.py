@@ -49,6 +49,8 @@ class ForwardedWrites:
         if subpath == b"owner" and method == "GET":
             check_owner(self._writes.batcher(directory, scope).writer)
             return 204, {}, b""
+        if subpath == b"entries:batchWrite" and method == "POST":
+            return await self._writes.batch(directory, scope, receive)
         if subpath == b"entries:bulkWrite" and method == "POST":
             status, headers, parts = await self._writes.bulk(directory, scope, receive)
             body = parts if isinstance(parts, bytes) else b"".join([part async for part in parts])

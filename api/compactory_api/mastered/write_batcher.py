@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from compactory.errors import CompactoryError
-from compactory.write.operation import Operation, Written
+from compactory.write.operation import Operation, OperationBatch, Written, WrittenBatch
 from compactory_mastered.writer import MasteredWriter
 
 __all__ = ["Result", "WriteBatcher"]
@@ -45,6 +45,28 @@ class WriteBatcher:
         self._submissions.append(submission)
         return submission.results
 
+    async def write_batch(self, batch: OperationBatch, caller: str) -> WrittenBatch:
+        """Write a batch. Raises what `MasteredWriter.submit` raises, and the error of a refused batch.
+
+        The batch is audited also if the caller does not wait any more.
+        """
+        writing = asyncio.wrap_future(self.writer.submit([batch]))
+        writing.add_done_callback(lambda finished: self._audit_batch(batch, finished, caller))
+        [result] = await asyncio.shield(writing)
+        if isinstance(result, CompactoryError):
+            raise result
+        return result
+
+    def _audit_batch(
+        self, batch: OperationBatch, finished: asyncio.Future[list[WrittenBatch | CompactoryError]], caller: str
+    ) -> None:
+        if finished.exception() is None and isinstance(result := finished.result()[0], WrittenBatch):
+            self._audit(self._audit_lines(batch.operations, result.results, caller))
+
+    def _audit(self, lines: Sequence[str]) -> None:
+        if lines:  # one log record costs as much as ten lines; a handler splits it by this attribute
+            _audit.info("%s", "\n".join(lines), extra={"line_by_line": True})
+
     def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
         submissions, self._submissions = self._submissions, []
 
@@ -71,8 +93,7 @@ class WriteBatcher:
                 audit_lines += self._audit_lines(operations, results, caller)
             if not future.done():
                 future.set_result(results)
-        if audit_lines:  # one log record costs as much as ten lines; a handler splits it by this attribute
-            _audit.info("%s", "\n".join(audit_lines), extra={"line_by_line": True})
+        self._audit(audit_lines)
 
     def _audit_lines(self, operations: Sequence[Operation], results: Sequence[Result], caller: str) -> list[str]:
         """Return a line for each write: who wrote which key, and its token, but never the value."""

@@ -1,4 +1,4 @@
-"""Reads operations from the bodies and headers of requests. Pure."""
+"""Reads operations and batches from the bodies and headers of requests. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import orjson
+from pydantic import ValidationError
 
 from compactory.codec.whole_numbers import beyond_64_bits
-from compactory.write.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation
+from compactory.write.operation import LONGEST_IDEMPOTENCY_KEY, Kind, Operation, OperationBatch, WriterCursor
 
+from ..http.models import BatchCursor
 from ..http.problem import BadRequest
 from ..http.request import check_media
 
-__all__ = ["JSON", "MEDIA_TYPES", "NDJSON", "check_bulk", "line_operation", "operation_of", "value_of"]
+__all__ = ["JSON", "MEDIA_TYPES", "NDJSON", "batch_of", "check_bulk", "line_operation", "operation_of", "value_of"]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -36,9 +38,13 @@ _FIELDS = {"op", "key", "value", *_CONDITIONS}
 def check_bulk(headers: Mapping[str, str]) -> None:
     """Raise UnsupportedMedia, or BadRequest for a header that a bulk write has in its lines instead."""
     check_media(headers, NDJSON)
-    for name in _CONDITIONS:
+    _refuse_headers(headers, *_CONDITIONS)
+
+
+def _refuse_headers(headers: Mapping[str, str], *names: str) -> None:
+    for name in names:
         if name.replace("_", "-") in headers:
-            raise BadRequest(f"{name.replace('_', '-')}: a bulk write takes it in its lines, as {name}")
+            raise BadRequest(f"{name.replace('_', '-')}: give it to each operation, as the field {name}")
 
 
 def value_of(body: bytes) -> Any:
@@ -66,21 +72,58 @@ def operation_of(kind: Kind, key: str | None, value: Any, headers: Mapping[str, 
 
 def line_operation(line: bytes) -> Operation:
     """Return the operation of one line of a bulk write. Raises BadRequest."""
-    fields = value_of(line)
-    if not isinstance(fields, dict) or fields.get("op") not in MEDIA_TYPES:
-        raise BadRequest(f'a line must be {{"op": …, "key": …, "value": …}} with op one of {", ".join(MEDIA_TYPES)}')
-    kind, key = fields["op"], fields.get("key")
+    return _operation_of_fields(value_of(line))
+
+
+def batch_of(body: bytes, headers: Mapping[str, str]) -> OperationBatch:
+    """Return the batch of a request. Raises BadRequest, UnsupportedMedia."""
+    check_media(headers, JSON)
+    _refuse_headers(headers, "if_match", "if_none_match")
+    document = value_of(body)
+    if not isinstance(document, dict) or not isinstance(document.get("operations"), list):
+        raise BadRequest('the body must be {"operations": [{"op": …, "key": …, "value": …}], "cursor": {"next": …}}')
+    if unknown := document.keys() - {"operations", "cursor"}:
+        raise BadRequest(f"{', '.join(sorted(unknown))}: a batch has operations and a cursor only")
+    operations = list[Operation]()
+    for index, fields in enumerate(document["operations"]):
+        try:
+            operations.append(_operation_of_fields(fields))
+        except BadRequest as error:
+            raise BadRequest(f"operation {index}: {error}") from None
+    return OperationBatch(
+        operations=operations, cursor=_cursor_of(document.get("cursor")), idempotency_key=_idempotency_key(headers)
+    )
+
+
+def _cursor_of(fields: Any) -> WriterCursor | None:
+    if fields is None:
+        return None
+    try:
+        cursor = BatchCursor.model_validate(fields)
+    except ValidationError as error:
+        raise BadRequest(
+            f"{'.'.join(map(str, ('cursor', *item['loc'])))}: {item['msg']}" for item in error.errors()
+        ) from None
+    return WriterCursor(name=cursor.name, expected=cursor.expected, next=cursor.next)
+
+
+def _operation_of_fields(fields: Any) -> Operation:
+    kind: Any = fields.get("op") if isinstance(fields, dict) else None
+    if type(kind) is not str or kind not in MEDIA_TYPES:
+        kinds = ", ".join(MEDIA_TYPES)
+        raise BadRequest(f'an operation must be {{"op": …, "key": …, "value": …}} with op one of {kinds}')
+    key = fields.get("key")
     if len(fields) == 3 and type(key) is str and "value" in fields:  # a fast path for the usual line
         return Operation(kind=kind, key=key, value=fields["value"])
     texts = [fields.get(name) for name in ("key", *_CONDITIONS)]
     if fields.keys() - _FIELDS or not all(text is None or isinstance(text, str) for text in texts):
-        raise BadRequest(f"a line has these fields, all text but value: {', '.join(sorted(_FIELDS))}")
+        raise BadRequest(f"an operation has these fields, all text but value: {', '.join(sorted(_FIELDS))}")
     if kind != "post" and key is None:
         raise BadRequest("key: is missing")
     headers = {name.replace("_", "-"): fields[name] for name in _CONDITIONS if fields.get(name) is not None}
     for name in ("if-match", "if-none-match"):
         etag = headers.get(name, "*")
-        if etag != "*" and '"' not in etag:  # without quotes, as results of lines have it
+        if etag != "*" and '"' not in etag:  # without quotes, as results have it
             headers[name] = f'"{etag}"'
     return operation_of(kind, key, fields.get("value"), headers)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from compactory.write.operation import Kind
 
-from ..http.models import WriteAnswer, WriteLine
+from ..http.models import StoredCursor, WriteAnswer, WriteBatch, WriteBatchAnswer, WriteLine
 from ..http.openapi import KEY, parameter, problems, reference_to, text
 from ..http.request import ENTRIES, decode_segment, raw_path
 from .forwarding import StreamedAnswer
@@ -36,10 +37,11 @@ _RESPONSES: dict[int, dict[str, Any]] = {
     202: _STORED | {"description": "Written; processors have not finished it yet"},
     204: {"description": "Written", "headers": _HEADERS},
 }
+_IDEMPOTENCY_KEY = parameter("Idempotency-Key", "A repeat with the same key gets the first answer")
 _PARAMETERS = [
     parameter("If-Match", "ETags; the entry must have one of them, * for any"),
     parameter("If-None-Match", "*: the entry must not exist"),
-    parameter("Idempotency-Key", "A repeat with the same key gets the first answer"),
+    _IDEMPOTENCY_KEY,
     parameter("Prefer", "wait=SECONDS: for the outcome, where processors finish the write"),
 ]
 
@@ -95,6 +97,37 @@ def write_routes(writes: Writes) -> APIRouter:
     )
     async def bulk(directory: str, request: Request) -> Response:
         return _response(await writes.bulk(directory, request.scope, request.receive))
+
+    @routes.post(
+        "/entries:batchWrite",
+        operation_id="batch_write_entries",
+        summary="Write up to 100 entries, all or none, and the writer's cursor with them",
+        responses={
+            200: {
+                "model": WriteBatchAnswer,
+                "description": "All are written",
+                "headers": {"Compactory-Offset": text("The last record in each partition, for Compactory-Min-Offset")},
+            },
+            **_BULK_REFUSALS,
+        },
+        openapi_extra={
+            "parameters": [_IDEMPOTENCY_KEY],
+            "requestBody": {"required": True, "content": {JSON: {"schema": reference_to(WriteBatch)}}},
+        },
+        response_class=Response,
+    )
+    async def batch(directory: str, request: Request) -> Response:
+        return _response(await writes.batch(directory, request.scope, request.receive))
+
+    @routes.get(
+        "/cursors/{name}",
+        operation_id="get_cursor",
+        summary="Show the cursor that a writer has stored with its last batch",
+        responses={200: {"model": StoredCursor}, **problems(400, 401, 403, 404, 421, 422, 503)},
+    )
+    async def cursor(directory: str, name: str, request: Request) -> Response:
+        body = orjson.dumps({"name": name, "cursor": writes.cursor(directory, name, request.scope)})
+        return Response(body, media_type=JSON, headers={"cache-control": "no-store"})
 
     return routes
 

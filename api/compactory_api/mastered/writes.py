@@ -14,19 +14,19 @@ import orjson
 
 from compactory.errors import CompactoryError, ConfigError, LeaseLost, NotReady, Unreachable
 from compactory.store import GlobalStore
-from compactory.write.operation import Kind, Operation, Written, failure
+from compactory.write.operation import Kind, Operation, Written, WrittenBatch, failure
 from compactory_mastered.writer import Announcement, MasteredWriter, check_topics, start_writers
 
 from ..http import limits
 from ..http.access import GRANT, Scope
-from ..http.problem import Forbidden, MethodRefused, TooLarge, problem
+from ..http.problem import Forbidden, MethodRefused, NoResource, TooLarge, problem
 from ..http.request import check_media, read_body, text_headers
 from .credential import CREDENTIAL, Answer
 from .forwarding import ForwardedRequest, Forwarding, OwnerSilent, OwnerUnreached, StreamedAnswer
 from .outcomes import completed
 from .servers import Servers
 from .write_batcher import Result, WriteBatcher
-from .write_request import JSON, MEDIA_TYPES, NDJSON, check_bulk, line_operation, operation_of, value_of
+from .write_request import JSON, MEDIA_TYPES, NDJSON, batch_of, check_bulk, line_operation, operation_of, value_of
 
 __all__ = ["Writes", "check_owner"]
 
@@ -132,6 +132,29 @@ class Writes:
 
         new_request = partial(_forwarded_request, directory, "entries:bulkWrite", scope, headers, body)
         return await self._answer(batcher.writer, scope, new_request, write_here, is_repeatable=False)
+
+    async def batch(self, directory: str, scope: Any, receive: Any) -> Answer:
+        """Return the answer to a batch of operations, all or none. Raises the errors in the table of `problem`."""
+        batcher, headers = self.batcher(directory, scope), text_headers(scope)
+        body = await _body(scope, receive, limits.REQUEST_BYTES)
+        batch = batch_of(body, headers)
+
+        async def write_here() -> Answer:
+            return _batch_answer(await batcher.write_batch(batch, _caller(scope)))
+
+        new_request = partial(_forwarded_request, directory, "entries:batchWrite", scope, headers, body)
+        is_repeatable = batch.idempotency_key is not None
+        status, answer_headers, content = await self._answer(
+            batcher.writer, scope, new_request, write_here, is_repeatable
+        )
+        assert isinstance(content, bytes)
+        return status, answer_headers, content
+
+    def cursor(self, directory: str, name: str, scope: Any) -> str | None:
+        """Return a writer's cursor. Raises UnknownDirectory, NoResource, Forbidden, NotReady, WriteRefused."""
+        if self._store[directory].directory.rules is None:
+            raise NoResource(f"directory {directory!r} is not mastered in Kafka, so it has no cursors")
+        return self.batcher(directory, scope).writer.cursor(name)
 
     def batcher(self, directory: str, scope: Any) -> WriteBatcher:
         """Return the batcher of a directory. Raises UnknownDirectory, Forbidden, MethodRefused, NotReady."""
@@ -282,12 +305,26 @@ def _operation(line: bytes) -> Operation | CompactoryError:
 
 def _answer_line(number: int, result: Written | CompactoryError) -> bytes:
     if isinstance(result, Written):
-        status, token = 201 if result.status == "created" else 200, result.token
+        status, token = _status(result), result.token
         return b'{"line":%d,"status":%d,"key":%b,"etag":"%b","offset":"%b"}' % (
             number, status, orjson.dumps(result.key), result.etag.encode(), str(token).encode()
         )  # fmt: skip
     refusal = problem(result)
     return orjson.dumps({"line": number, "status": refusal.status, "problem": orjson.Fragment(refusal.body)})
+
+
+def _batch_answer(written: WrittenBatch) -> Answer:
+    results = [
+        {"status": _status(result), "key": result.key, "etag": result.etag, "offset": str(result.token)}
+        for result in written.results
+    ]
+    offsets = ", ".join(map(str, written.tokens))
+    headers = {"content-type": JSON, "compactory-offset": offsets, "cache-control": "no-store"}
+    return 200, headers, orjson.dumps({"results": results, "cursor": written.cursor})
+
+
+def _status(written: Written) -> int:
+    return 201 if written.status == "created" else 200
 
 
 def _answer(directory: str, written: Written) -> Answer:
