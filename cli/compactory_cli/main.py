@@ -24,7 +24,7 @@ from .commands import (
     watch,
 )
 from .commands.spark import command as spark
-from .context.flags import Flags, command
+from .context.flags import Flags, root_command
 from .demo import command as demo
 
 __all__ = ["app", "run"]
@@ -48,7 +48,7 @@ def _print_version(is_requested: bool) -> None:
 
 
 @app.callback()
-@command
+@root_command
 def root(
     _flags: Flags,
     version: Annotated[

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer.main
 
 from compactory_cli.context import failure
+from compactory_cli.context.flags import COMMON_OPTIONS
 from compactory_cli.main import app
 
 from .markdown import cell, code, page, table, unmarked
@@ -48,7 +49,7 @@ def _section(command: tuple[str, Any]) -> str:
     arguments = [each for each in own if "Argument" in type(each).__name__]
     options = [each for each in own if each not in arguments and each.name != "help"]
     usage = " ".join([path, *(_metavar(each) for each in arguments), *(["[OPTIONS]"] if options else [])])
-    parts = [f"## {path}", f"```text\n{usage}\n```", unmarked(item.help or "").strip()]
+    parts = [f"## {path}", f"```text\n{usage}\n```", _help(item)]
     parts += [_arguments(arguments)] if arguments else []
     parts += [_options(options)] if options else []
     return "\n\n".join(parts)
@@ -84,6 +85,11 @@ def _default(option: Any) -> str:
 def _metavar(argument: Any) -> str:
     text = str(argument.metavar)
     return text if argument.required or text.startswith("[") else f"[{text}]"
+
+
+def _help(command: Any) -> str:
+    text = unmarked(command.help or "").strip()
+    return text.removesuffix(unmarked(COMMON_OPTIONS)).strip()
 
 
 def _first(command: Any) -> str:

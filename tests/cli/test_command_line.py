@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer.main
 
-from tests.cli.conftest import NOBODY_HOME, Shell
+from compactory_cli.main import app
+from tests.cli.conftest import NOBODY_HOME, Shell, in_process
+from tests.docs.pages import usage_problem
 
 
 def test_the_version_is_that_of_the_package(compactory: Shell) -> None:
     assert compactory("--version").out == "compactory 0.1.0\n"
 
 
-@pytest.mark.parametrize("path", [(), ("get",), ("source", "run"), ("demo",), ("demo", "stop")])
-def test_every_command_has_help_with_the_common_flags(compactory: Shell, path: tuple[str, ...]) -> None:
-    outcome = compactory(*path, "--help")
+def commands(item: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """Every command and group, with True for a command that runs."""
+    children = getattr(item, "commands", {})
+    yield path, not children or (bool(path) and item.invoke_without_command)
+    for name, child in children.items():
+        yield from commands(child, (*path, name))
+
+
+@pytest.mark.parametrize(("path", "runs"), list(commands(typer.main.get_command(app))))
+def test_every_help_fits_a_screen_and_shows_an_example(path: tuple[str, ...], runs: bool) -> None:
+    outcome = in_process(*path, "--help")
     assert outcome.code == 0
+    assert len(outcome.out.splitlines()) <= 40
+    if not runs and path:
+        return
     for flag in ("--config", "--kafka", "--postgres", "--json", "--log-level", "--log-format"):
         assert flag in outcome.out
+    if path:
+        [example] = re.findall(r"Example: `compactory ([^`]+)`", outcome.out)
+        words = shlex.split(" ".join(example.split()))
+        assert tuple(words[: len(path)]) == path
+        assert usage_problem(words) is None
 
 
 def test_help_loads_nothing_that_takes_long() -> None:

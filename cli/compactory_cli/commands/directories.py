@@ -32,6 +32,8 @@ def directories(
     Loads the named directories, or all of compactory.toml. If COMPACTORY_URL is set, it asks that server for the named
     directories, or for all of the server's, with their state and age, and why data is old. Exits with 1 if there are
     bad records.
+
+    Example: `compactory directories --json`
     """
     configuration = begin(flags)
     named = names or []

@@ -39,6 +39,8 @@ def list_errors(
 
     Asks the server at COMPACTORY_URL, or reads the topics. With COMPACTORY_HTTP_ADMIN_TOKEN the server also shows keys
     and values, retries and skips. Exit code 1 if a retried record is still bad.
+
+    Example: `compactory errors terminal_acquirer --retry`
     """
     configuration = begin(flags)
     selected = _parse_places(places or [])

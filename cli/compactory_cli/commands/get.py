@@ -26,6 +26,8 @@ def get(
     """Print the entry of a key.
 
     Reads the topic to its end and looks the key up, or asks the server at COMPACTORY_URL.
+
+    Example: `compactory get terminal_acquirer T42 --kafka localhost:9092`
     """
     configuration = begin(flags)
     if configuration.url and by is not None:

@@ -73,7 +73,10 @@ def run_jobs(
     group_id: Annotated[str | None, option("--group-id", "ID", "Consumer group of the executors.")] = None,
     listen: ListenOption = None,
 ) -> None:
-    """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run at the same time."""
+    """Run jobs until SIGTERM or Ctrl-C. Any number of executors may run at the same time.
+
+    Example: `compactory jobs run service:jobs --concurrency 10`
+    """
     configuration = begin(flags, LogLevel.INFO)
     from compactory.errors import Unreachable
     from compactory_connectors.jobs import JobExecutor, Jobs
@@ -97,7 +100,10 @@ def run_jobs(
 @app.command("status")
 @command
 def show_jobs_status(flags: Flags) -> None:
-    """Show waiting jobs, their age, running executors, and what is paused."""
+    """Show waiting jobs, their age, running executors, and what is paused.
+
+    Example: `compactory jobs status --json`
+    """
     from compactory_connectors.jobs.status import executor_statuses, type_statuses
     from compactory_connectors.postgres.pausing import paused
 
@@ -171,7 +177,10 @@ def list_jobs(
 @app.command("show")
 @command
 def show_job(flags: Flags, id_: Annotated[int, argument("ID", "Id of a job.")]) -> None:
-    """Show one job: everything but its payload, and the traceback of its last failure."""
+    """Show one job: everything but its payload, and the traceback of its last failure.
+
+    Example: `compactory jobs show 42`
+    """
     from compactory_connectors.jobs.operators import jobs_where
 
     with _connect_to_jobs(flags) as connection:
@@ -250,7 +259,10 @@ def pause_jobs(flags: Flags, type_: OneType = None, group: OneGroup = None, by: 
 @app.command("resume")
 @command
 def resume_jobs(flags: Flags, type_: OneType = None, group: OneGroup = None, by: By = None) -> None:
-    """Resume a type or a group that is paused."""
+    """Resume a type or a group that is paused.
+
+    Example: `compactory jobs resume transport.notify`
+    """
     from compactory_connectors.jobs import operators
 
     with _connect_to_jobs(flags) as connection:
@@ -261,7 +273,10 @@ def resume_jobs(flags: Flags, type_: OneType = None, group: OneGroup = None, by:
 @app.command("log")
 @command
 def show_jobs_log(flags: Flags, limit: Limit = 100) -> None:
-    """Show what operators have done to jobs in the last 90 days: who, what and how many."""
+    """Show what operators have done to jobs in the last 90 days: who, what and how many.
+
+    Example: `compactory jobs log --limit 20`
+    """
     show_log(flags, _connect_to_jobs(flags), "jobs", limit)
 
 
@@ -273,7 +288,10 @@ def create_jobs_roles(
     executor: Annotated[str, option("--executor", "ROLE", "Role of executors and operators.")] = "compactory_executor",
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Create a database role for services that enqueue and one for executors, with only their rights."""
+    """Create a database role for services that enqueue and one for executors, with only their rights.
+
+    Example: `compactory jobs roles --print`
+    """
     from compactory_connectors.schema import plan_jobs_grants
 
     names = (enqueuer, executor)

@@ -52,7 +52,10 @@ def run_relay(
     once: Annotated[bool, flag("--once", "Send what is committed by now, then end.")] = False,
     listen: ListenOption = None,
 ) -> None:
-    """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run at the same time."""
+    """Send every committed message until SIGTERM or Ctrl-C. Any number of relays may run at the same time.
+
+    Example: `compactory outbox run --threads 4 --listen 0.0.0.0:8082`
+    """
     configuration = begin(flags, LogLevel.INFO)
     postgres, kafka, health = all_of(
         configuration.postgres, configuration.kafka, partial(health_on, configuration, listen)
@@ -92,7 +95,10 @@ def run_relay(
 @app.command("status")
 @command
 def show_outbox_status(flags: Flags) -> None:
-    """Show waiting messages, their age, the relay that sends them, and paused topics."""
+    """Show waiting messages, their age, the relay that sends them, and paused topics.
+
+    Example: `compactory outbox status --json`
+    """
     from compactory_connectors.postgres.pausing import paused
 
     with _connect_to_outbox(flags) as connection:
@@ -115,7 +121,10 @@ def show_outbox_status(flags: Flags) -> None:
 @app.command("failed")
 @command
 def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) -> None:
-    """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any."""
+    """List messages that Kafka refused, and messages that wait behind them. Exit code 1 if there are any.
+
+    Example: `compactory outbox failed --topic order-created`
+    """
     from compactory_connectors.outbox.operators import failed_messages
 
     with _connect_to_outbox(flags) as connection:
@@ -131,7 +140,10 @@ def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) 
 def retry_messages(
     flags: Flags, ids: Ids = None, topic: OneTopic = None, everything: All = False, by: By = None
 ) -> None:
-    """Send refused messages again, and then the messages that wait behind them."""
+    """Send refused messages again, and then the messages that wait behind them.
+
+    Example: `compactory outbox retry --topic order-created`
+    """
     from compactory_connectors.outbox import operators
 
     _change_messages(flags, ids, topic, everything, partial(operators.retry, by=by), "will be sent")
@@ -145,6 +157,8 @@ def drop_messages(
     """Delete messages that Kafka refused; the messages that wait behind them are sent.
 
     With --topic also the messages that wait for a topic that Kafka does not have.
+
+    Example: `compactory outbox drop 42`
     """
     from compactory_connectors.outbox import operators
 
@@ -154,7 +168,10 @@ def drop_messages(
 @app.command("pause")
 @command
 def pause_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
-    """Pause a topic: its messages wait, in their order. Other topics are sent."""
+    """Pause a topic: its messages wait, in their order. Other topics are sent.
+
+    Example: `compactory outbox pause order-created`
+    """
     from compactory_connectors.outbox import operators
 
     with _connect_to_outbox(flags) as connection:
@@ -165,7 +182,10 @@ def pause_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
 @app.command("resume")
 @command
 def resume_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
-    """Resume a topic that is paused."""
+    """Resume a topic that is paused.
+
+    Example: `compactory outbox resume order-created`
+    """
     from compactory_connectors.outbox import operators
 
     with _connect_to_outbox(flags) as connection:
@@ -176,7 +196,10 @@ def resume_topic(flags: Flags, topic: PausedTopic, by: By = None) -> None:
 @app.command("log")
 @command
 def show_outbox_log(flags: Flags, limit: Limit = 100) -> None:
-    """Show what operators have done to the outbox in the last 90 days: who, what and how many."""
+    """Show what operators have done to the outbox in the last 90 days: who, what and how many.
+
+    Example: `compactory outbox log --limit 20`
+    """
     show_log(flags, _connect_to_outbox(flags), "outbox", limit)
 
 
@@ -188,7 +211,10 @@ def create_outbox_roles(
     relay: Annotated[str, option("--relay", "ROLE", "Role of relays and operators.")] = "compactory_relay",
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Create a database role for services that publish and one for relays, with only their rights."""
+    """Create a database role for services that publish and one for relays, with only their rights.
+
+    Example: `compactory outbox roles --print`
+    """
     from compactory_connectors.schema import plan_outbox_grants
 
     names = (publisher, relay)

@@ -28,7 +28,10 @@ def run_processor(
     processor: Annotated[str, argument("MODULE:NAME", "Module and name of the `Processor`.")],
     listen: ListenOption = None,
 ) -> None:
-    """Run a processor until SIGTERM or Ctrl-C. Processes of one name share the partitions."""
+    """Run a processor until SIGTERM or Ctrl-C. Processes of one name share the partitions.
+
+    Example: `compactory process run service:register`
+    """
     configuration = begin(flags, LogLevel.INFO)
     from compactory_connectors.processors import Processor, ProcessRunner, ProcessWorker
 
@@ -50,6 +53,8 @@ def list_failed_events(flags: Flags, name: Name) -> None:
     """List events that are not done: set aside, or waiting. Exit code 1 if one is set aside.
 
     With --json also the line of code where the last attempt failed.
+
+    Example: `compactory process failed register`
     """
     from compactory_connectors.processors.operators import stored_events
 
@@ -67,7 +72,10 @@ def list_failed_events(flags: Flags, name: Name) -> None:
 @app.command("retry")
 @command
 def retry_events(flags: Flags, name: Name, ids: Ids = None, by: By = None) -> None:
-    """Try events that were set aside again, in the running processors. Without ids all of them."""
+    """Try events that were set aside again, in the running processors. Without ids all of them.
+
+    Example: `compactory process retry register`
+    """
     from compactory_connectors.processors import operators
 
     _order(flags, partial(operators.retry, by=by), "will be tried again", name, ids)
@@ -82,7 +90,10 @@ def drop_events(
     everything: Annotated[bool, flag("--all", "All events of the processor that were set aside.")] = False,
     by: By = None,
 ) -> None:
-    """Drop events that were set aside."""
+    """Drop events that were set aside.
+
+    Example: `compactory process drop register --all`
+    """
     from compactory_connectors.processors import operators
 
     if bool(ids) == everything:
@@ -93,7 +104,10 @@ def drop_events(
 @app.command("pause")
 @command
 def pause_processor(flags: Flags, name: Name, by: By = None) -> None:
-    """Pause a processor: its processes keep their partitions and call nothing. Running calls end normally."""
+    """Pause a processor: its processes keep their partitions and call nothing. Running calls end normally.
+
+    Example: `compactory process pause register`
+    """
     from compactory_connectors.processors import operators
 
     has_changed = operators.pause(begin(flags).kafka(), name, by=by)
@@ -103,7 +117,10 @@ def pause_processor(flags: Flags, name: Name, by: By = None) -> None:
 @app.command("resume")
 @command
 def resume_processor(flags: Flags, name: Name, by: By = None) -> None:
-    """Resume a processor that is paused."""
+    """Resume a processor that is paused.
+
+    Example: `compactory process resume register`
+    """
     from compactory_connectors.processors import operators
 
     has_changed = operators.resume(begin(flags).kafka(), name, by=by)
@@ -113,7 +130,10 @@ def resume_processor(flags: Flags, name: Name, by: By = None) -> None:
 @app.command("log")
 @command
 def show_processor_log(flags: Flags, name: Name, limit: Limit = 100) -> None:
-    """Show what operators have done to a processor in the last 90 days: who, what and how many."""
+    """Show what operators have done to a processor in the last 90 days: who, what and how many.
+
+    Example: `compactory process log register`
+    """
     from compactory_connectors.processors import operators
 
     show_lines(flags, operators.operator_log(begin(flags).kafka(), name, limit))

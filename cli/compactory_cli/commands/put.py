@@ -36,7 +36,10 @@ def put(
     if_match: IfMatch = None,
     idempotency_key: IdempotencyKey = None,
 ) -> None:
-    """Create, replace or change an entry, through the server at COMPACTORY_URL."""
+    """Create, replace or change an entry, through the server at COMPACTORY_URL.
+
+    Example: `compactory put tenants t1 '{"email": "a@example.org"}' --create`
+    """
     if merge and create:
         refuse("--merge needs an entry and --create needs that there is none: give one of them")
     document = _parse_document(sys.stdin.read() if value == "-" else value)
@@ -55,7 +58,10 @@ def put(
 def delete(
     flags: Flags, directory: Name, key: Key, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
 ) -> None:
-    """Remove an entry, through the server at COMPACTORY_URL."""
+    """Remove an entry, through the server at COMPACTORY_URL.
+
+    Example: `compactory delete tenants t1`
+    """
     with _entries(flags, directory) as entries:
         token = entries.delete(key, if_match=if_match, idempotency_key=idempotency_key)
     answer({"key": key, "offset": str(token)}, f"removed, at {token}", as_json=flags.json)

@@ -51,6 +51,8 @@ def serve(
     Listens at once and answers 503 until every topic is read; once ready it stays so through outages of Kafka.
     With COMPACTORY_HTTP_READ_TOKEN requests need a bearer token. Directories with mastered = "kafka" also take writes,
     with COMPACTORY_HTTP_WRITE_TOKEN; several servers forward them to the one that owns the directory.
+
+    Example: `compactory serve terminal_acquirer --kafka localhost:9092 --listen 0.0.0.0:8080`
     """
     configuration = begin(flags, LogLevel.INFO)
     from compactory_mastered.rules import rule_problems

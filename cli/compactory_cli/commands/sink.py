@@ -66,7 +66,10 @@ def run_sink(
     ] = 60.0,
     listen: ListenOption = None,
 ) -> None:
-    """Write records until SIGTERM or Ctrl-C. Processes of one sink share its partitions."""
+    """Write records until SIGTERM or Ctrl-C. Processes of one sink share its partitions.
+
+    Example: `compactory sink run accounts.json --dry-run`
+    """
     configuration = begin(flags, LogLevel.WARNING if dry_run else LogLevel.INFO)
     from compactory_connectors.sink.into_table.sink_config import load_sink
 
@@ -120,7 +123,10 @@ def show_sink_status(
     flags: Flags,
     sink: Annotated[str | None, argument("[SINK]", "The name of the sink; default: all.")] = None,
 ) -> None:
-    """Show each partition: the sink's offset, its lag, and records set aside; and paused sinks."""
+    """Show each partition: the sink's offset, its lag, and records set aside; and paused sinks.
+
+    Example: `compactory sink status accounts`
+    """
     from compactory.errors import CompactoryError
     from compactory.records import Partition
     from compactory_connectors.postgres.pausing import paused
@@ -163,7 +169,10 @@ def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
 @offsets_app.command("show")
 @command
 def show_sink_offsets(flags: Flags, sink: Sink) -> None:
-    """Show the next offset of each partition, as the database has it."""
+    """Show the next offset of each partition, as the database has it.
+
+    Example: `compactory sink offsets show accounts`
+    """
     from compactory_connectors.sink.offsets import partition_offsets
 
     with _connect_to_sink(flags) as connection:
@@ -186,7 +195,10 @@ def set_sink_offset(
     offset: Annotated[str, argument("OFFSET", "A number, earliest or latest.")],
     by: By = None,
 ) -> None:
-    """Continue a sink at another offset; a running sink seeks at once. Records before it are not applied."""
+    """Continue a sink at another offset; a running sink seeks at once. Records before it are not applied.
+
+    Example: `compactory sink offsets set accounts accounts 0 earliest`
+    """
     from compactory.records import Partition
     from compactory_connectors.sink.operators import set_offset
 
@@ -214,7 +226,10 @@ def set_sink_offset(
 def list_failed_records(
     flags: Flags, sink: Sink, topic: OneTopic = None, partition: OnePartition = None, offset: OneOffset = None
 ) -> None:
-    """List records that were set aside, and records that wait behind them. Exit code 1 if there are any."""
+    """List records that were set aside, and records that wait behind them. Exit code 1 if there are any.
+
+    Example: `compactory sink failed accounts`
+    """
     from compactory_connectors.sink.offsets import partition_offsets
     from compactory_connectors.sink.operators import failed_records
 
@@ -237,7 +252,10 @@ def retry_records(
     offset: OneOffset = None,
     by: By = None,
 ) -> None:
-    """Try records that were set aside again, in the running sink, and those that wait behind them."""
+    """Try records that were set aside again, in the running sink, and those that wait behind them.
+
+    Example: `compactory sink retry accounts --topic accounts`
+    """
     from compactory_connectors.sink import operators
 
     _change_records(flags, partial(operators.retry, by=by), "will be tried again", sink, topic, partition, offset)
@@ -254,7 +272,10 @@ def drop_records(
     everything: Annotated[bool, flag("--all", "All records of the sink that were set aside.")] = False,
     by: By = None,
 ) -> None:
-    """Drop records that were set aside; the records that wait behind them are applied."""
+    """Drop records that were set aside; the records that wait behind them are applied.
+
+    Example: `compactory sink drop accounts --topic accounts --partition 0 --offset 42`
+    """
     from compactory_connectors.sink import operators
 
     act = partial(operators.drop, by=by)
@@ -279,7 +300,10 @@ def _change_records(flags: Flags, act: Any, outcome: str, sink: str, *chosen: An
 @app.command("pause")
 @command
 def pause_sink(flags: Flags, sink: Sink, by: By = None) -> None:
-    """Pause a sink: its processes keep their partitions and apply nothing."""
+    """Pause a sink: its processes keep their partitions and apply nothing.
+
+    Example: `compactory sink pause accounts`
+    """
     from compactory_connectors.sink import operators
 
     with _connect_to_sink(flags) as connection:
@@ -290,7 +314,10 @@ def pause_sink(flags: Flags, sink: Sink, by: By = None) -> None:
 @app.command("resume")
 @command
 def resume_sink(flags: Flags, sink: Sink, by: By = None) -> None:
-    """Resume a sink that is paused, at its offsets."""
+    """Resume a sink that is paused, at its offsets.
+
+    Example: `compactory sink resume accounts`
+    """
     from compactory_connectors.sink import operators
 
     with _connect_to_sink(flags) as connection:
@@ -301,7 +328,10 @@ def resume_sink(flags: Flags, sink: Sink, by: By = None) -> None:
 @app.command("log")
 @command
 def show_sink_log(flags: Flags, limit: Limit = 100) -> None:
-    """Show what operators have done to sinks in the last 90 days: who, what and how many."""
+    """Show what operators have done to sinks in the last 90 days: who, what and how many.
+
+    Example: `compactory sink log --limit 20`
+    """
     show_log(flags, _connect_to_sink(flags), "sink", limit)
 
 
@@ -313,7 +343,10 @@ def create_sink_roles(
     role: Annotated[str, option("--role", "ROLE", "The sink's role.")] = "compactory_sink",
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Create a database role for sinks, with only the rights to keep offsets and to write these tables."""
+    """Create a database role for sinks, with only the rights to keep offsets and to write these tables.
+
+    Example: `compactory sink roles accounts --print`
+    """
     from compactory_connectors.schema import plan_sink_grants
 
     give_roles(

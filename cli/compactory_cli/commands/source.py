@@ -46,7 +46,10 @@ def run_connectors(
     ] = False,
     listen: ListenOption = None,
 ) -> None:
-    """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C."""
+    """Publish every committed change of the connectors' tables until SIGTERM or Ctrl-C.
+
+    Example: `compactory source run tenants.json --provider tpp=secrets.properties --listen 0.0.0.0:8081`
+    """
     if dry_run:
         begin(flags)
         _show_previews(flags, connectors, provider, records=True)
@@ -65,7 +68,10 @@ def run_connectors(
 @app.command("validate")
 @connector_command
 def validate(flags: Flags, connectors: Connectors, provider: Providers = None) -> None:
-    """Check connectors against their databases; show topic, key, fields and SQL of every table."""
+    """Check connectors against their databases; show topic, key, fields and SQL of every table.
+
+    Example: `compactory source validate tenants.json`
+    """
     begin(flags)
     _show_previews(flags, connectors, provider, records=False)
 

@@ -47,6 +47,8 @@ def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, pro
     """Show the state of sources, table by table. Exit code 1 if one failed, is held, or does not publish.
 
     Without a URL, or if no process answers, it looks connector files up in Kafka and Postgres.
+
+    Example: `compactory source status --url http://127.0.0.1:8081`
     """
     from compactory.errors import Unreachable
 
@@ -84,13 +86,19 @@ def show_source_status(flags: Flags, names: _Names = None, url: _Url = None, pro
 
 @connector_command
 def pause(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
-    """Stop publishing a connector until it is resumed, also after a restart. It keeps its lease."""
+    """Stop publishing a connector until it is resumed, also after a restart. It keeps its lease.
+
+    Example: `compactory source pause tenants`
+    """
     _set_target(flags, name, url, wait, provider, paused=True)
 
 
 @connector_command
 def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.0, provider: Providers = None) -> None:
-    """Resume a paused connector."""
+    """Resume a paused connector.
+
+    Example: `compactory source resume tenants`
+    """
     _set_target(flags, name, url, wait, provider, paused=False)
 
 
@@ -98,7 +106,10 @@ def resume(flags: Flags, name: _Name = None, url: _Url = None, wait: _Wait = 15.
 def restart(
     flags: Flags, name: _Name = None, table: _Table = None, url: _Url = None, provider: Providers = None
 ) -> None:
-    """Retry a connector, or one of its tables, at once. Offsets are kept."""
+    """Retry a connector, or one of its tables, at once. Offsets are kept.
+
+    Example: `compactory source restart tenants --table public.tenants`
+    """
     server = _require_server(begin(flags), flags, url)
     connector = _find_connector(server, name, provider)
     answer = server.order(connector, "restart", table=table)
@@ -117,7 +128,10 @@ def approve(
     url: _Url = None,
     provider: Providers = None,
 ) -> None:
-    """Approve a held removal, or a held change of many values. Later removals and changes are held again."""
+    """Approve a held removal, or a held change of many values. Later removals and changes are held again.
+
+    Example: `compactory source approve tenants public.tenants`
+    """
     server = _require_server(begin(flags), flags, url)
     connector = _find_connector(server, name, provider)
     held_tables = [

@@ -97,6 +97,8 @@ def show_source_offsets(
     """Show the offset of every table, its server, when it was written, and who edited it.
 
     Asks Kafka alone, unless rows are to be counted.
+
+    Example: `compactory source offsets show tenants.json --count`
     """
     from ..views.offsets_view import show_offsets
 
@@ -117,7 +119,10 @@ def show_source_offsets(
 @app.command("reset")
 @connector_command
 def reset(flags: Flags, chosen: _Chosen, editing: _Editing) -> None:
-    """Delete offsets: the next run loads the tables again and removes keys that they lack."""
+    """Delete offsets: the next run loads the tables again and removes keys that they lack.
+
+    Example: `compactory source offsets reset tenants.json --table tenants --dry-run`
+    """
     from compactory_connectors.source.operations.offset_edit import new_edit
 
     config, kafka = chosen.begin(flags)
@@ -150,6 +155,8 @@ def set_source_offsets(
     """Set offsets: the next run sends all rows after that offset, also rows that were sent before.
 
     It also sends rows that were committed since the last poll.
+
+    Example: `compactory source offsets set tenants.json --to-time 2024-01-31T10:00+02:00`
     """
     from compactory_connectors.source.offsets.offset_parts import Cursor
     from compactory_connectors.source.operations.offset_edit import new_edit
@@ -196,6 +203,8 @@ def import_offsets(
 
     The first run compares every row with the topic: it sends the rows that Connect lost by
     reading too early, and not those that the topic has.
+
+    Example: `compactory source offsets import tenants.json --from-connect connect-offsets --dry-run`
     """
     from compactory_connectors.source.operations.connect_offsets import connector_offsets, read_topic
     from compactory_connectors.source.operations.offset_edit import new_edit

@@ -26,7 +26,10 @@ app = typer.Typer(name="sql", help="Migrations, and adoption of live tables.", n
 @app.command("install")
 @command
 def install_schema(flags: Flags) -> None:
-    """Apply the migrations of schema compactory that the database lacks."""
+    """Apply the migrations of schema compactory that the database lacks.
+
+    Example: `compactory sql install --postgres postgresql://user@localhost/reference`
+    """
     from compactory_connectors import schema
 
     with connected(flags) as connection:
@@ -43,7 +46,10 @@ def install_schema(flags: Flags) -> None:
 @app.command("status")
 @command
 def show_sql_status(flags: Flags) -> None:
-    """Show migrations and adopted tables; exit code 1 if something is pending or wrong."""
+    """Show migrations and adopted tables; exit code 1 if something is pending or wrong.
+
+    Example: `compactory sql status`
+    """
     from compactory_connectors import schema
 
     with connected(flags) as connection:
@@ -80,6 +86,8 @@ def adopt(
 
     Afterwards Postgres refuses some changes to the application: an UPDATE of the columns of --key and --id, a second
     row with the same key, and with --active a DELETE of an active row, unless --allow-deletes is given.
+
+    Example: `compactory sql adopt tenants --key code --active is_active`
     """
     from compactory_connectors import schema
 
@@ -112,7 +120,10 @@ def create_sql_roles(
     writer: Annotated[str, option("--writer", "ROLE", "Role that changes rows.")] = "compactory_writer",
     only_print: Annotated[bool, flag("--print", "Print the SQL; change nothing.")] = False,
 ) -> None:
-    """Create a database role per component with only its rights. Run it before install, and again after adopt."""
+    """Create a database role per component with only its rights. Run it before install, and again after adopt.
+
+    Example: `compactory sql roles tenants --print`
+    """
     from compactory_connectors.schema import Roles, plan_grants
 
     names = Roles(owner=owner, source=source, writer=writer)
@@ -132,7 +143,10 @@ def prune(
     days: Annotated[float, option("--older-than", "DAYS", "Keep deletions of the last DAYS days.", min=0)] = 7.0,
     dry_run: Annotated[bool, flag("--dry-run", "Count; remove nothing.")] = False,
 ) -> None:
-    """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner."""
+    """Remove logged deletions that every connector of the Kafka cluster has published. For a daily job of the owner.
+
+    Example: `compactory sql prune --older-than 30 --dry-run`
+    """
     from datetime import timedelta
 
     from compactory_connectors.source.offsets.stored_offsets import read_offsets

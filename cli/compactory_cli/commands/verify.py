@@ -59,6 +59,8 @@ def verify_tables(
     Waits for changes that are not published yet, and reports only differences that will stay. Exit code 0: equal, or
     repaired. 1: different. 3: no difference, but rows that were not published in time, or that no running source will
     publish. 4: a repair found another process at work.
+
+    Example: `compactory verify terminal_acquirer --repair`
     """
     configuration = begin(flags)
     pairs, kafka = all_of(partial(_resolve_targets, configuration, targets or (), provider or ()), configuration.kafka)

@@ -32,6 +32,8 @@ def watch(
     Reads the topic to its end and goes on from there, or asks the server at COMPACTORY_URL. Only a server keeps former
     changes for --since. With --json a line has key, old and new value, place and cursor. Exits with 1 if changes since
     the cursor are gone; the message has the cursor to go on from.
+
+    Example: `compactory watch tariffs --prefix eu- --json`
     """
     configuration = begin(flags)
     arguments = directory, since, prefix

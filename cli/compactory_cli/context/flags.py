@@ -6,19 +6,36 @@ own parameters. Options that several commands share are the fields of a dataclas
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, ParamSpec, get_args
 
 import typer
 
-__all__ = ["Flags", "LogFormat", "LogLevel", "argument", "command", "flag", "option"]
+__all__ = [
+    "COMMON_OPTIONS",
+    "Flags",
+    "LogFormat",
+    "LogLevel",
+    "argument",
+    "command",
+    "flag",
+    "option",
+    "root_command",
+]
 
 P = ParamSpec("P")
+
+COMMON_OPTIONS = (
+    "Common options: --config FILE, --kafka HOST:PORT, --postgres URL, --json, --log-level, --log-format; see"
+    " compactory --help."
+)
+"""The last paragraph of each command's help, in place of six options."""
 
 
 class LogLevel(StrEnum):
@@ -79,14 +96,24 @@ class Flags:
 def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
     """Give a command its options: its parameters, and the fields of parameters that are dataclasses.
 
-    A parameter named ``context`` gets typer's context.
+    A parameter named ``context`` gets typer's context. ``--help`` names the common options in one paragraph.
     """
+    return _with_options(function, hidden=True)
+
+
+def root_command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., None]:
+    """Like `command`; ``--help`` lists the common options."""
+    return _with_options(function, hidden=False)
+
+
+def _with_options(function: Callable[Concatenate[Flags, P], None], *, hidden: bool) -> Callable[..., None]:
     declared = inspect.signature(function, eval_str=True).parameters
     flags, *own = declared.values()
     groups: dict[str, Any] = {item.name: item.annotation for item in (*own, flags) if is_dataclass(item.annotation)}
-    options = [parameter for item in (*own, flags) for parameter in _options(item) if parameter.name != "context"]
+    common = [_hidden(parameter) for parameter in _options(flags)] if hidden else _options(flags)
+    options = [parameter for item in own for parameter in _options(item) if parameter.name != "context"]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-    parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in options)]
+    parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*options, *common))]
 
     @wraps(function)
     def with_flags(**values: Any) -> None:
@@ -96,6 +123,8 @@ def command(function: Callable[Concatenate[Flags, P], None]) -> Callable[..., No
         ctx.obj = values.pop(flags.name).over(ctx.obj or Flags())
         function(ctx.obj, **values)  # type: ignore[call-arg]  # typer passes what the signature below says
 
+    if hidden:
+        with_flags.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{COMMON_OPTIONS}"
     with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_flags.__annotations__ = {item.name: item.annotation for item in parameters}
     return with_flags
@@ -106,3 +135,11 @@ def _options(parameter: inspect.Parameter) -> Iterable[inspect.Parameter]:
     if not is_dataclass(group):
         return [parameter]
     return inspect.signature(group, eval_str=True).parameters.values()  # type: ignore[arg-type]  # it is a class
+
+
+def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return an option that ``--help`` does not list."""
+    kind, declared = get_args(parameter.annotation)
+    declared = copy.copy(declared)
+    declared.hidden = True
+    return parameter.replace(annotation=Annotated[kind, declared])

@@ -24,9 +24,7 @@ Connectors = Annotated[
 ]
 Providers = Annotated[
     list[str] | None,
-    option(
-        "--provider", "NAME=FILE", "A .properties file with values for the placeholders ${NAME:…}; may be repeated."
-    ),
+    option("--provider", "NAME=FILE", "File with values for ${NAME:…}; may be repeated."),
 ]
 
 

@@ -43,6 +43,8 @@ def demo(
     """Show the whole path: Postgres, broker, 50,000 terminals, source, store and HTTP, without any setup.
 
     Writes the addresses to .compactory/demo.json. Stays up until Ctrl-C and leaves nothing behind.
+
+    Example: `compactory demo --check`
     """
     if context.invoked_subcommand is None:
         _run_demo(flags, check=check)
@@ -51,14 +53,20 @@ def demo(
 @app.command("stop")
 @command
 def stop(flags: Flags, server: _Server) -> None:
-    """Stop a server of the demo that runs in this folder: Postgres ends, the broker is paused."""
+    """Stop a server of the demo that runs in this folder: Postgres ends, the broker is paused.
+
+    Example: `compactory demo stop postgres`
+    """
     _signal_server(flags, "stop", server)
 
 
 @app.command("start")
 @command
 def start(flags: Flags, server: _Server) -> None:
-    """Start a server of the demo again."""
+    """Start a server of the demo again.
+
+    Example: `compactory demo start postgres`
+    """
     _signal_server(flags, "start", server)
 
 

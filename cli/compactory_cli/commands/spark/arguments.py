@@ -27,7 +27,7 @@ class SparkArguments:
         option(
             "--master",
             "MASTER",
-            "Spark's master URL, as in spark-submit; default: that of spark-submit, else local[*].",
+            "Spark's master URL; default: local[*].",
         ),
     ] = None
     conf: Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A property of Spark; may be repeated.")] = None
@@ -36,7 +36,7 @@ class SparkArguments:
         option(
             "--jars",
             "DIR",
-            "A folder of JDBC drivers in place of Postgres', which is fetched; default: COMPACTORY_SPARK_JARS.",
+            "Folder of JDBC drivers; else one is fetched.",
         ),
     ] = None
 
@@ -58,45 +58,41 @@ class LoadArguments:
     """Options of a load."""
 
     sources: Annotated[list[str], argument("SOURCE…", "Files, globs or folders; or a JDBC URL with --table.")]
-    directory: Annotated[str, option("--directory", "NAME", "A directory of compactory.toml, a table or a topic.")]
+    directory: Annotated[str, option("--directory", "NAME", "Directory, table or topic.")]
     to: Annotated[
         Literal["postgres", "kafka"],
-        option("--to", help="Write into the directory's table, or directly into its topic."),
+        option("--to", help="Its table, or its topic."),
     ]
     rules: Annotated[
         Path | None,
-        option("--rules", "FILE", "YAML file: the field for each column, and the rules for rows."),
+        option("--rules", "FILE", "YAML file with the rules for columns."),
     ] = None
     mode: Annotated[
         Literal["upsert", "replace"],
         option("--mode", help="replace deactivates keys missing from the source."),
     ] = "upsert"
-    dry_run: Annotated[bool, flag("--dry-run", "Show what would change, with examples; write nothing but rejects.")] = (
-        False
-    )
+    dry_run: Annotated[bool, flag("--dry-run", "Show what would change; write only rejects.")] = False
     rejects: Annotated[str | None, option("--rejects", "DIR", "A folder for rejected rows.")] = None
     max_rejects: Annotated[
         str | None,
         option(
             "--max-rejects",
             "N|N%",
-            "Load nothing if more rows are rejected; default: 0 without --rejects, else no limit.",
+            "Most rejected rows; without --rejects none.",
         ),
     ] = None
     max_deactivate: Annotated[
         str | None,
-        option(
-            "--max-deactivate", "N|N%", "Load nothing if more keys are missing; default: the connector's limit, or 20%."
-        ),
+        option("--max-deactivate", "N|N%", "Most missing keys; default: as the connector."),
     ] = None
     load_id: Annotated[
         str | None,
-        option("--load-id", "ID", "Load into Postgres only once under this id; default: a new id."),
+        option("--load-id", "ID", "Load into Postgres only once under this id."),
     ] = None
-    report: Annotated[Path | None, option("--report", "FILE", "Write a JSON report, also of a load that fails.")] = None
+    report: Annotated[Path | None, option("--report", "FILE", "JSON report, also of a load that fails.")] = None
     format: Annotated[
         Format | None,
-        option("--format", help="Format of the files; default: by the ending of their names."),
+        option("--format", help="Of the files; default: by their names."),
     ] = None
     table: Annotated[str | None, option("--table", "TABLE", "The table behind a JDBC URL.")] = None
     provider: Providers = None

@@ -29,9 +29,9 @@ app = typer.Typer(name="spark", help="Load and export directories of any size wi
 def run_load(flags: Flags, arguments: LoadArguments, spark: SparkArguments) -> None:
     """Load files or a table into a directory: checked row by row, compared, and written as a whole or not at all.
 
-    Exit code 0: done, or done before under this id. 1: a limit refused the load, or a step failed; nothing was written.
-    2: bad usage, rules or files that do not fit. 3: Postgres, Kafka or a file system was not reached. 4: a source owns
-    the topic.
+    Exit code 1: a limit refused the load, or a step failed; nothing was written. 4: a source owns the topic.
+
+    Example: `compactory spark load tenants.csv --directory tenants --to postgres --dry-run`
     """
     from .load import LoadCommand
 
@@ -70,9 +70,10 @@ def export(
 ) -> None:
     """Export a topic's newest records to files, up to the high watermarks of the start, with a manifest written last.
 
-    A folder without _manifest.json holds no export: one that was cut off can be run again. Exit code 0: done. 1: more
-    bad records than --max-bad, no record that can be read, or a step failed. 2: bad usage, or nothing that --since can
-    go on from. 3: Kafka or the file system was not reached, or a transaction stays open.
+    A folder without _manifest.json holds no export: one that was cut off can be run again. Exit code 1: more bad
+    records than --max-bad, no record that can be read, or a step failed.
+
+    Example: `compactory spark export tenants --to s3a://lake/tenants`
     """
     from compactory_connectors.spark.export.job import ExportOptions
 
