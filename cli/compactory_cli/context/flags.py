@@ -110,7 +110,7 @@ def _with_options(function: Callable[Concatenate[Flags, P], None], *, hidden: bo
     declared = inspect.signature(function, eval_str=True).parameters
     flags, *own = declared.values()
     groups: dict[str, Any] = {item.name: item.annotation for item in (*own, flags) if is_dataclass(item.annotation)}
-    common = [_hidden(parameter) for parameter in _options(flags)] if hidden else _options(flags)
+    common = [_unlisted(parameter) for parameter in _options(flags)] if hidden else _options(flags)
     options = [parameter for item in own for parameter in _options(item) if parameter.name != "context"]
     context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     parameters = [context, *(item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*options, *common))]
@@ -137,7 +137,7 @@ def _options(parameter: inspect.Parameter) -> Iterable[inspect.Parameter]:
     return inspect.signature(group, eval_str=True).parameters.values()  # type: ignore[arg-type]  # it is a class
 
 
-def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
+def _unlisted(parameter: inspect.Parameter) -> inspect.Parameter:
     """Return an option that ``--help`` does not list."""
     kind, declared = get_args(parameter.annotation)
     declared = copy.copy(declared)
