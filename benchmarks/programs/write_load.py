@@ -42,6 +42,10 @@ class Client:
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         assert head[0].startswith("HTTP/1.1 2"), head
         found = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+        if found.get("transfer-encoding") == "chunked":  # a bulk write's answers come as they are committed
+            while size := int(await self._reader.readline(), 16):
+                await self._reader.readexactly(size + 2)
+            await self._reader.readline()
         await self._reader.readexactly(int(found.get("content-length", 0)))
         return found
 

@@ -102,7 +102,7 @@ class Owner:
             keyed_writes, self._keyed_writes = self._keyed_writes.values(), {}
             for write, (partition, offset) in zip(writes, origins, strict=True):
                 write.partition, write.offset = partition, offset
-            records = [self.answers.remember(write.operation, self._accepted_result(write)) for write in keyed_writes]
+            records = [*map(self._answer_record, keyed_writes)]
             records += self.answers.forget_expired()
             changed_cursors, self._changed_cursors = self._changed_cursors, set()
             for name in changed_cursors:
@@ -196,25 +196,26 @@ class Owner:
     def _result(
         self, operation: Operation | OperationBatch, decision: Decision
     ) -> Written | WrittenBatch | CompactoryError:
-        if not isinstance(decision, AcceptedWrite | AcceptedBatch):
-            return decision
-        return self._accepted_result(decision, repeated=decision.operation is not operation)
+        if isinstance(decision, AcceptedWrite):
+            return self._written(decision, repeated=decision.operation is not operation)
+        if isinstance(decision, AcceptedBatch):
+            return self._written_batch(decision, repeated=decision.operation is not operation)
+        return decision
 
-    def _accepted_result(
-        self, accepted: AcceptedWrite | AcceptedBatch, *, repeated: bool = False
-    ) -> Written | WrittenBatch:
-        if isinstance(accepted, AcceptedWrite):
-            return self._written(accepted, self._shown_content(accepted), repeated=repeated)
-        results = [self._written(write, None, repeated=repeated) for write in accepted.writes]
+    def _answer_record(self, accepted: AcceptedWrite | AcceptedBatch) -> Record:
+        written: Written | WrittenBatch
+        written = self._written_batch(accepted) if isinstance(accepted, AcceptedBatch) else self._written(accepted)
+        return self.answers.remember(accepted.operation, written)
+
+    def _written_batch(self, accepted: AcceptedBatch, *, repeated: bool = False) -> WrittenBatch:
+        results = [self._written(write, repeated=repeated, has_content=False) for write in accepted.writes]
         cursor = accepted.operation.cursor
         return WrittenBatch(results=results, cursor=cursor.next if cursor else None, repeated=repeated)
 
-    def _shown_content(self, write: AcceptedWrite) -> bytes | None:
-        if write.data is not None and self.rules.internal:
-            return orjson.dumps(self.rules.shown(write.document))
-        return write.data
-
-    def _written(self, write: AcceptedWrite, content: bytes | None, *, repeated: bool) -> Written:
+    def _written(self, write: AcceptedWrite, *, repeated: bool = False, has_content: bool = True) -> Written:
+        content = write.data if has_content else None
+        if content is not None and self.rules.internal:
+            content = orjson.dumps(self.rules.shown(write.document))
         record = write.existing or write
         token = Token(self.topic, record.partition, record.offset, self.state.topic_id)
         repeated = repeated or write.existing is not None

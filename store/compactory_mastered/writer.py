@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from operator import attrgetter
 from threading import Lock
 from typing import Any, NamedTuple, Self, TypeVar, overload
 
@@ -41,6 +42,8 @@ __all__ = ["Announcement", "MasteredWriter", "check_topics", "start_writers"]
 log = logging.getLogger("compactory.writer")
 
 R = TypeVar("R")
+
+_OPERATION_COUNT = attrgetter("operation_count")
 
 _MAX_OPERATIONS = 1000  # of one transaction
 _FENCED_SECONDS = 1.0  # after it was fenced, a process does not take the ownership back for so long
@@ -240,7 +243,7 @@ class MasteredWriter:
         becomes the owner if it is not. The future fails with LeaseLost, and nothing is written, if another process has
         just become the owner. Then ask the `owner`.
         """
-        pending = PendingOperations(operations, sum(operation.operation_count for operation in operations))
+        pending = PendingOperations(operations, sum(map(_OPERATION_COUNT, operations)))
         pending.future.set_running_or_notify_cancel()  # a caller may stop waiting, but can't cancel the write
         with self._submitting:
             if self._is_open:

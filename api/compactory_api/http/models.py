@@ -77,12 +77,17 @@ class DirectoryChange(Origin):
     new: Any = Field(description="null for a delete")
 
 
-class WriteLine(BaseModel):
+class BatchOperation(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     op: Literal["put", "patch", "delete", "post"]
     key: str | None = None
     value: Any = None
-    if_match: str | None = Field(None, description="As the header; or one etag as answers to lines have it")
+    if_match: str | None = Field(None, description="As the header; or one etag as results have it")
     if_none_match: str | None = None
+
+
+class WriteLine(BatchOperation):
     idempotency_key: str | None = None
 
 
@@ -95,16 +100,6 @@ class WriteAnswer(BaseModel):
     etag: str | None = None
     offset: str | None = Field(None, description="topic:partition:offset")
     problem: Problem | None = None
-
-
-class BatchOperation(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    op: Literal["put", "patch", "delete", "post"]
-    key: str | None = None
-    value: Any = None
-    if_match: str | None = Field(None, description="As the header; or one etag as results have it")
-    if_none_match: str | None = None
 
 
 class BatchCursor(BaseModel):

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import orjson
@@ -31,6 +31,8 @@ from .write_request import JSON, MEDIA_TYPES, NDJSON, batch_of, check_bulk, line
 __all__ = ["Writes", "check_owner"]
 
 log = logging.getLogger("compactory.api")
+
+A = TypeVar("A", Answer, StreamedAnswer)
 
 _MAX_BYTES = 1 << 20  # of one value
 _MAX_LINES = 2000  # of a bulk write that are in one transaction
@@ -109,12 +111,8 @@ class Writes:
         subpath = "entries" if key is None else f"entries/{_quoted(key)}"
         new_request = partial(_forwarded_request, directory, subpath, scope, headers, body)
         is_repeatable = operation.idempotency_key is not None
-        status, answer_headers, content = await self._answer(
-            batcher.writer, scope, new_request, write_here, is_repeatable
-        )
-        assert isinstance(content, bytes)  # only a bulk write is answered in parts
-        answer = status, answer_headers, content
-        if status in (200, 201) and CREDENTIAL not in scope:
+        answer = await self._answer(batcher.writer, scope, new_request, write_here, is_repeatable)
+        if answer[0] in (200, 201) and CREDENTIAL not in scope:
             return await completed(self._store, batcher.writer.directory, key, headers.get("prefer"), answer)
         return answer
 
@@ -143,12 +141,9 @@ class Writes:
             return _batch_answer(await batcher.write_batch(batch, _caller(scope)))
 
         new_request = partial(_forwarded_request, directory, "entries:batchWrite", scope, headers, body)
-        is_repeatable = batch.idempotency_key is not None
-        status, answer_headers, content = await self._answer(
-            batcher.writer, scope, new_request, write_here, is_repeatable
+        return await self._answer(
+            batcher.writer, scope, new_request, write_here, is_repeatable=batch.idempotency_key is not None
         )
-        assert isinstance(content, bytes)
-        return status, answer_headers, content
 
     def cursor(self, directory: str, name: str, scope: Any) -> str | None:
         """Return a writer's cursor. Raises UnknownDirectory, NoResource, Forbidden, NotReady, WriteRefused."""
@@ -174,9 +169,9 @@ class Writes:
         writer: MasteredWriter,
         scope: Any,
         new_request: Callable[[], ForwardedRequest],
-        write_here: Callable[[], Awaitable[StreamedAnswer]],
+        write_here: Callable[[], Awaitable[A]],
         is_repeatable: bool,
-    ) -> StreamedAnswer:
+    ) -> A | Answer:
         """Return the answer of the directory's owner: of this server or of another one.
 
         If the owner does not answer, this server becomes the owner: its fence stops all writes of the previous one. It
