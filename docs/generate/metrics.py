@@ -16,12 +16,10 @@ from compactory.store_worker import StoreWorker
 from compactory.worker import Worker
 from compactory_api.ops.metrics import BUCKETS, Exposition, RequestMetrics
 from compactory_connectors.jobs.status import Board as JobsBoard
-from compactory_connectors.jobs.status import TypeStatus
-from compactory_connectors.jobs.worker import JobsWorker
-from compactory_connectors.outbox.status import Board, TopicStatus
-from compactory_connectors.outbox.worker import OutboxWorker
-from compactory_connectors.processors.worker import Board as ProcessBoard
-from compactory_connectors.processors.worker import ProcessWorker
+from compactory_connectors.jobs.status import JobsWorker, TypeStatus
+from compactory_connectors.outbox.status import Board, OutboxWorker, TopicStatus
+from compactory_connectors.processors.status import Board as ProcessBoard
+from compactory_connectors.processors.status import ProcessWorker
 from compactory_connectors.sink.status import Board as SinkBoard
 from compactory_connectors.sink.status import SinkWorker
 from compactory_connectors.source.runtime.worker import SourceWorker
@@ -86,14 +84,11 @@ def _source() -> SourceWorker:
 
 def _outbox() -> OutboxWorker:
     board = Board()
-    board.sampled(
-        [
-            TopicStatus(
-                topic="orders", locked_by="host-1-1-0", locked_seconds=0, error=False, retries=0, last_error=None,
-                max_bytes=None, pending=0, more=False, oldest=0, failed=0, waiting=0, scheduled=0,
-            )
-        ]
+    topic = TopicStatus(
+        topic="orders", locked_by="host-1-1-0", locked_seconds=0, error=False, retries=0, last_error=None,
+        max_bytes=None, pending=0, more=False, oldest=0, failed=0, waiting=0, scheduled=0,
     )  # fmt: skip
+    board.note(topics=[topic.fields()])
     relay: Any = SimpleNamespace(board=board, alive=True)
     return OutboxWorker(relay)
 
@@ -114,7 +109,7 @@ def _process() -> ProcessWorker:
 
 def _sink() -> SinkWorker:
     part = Partition("payments", 0)
-    board = SinkBoard({part: 0}, {part: 0}, {part: 0})
+    board = SinkBoard(lag={part: 0}, positions={part: 0}, set_aside={part: 0})
     sink: Any = SimpleNamespace(board=board, alive=True, name="ledger")
     return SinkWorker(sink)
 

@@ -16,7 +16,7 @@ from confluent_kafka.admin import NewPartitions
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
 from compactory_connectors.jobs import Job, JobExecutor, Jobs, NewJob, partition_assignment
-from compactory_connectors.jobs.worker import JobsWorker
+from compactory_connectors.jobs.status import JobsWorker
 from compactory_connectors.kafka.partitioner import partition_of
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until

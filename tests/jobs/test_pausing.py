@@ -14,7 +14,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.jobs import JobExecutor, NewJob
 from compactory_connectors.jobs.operators import JobFilter, cancel, discard, pause, resume, retry, run_now
 from compactory_connectors.jobs.statements import open_jobs
-from compactory_connectors.jobs.worker import JobsWorker
+from compactory_connectors.jobs.status import JobsWorker
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.operator_log import operator_log
 from tests.jobs.harness import Bench

@@ -13,7 +13,7 @@ import pytest
 from compactory.errors import CompactoryError
 from compactory_connectors.outbox import OutboxRelay
 from compactory_connectors.outbox.operators import drop, pause, resume, retry
-from compactory_connectors.outbox.worker import OutboxWorker
+from compactory_connectors.outbox.status import OutboxWorker
 from compactory_connectors.postgres.operator_log import operator_log
 from tests.outbox.harness import Bench
 from tests.source.workload import wait_until

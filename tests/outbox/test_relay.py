@@ -34,8 +34,7 @@ from compactory_connectors.outbox import (
 )
 from compactory_connectors.outbox.operators import drop, failed_messages, retry
 from compactory_connectors.outbox.statements import LockedTopic
-from compactory_connectors.outbox.status import topic_statuses
-from compactory_connectors.outbox.worker import OutboxWorker
+from compactory_connectors.outbox.status import OutboxWorker, topic_statuses
 from compactory_connectors.postgres.jdbc_url import checked_url
 from tests.outbox.harness import Bench
 from tests.outbox.mortal import BATCH, STEPS

@@ -127,7 +127,7 @@ def test_each_event_has_an_outcome_and_a_failing_one_does_not_hold_up_others(ben
     assert "in register" in str(aside.trace)
     [row] = json.loads(tell(bench, "failed", bench.name, "--json", code=1))["events"]
     assert row["trace"] == aside.trace
-    assert runner.board.counters["events"] == 5
+    assert runner.board.events == 5
 
 
 def test_a_result_that_can_not_be_written_fails_its_event_alone(bench: Bench) -> None:
@@ -192,7 +192,7 @@ def test_coroutines_of_a_processor_share_one_loop(bench: Bench) -> None:
 
     bench.tenants(a={}, b={}, c={}, d={})
     with ProcessRunner(bench.kafka, note) as runner:
-        eventually(lambda: len(loops) == 4 and runner.board.counters["events"] == 3)
+        eventually(lambda: len(loops) == 4 and runner.board.events == 3)
     assert len(set(loops)) == 1
     eventually(loops[0].is_closed)
 
@@ -233,7 +233,7 @@ def test_poison_is_set_aside_and_tried_again_by_order(bench: Bench) -> None:
     )
     kafka = Kafka(bench.kafka)
     with ProcessRunner(bench.kafka, check) as runner:
-        eventually(lambda: runner.board.located)
+        eventually(lambda: runner.board.is_ready)
         eventually(lambda: len(operators.stored_events(kafka, bench.name)) == 4)
         assert [key for key, _ in committed(bench.kafka, bench.created)] == ["good"]
         assert runner.alive
@@ -257,7 +257,7 @@ def test_an_event_that_is_kept_and_read_again_is_handled_once(bench: Bench) -> N
     """As after an operator has set the group's offset back."""
     bench.tenants(a={"flaky": 1})
     with bench.runner(retry=Retry(first=1.0)) as runner:
-        eventually(lambda: runner.board.counters["retries"])
+        eventually(lambda: runner.board.retries)
     consumer = Consumer({"bootstrap.servers": bench.kafka, "group.id": f"compactory-process-{bench.name}"})
     consumer.commit(offsets=[TopicPartition(bench.pending, part, 0) for part in range(2)], asynchronous=False)
     consumer.close()
@@ -372,7 +372,7 @@ def test_two_runners_obey_a_pause_within_a_second_and_lose_nothing(bench: Bench)
         return {key for key, _ in committed(bench.kafka, bench.created)}
 
     with ProcessRunner(bench.kafka, handle) as first, ProcessRunner(bench.kafka, handle) as second:
-        eventually(lambda: first.board.located and second.board.located)
+        eventually(lambda: first.board.is_ready and second.board.is_ready)
         bench.tenants(slow={}, **{f"k{n}": {} for n in range(1000)})
         eventually(lambda: calls["slow"] and len(calls) > 5)
         assert operators.pause(kafka, bench.name)
@@ -405,7 +405,7 @@ def test_each_act_leaves_a_line_of_the_log(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="has run on Kafka"):
         operators.pause(kafka, bench.name)
     with bench.runner(retry=Retry(max_attempts=1)) as runner:
-        eventually(lambda: runner.board.counters["failed"] == 2)
+        eventually(lambda: runner.board.failed == 2)
     first, second = sorted(stored.id for stored in operators.stored_events(kafka, bench.name))
     old = {"at": "2024-01-31T10:00:00+00:00", "who": "x", "part": "processors", "action": "drop", "count": 1}
     bench.topics.produce(group_of(bench.name), ("/log/old", json.dumps(old | {"object": {}})))

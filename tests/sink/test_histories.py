@@ -248,13 +248,13 @@ def test_a_postgres_that_is_away_is_waited_for(bench: Bench) -> None:
         bench.produce(topic, [("k", "1")])
         sink = bench.sink(topic)
         bench.wait_for_values("1")
-        wait_until(lambda: sink.board.located, what="readiness")
+        wait_until(lambda: sink.board.is_ready, what="readiness")
         target, proxy.target = proxy.target, None
         proxy.cut(reset=True)
         bench.produce(topic, [("k", "2")])
         wait_until(lambda: sink.board.picture()["detail"] is not None, what="the outage")
         assert sink.board.live(300, 60)
-        assert sink.board.located
+        assert sink.board.is_ready
         proxy.target = target
         bench.wait_for_values("1", "2")
         bench.compare(Counter({"k": 2}))

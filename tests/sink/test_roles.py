@@ -68,7 +68,7 @@ def test_a_refusal_while_it_runs_is_waited_for(bench: Bench, role: str, change: 
     bench.sql.execute(f'ALTER ROLE "{name}" {change}')
     bench.sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [name])
     bench.produce(topic, [("k", "2")])
-    wait_until(lambda: told in (sink.board.error or ""), what="the reason")
+    wait_until(lambda: told in (sink.board.detail or ""), what="the reason")
     assert sink.alive
     bench.sql.execute(f'ALTER ROLE "{name}" {back}')
     bench.wait_for_values("1", "2")

@@ -80,7 +80,7 @@ def run_jobs(
     configuration = begin(flags, LogLevel.INFO)
     from compactory.errors import Unreachable
     from compactory_connectors.jobs import JobExecutor, Jobs
-    from compactory_connectors.jobs.worker import JobsWorker
+    from compactory_connectors.jobs.status import JobsWorker
 
     postgres, kafka, health, handlers = all_of(
         configuration.postgres,

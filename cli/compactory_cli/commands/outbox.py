@@ -62,7 +62,7 @@ def run_relay(
     )
     from compactory.errors import CompactoryError, Unreachable
     from compactory_connectors.outbox import OutboxRelay
-    from compactory_connectors.outbox.worker import OutboxWorker
+    from compactory_connectors.outbox.status import OutboxWorker
 
     relay = OutboxRelay(postgres, kafka, threads, topics=topic or (), rules=configuration.outbox_topics)
     complete = True

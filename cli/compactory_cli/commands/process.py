@@ -42,7 +42,7 @@ def run_processor(
     )
     runner = ProcessRunner(kafka, imported_processor)
     run_worker(runner, ProcessWorker(runner), health, either(runner.wait))
-    counters = runner.board.counters
+    counters = {name: getattr(runner.board, name) for name in ("events", "retries", "failed")}
     message = f"[bold]{imported_processor.name}[/] stopped: {counted(counters['events'], 'event')}"
     answer({"processor": imported_processor.name, **counters}, message, as_json=flags.json)
 

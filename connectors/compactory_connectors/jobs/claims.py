@@ -176,11 +176,11 @@ class Claims:
         """Record the end of a chain's first job, and start the next one."""
         job, outcome = ended.chain[0], ended.outcome
         if self._tokens.get(job.id) != job.token:
-            self._board.count("lost")
+            self._board.note(lost=self._board.lost + 1)
             return
         del self._tokens[job.id]
         if outcome is None or not (ended.committed or job.id in committed):
-            self._board.count("lost")
+            self._board.note(lost=self._board.lost + 1)
             log.warning("an attempt ended after its job was taken over", job=job.id, type=job.type)
             self._returned += [Outcome.back(next_job) for next_job in next_jobs]
             self._free_group(job)

@@ -284,7 +284,9 @@ class Keeper:
         self._claims.give_back(lambda job: not self._claims.is_own(job))
         self._read_whole_table(table)
         partitions = list(assigned.partitions) if assigned is not None else []
-        self._board.note(executor=table.executor, partitions=partitions, worked_at=time.time(), detail=None)
+        self._board.note(
+            executor=table.executor, partitions=partitions, worked_at=time.time(), is_ready=True, detail=None
+        )
 
     def _obey_pauses(self, table: JobTable, pauses: Pauses) -> None:
         """Return paused jobs that no thread has started; find those that were resumed."""

@@ -67,6 +67,6 @@ class Membership:
             return 0
         self._expired.discard(executor)
         if rescued:
-            self._board.count("rescued", len(rescued))
+            self._board.note(rescued=self._board.rescued + len(rescued))
             log.warning("jobs of an expired executor were rescued", executor=executor, jobs=len(rescued))
         return len(rescued)

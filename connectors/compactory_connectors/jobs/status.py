@@ -1,17 +1,19 @@
-"""The figures of an executor, and of the jobs in the tables."""
+"""The figures of an executor and of the jobs in the tables, as status, metrics and probes."""
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import psycopg
 from psycopg.rows import class_row
 
+from compactory_connectors import figures
+from compactory_connectors.figures import BoardWorker, Figure, by_label
 from compactory_sql import query
 
-__all__ = ["Board", "ExecutorStatus", "TypeStatus", "executor_statuses", "type_statuses"]
+__all__ = ["Board", "ExecutorStatus", "JobsWorker", "TypeStatus", "executor_statuses", "type_statuses"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,38 +48,63 @@ def executor_statuses(connection: psycopg.Connection[Any]) -> list[ExecutorStatu
     return connection.cursor(row_factory=class_row(ExecutorStatus)).execute(query("jobs/executors")).fetchall()
 
 
-class Board:
-    """State and counters of one executor. Thread-safe."""
+@dataclass(kw_only=True, eq=False)
+class Board(figures.Board):
+    """Figures of one executor. Thread-safe. Labels are types that have a handler or jobs."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all of the following
-        self._ended: dict[str, dict[str, int]] = {}
-        self._seconds: dict[str, float] = {}
-        self._counts = {"lost": 0, "rescued": 0}
-        self._facts: dict[str, Any] = {
-            "executor": None, "partitions": [], "claimed": 0, "types": [], "paused": [], "detail": None,
-            "worked_at": None,
-        }  # fmt: skip
+    kind = "jobs"
+    executor: int | None = None
+    partitions: Annotated[
+        Sequence[int], Figure("partitions", "Partitions of this executor", lambda value, _: len(value))
+    ] = ()
+    claimed: Annotated[int, Figure("claimed", "Jobs that this executor has claimed")] = 0
+    types: Annotated[
+        Sequence[Mapping[str, Any]],
+        Figure(
+            "depth",
+            "Jobs that are not finished, by state, counted up to 100,000 in all",
+            by_label("jobs", "type", "state"),
+            ("type", "state"),
+        ),
+        Figure(
+            "oldest_age_seconds",
+            "Seconds since the first scheduled job of the type was due",
+            lambda rows, _: {row["type"]: row["oldest"] for row in rows if row["state"] == "scheduled"},
+            ("type",),
+        ),
+        Figure(
+            "type_executors",
+            "Executors that have a handler of a type that has jobs",
+            by_label("executors", "type"),
+            ("type",),
+        ),
+    ] = ()
+    runs: Annotated[
+        dict[str, dict[str, int]],
+        Figure(
+            "runs_total",
+            "Attempts that ended, by outcome",
+            lambda runs, _: {(type_, name): n for type_, outcomes in runs.items() for name, n in outcomes.items()},
+            ("type", "outcome"),
+        ),
+    ] = field(default_factory=dict)
+    seconds: Annotated[
+        dict[str, float], Figure("run_seconds_total", "Seconds that attempts took", labels=("type",))
+    ] = field(default_factory=dict)
+    lost: Annotated[int, Figure("lost_total", "Attempts that ended after their jobs were taken over")] = 0
+    rescued: Annotated[int, Figure("rescued_total", "Jobs that this executor has rescued from expired executors")] = 0
+    worked_at: float | None = None
 
     def ended(self, type_: str, outcome: str, seconds: float) -> None:
         """Count the end of an attempt."""
         with self._lock:
-            outcomes = self._ended.setdefault(type_, {})
+            outcomes = self.runs.setdefault(type_, {})
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
-            self._seconds[type_] = self._seconds.get(type_, 0.0) + seconds
+            self.seconds[type_] = self.seconds.get(type_, 0.0) + seconds
 
-    def count(self, figure: Literal["lost", "rescued"], number: int = 1) -> None:
-        """Count attempts whose jobs were taken over (lost), or jobs of expired executors (rescued)."""
-        with self._lock:
-            self._counts[figure] += number
 
-    def note(self, **facts: Any) -> None:
-        """Set ``executor``, ``partitions``, ``claimed``, ``types``, ``paused``, ``detail`` or ``worked_at``."""
-        with self._lock:
-            self._facts.update(facts)
+class JobsWorker(BoardWorker):
+    """Implements `compactory.worker.Worker`. Ready once the executor has connected and has its partitions."""
 
-    def picture(self) -> dict[str, Any]:
-        """Return all figures for JSON."""
-        with self._lock:
-            runs = {type_: dict(outcomes) for type_, outcomes in self._ended.items()}
-            return {**self._facts, **self._counts, "runs": runs, "seconds": self._seconds.copy()}
+    def __init__(self, executor: Any) -> None:
+        super().__init__(executor, waits_for="waiting for its partitions")

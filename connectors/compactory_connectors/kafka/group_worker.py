@@ -1,38 +1,25 @@
-"""The thread of a member of a consumer group, its figures, and its probes. Times are in seconds."""
+"""The thread of a member of a consumer group, and its probes. Times are in seconds."""
 
 from __future__ import annotations
 
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 import structlog
 
 from compactory.errors import CompactoryError, StartTimeout, Unreachable
-from compactory.records import Partition
 from compactory_connectors.backoff import Backoff
+from compactory_connectors.figures import BoardWorker
 
 from .consumer_group import Group
 
-__all__ = ["GroupThread", "MemberBoard", "MemberWorker"]
+__all__ = ["GroupThread", "MemberWorker"]
 
 G = TypeVar("G", bound=Group)
-
-
-@dataclass(slots=True)
-class MemberBoard:
-    """Figures of one member. Its thread writes them; any thread may read, because values are replaced whole."""
-
-    lag: Mapping[Partition, int] = field(default_factory=dict)
-    error: str | None = None
-    """The outage that is waited for, or the error that ended the thread."""
-    located: bool = False
-    """True once the start offsets of its partitions were looked up."""
-    polled_at: float = field(default_factory=time.monotonic)
 
 
 class GroupThread(ABC, Generic[G]):
@@ -122,12 +109,12 @@ class GroupThread(ABC, Generic[G]):
                 pause = backoff.pause()
 
     def _note(self, error: CompactoryError) -> None:
-        self.board.error = str(error)
+        self.board.detail = str(error)
         self._log.warning("waiting", **self._log_fields, error=" ".join(str(error).split()))
 
     def _end(self, error: CompactoryError) -> None:
         self.failure = error
-        self.board.error = str(error)
+        self.board.detail = str(error)
         self._log.error("ended", **self._log_fields, error=str(error))
 
     def _idle(self, group: Group, seconds: float) -> None:
@@ -138,23 +125,13 @@ class GroupThread(ABC, Generic[G]):
             self.board.polled_at = time.monotonic()
 
 
-class MemberWorker:
-    """The probes of `compactory.worker.Worker`; a subclass adds status and metrics. Thread-safe."""
+class MemberWorker(BoardWorker):
+    """The probes of a member. Ready once it has had partitions and their start offsets. Thread-safe."""
 
-    def __init__(self, kind: str, name: str, member: GroupThread[Any], polling_ttl: float) -> None:
-        self._kind, self._name = kind, name
-        self._member = member
+    def __init__(self, member: Any, name: str, polling_ttl: float) -> None:
+        super().__init__(member, name)
         self._ttl = polling_ttl
-        self.name = f"{kind} {name}"
 
     def live(self) -> bool:
         """Return True if the member polls Kafka in time, or waits for a server."""
-        return self._member.alive and time.monotonic() - self._member.board.polled_at < self._ttl
-
-    def ready(self) -> bool:
-        """Return True once the member has had partitions and their start offsets."""
-        return bool(self._member.board.located)
-
-    def blocking(self) -> list[dict[str, Any]]:
-        """Return the reasons why the member is not ready."""
-        return [] if self.ready() else [{self._kind: self._name, "detail": self._member.board.error}]
+        return super().live() and time.monotonic() - self._board.polled_at < self._ttl

@@ -111,7 +111,7 @@ class OutboxRelay:
         try:
             self._check()
         except Unreachable as error:
-            self.board.failed(str(error))
+            self.board.note(detail=str(error))
             log.warning("the outbox is not sent yet", error=" ".join(str(error).split()))
         for thread in [*self._senders, self._keeper]:
             thread.start()
@@ -195,7 +195,7 @@ class OutboxRelay:
                         self._wakeup = wakeup
                         self._rounds(connection, wakeup, Pauses(connection, "outbox"), backoff)
             except CompactoryError as error:
-                self.board.failed(str(error))
+                self.board.note(detail=str(error))
                 log.warning("the keeper waits for Postgres", error=" ".join(str(error).split()))
                 self._finished.wait(backoff.pause())
             finally:
@@ -211,7 +211,7 @@ class OutboxRelay:
                 connection.execute(query("outbox/renew"), {"holders": self.board.holders})
                 renew_at = now + _RENEW_EVERY
             if now >= sample_at:
-                self.board.sampled(topic_statuses(connection))
+                self.board.note(topics=[topic.fields() for topic in topic_statuses(connection)])
                 sample_at = now + _SAMPLE_EVERY
             if now >= due_at:
                 due_at = now + _publish_due(connection)
@@ -236,7 +236,7 @@ class OutboxRelay:
         """Make senders release paused topics."""
         if pauses.have_changed():
             self._shared.paused = pauses.of("outbox")
-            self.board.paused(pauses.fields())
+            self.board.note(paused=pauses.fields())
             self._wake_senders()
 
     def _assign_topics(self, connection: WatchedConnection, *, whole: bool) -> bool:

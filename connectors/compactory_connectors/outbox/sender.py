@@ -51,7 +51,7 @@ class Sender:
             except EndInDoubt as error:  # the next session has another transactional id
                 log.info("a new producer is opened", thread=self._number, reason=str(error))
             except (psycopg.Error, CompactoryError) as error:
-                self._shared.board.failed(str(error))
+                self._shared.board.note(detail=str(error))
                 log.warning("the outbox is not sent", thread=self._number, error=" ".join(str(error).split()))
                 self._shared.stop.wait(self._backoff.pause())
 

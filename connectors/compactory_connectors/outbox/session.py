@@ -252,7 +252,7 @@ class SenderSession:
                 self._publisher.transact(produce)
         was_quick = time.monotonic() - begun_at < _QUICK
         for topic in locked:
-            self._shared.board.sent(topic.name, len(rows[topic.name]))
+            self._shared.board.count("sent", topic.name, len(rows[topic.name]))
             if was_quick:
                 self._grow(topic.name)
             topic.sent_ids = sent[topic.name].ids
@@ -316,11 +316,11 @@ class SenderSession:
 
     def _set_aside(self, topic: str, message: int, reason: str) -> None:
         self._table.set_aside(topic, message, reason, holds=self._rules(topic).on_failure == "wait")
-        self._shared.board.set_aside(topic)
+        self._shared.board.count("failed", topic)
         log.error("message set aside", topic=topic, id=message, error=reason)
 
     def _fail(self, topic: LockedTopic, reason: str, *, missing: bool = False) -> None:
-        self._shared.board.retried(topic.name)
+        self._shared.board.count("retries", topic.name)
         pause = "until Kafka has it" if missing else f"{PAUSE:g} s"
         log.warning("topic paused", topic=topic.name, pause=pause, error=reason)
         self._table.fail(topic.name, reason, topic.sent_ids, missing=missing)

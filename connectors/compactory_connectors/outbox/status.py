@@ -1,22 +1,23 @@
-"""The figures of a relay, and the state of every topic in the tables."""
+"""The figures of a relay and of the topics in the tables, as status, metrics and probes."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import psycopg
 from psycopg.rows import class_row
 
+from compactory_connectors import figures
+from compactory_connectors.figures import BoardWorker, Figure, by_label
 from compactory_sql import query
 
-__all__ = ["Board", "TopicStatus", "topic_statuses"]
+__all__ = ["Board", "OutboxWorker", "TopicStatus", "topic_statuses"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,84 +55,111 @@ def topic_statuses(connection: psycopg.Connection[Any]) -> list[TopicStatus]:
     return cursor.execute(query("outbox/status"), {"topics": topics}).fetchall()
 
 
-class Board:
+def _of_topics(counts: Mapping[str, int], board: Board) -> Mapping[str, int]:
+    """Return counts with 0 for the other topics."""
+    return {**dict.fromkeys((topic["topic"] for topic in board.topics), 0), **counts}
+
+
+_TOPIC = ("topic",)
+
+
+@dataclass(kw_only=True, eq=False)
+class Board(figures.Board):
     """Figures of one relay. Thread-safe."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # guards all of the following
-        self._sent: Counter[str] = Counter()
-        self._failed: Counter[str] = Counter()
-        self._retries: Counter[str] = Counter()
-        self._holders: dict[str, frozenset[str]] = {}  # name of a thread → its topics
-        self._topics: list[TopicStatus] = []
-        self._paused: list[dict[str, str]] = []
-        self._error: str | None = None
-        self._worked_at: float | None = None
+    kind = "outbox"
+    topics: Annotated[
+        Sequence[Mapping[str, Any]],
+        Figure(
+            "pending",
+            "Messages that wait to be sent, counted up to 100,000 of all topics",
+            by_label("pending", "topic"),
+            _TOPIC,
+        ),
+        Figure(
+            "scheduled",
+            "Messages that are not due yet, counted up to 100,000 of all topics",
+            by_label("scheduled", "topic"),
+            _TOPIC,
+        ),
+        Figure(
+            "oldest_age_seconds",
+            "Age of the oldest waiting message; 0 if none waits",
+            by_label("oldest", "topic"),
+            _TOPIC,
+        ),
+        Figure(
+            "failed", "Messages that Kafka refused and that wait for an operator", by_label("failed", "topic"), _TOPIC
+        ),
+        Figure(
+            "waiting",
+            "Messages that wait for an earlier one of their key that was refused",
+            by_label("waiting", "topic"),
+            _TOPIC,
+        ),
+        Figure(
+            "error",
+            "1 if the topic had an error, and its messages wait for a minute or until Kafka has it",
+            by_label("error", "topic"),
+            _TOPIC,
+        ),
+        Figure(
+            "held",
+            "1, with the relay's thread that sends the topic as a label",
+            lambda rows, _: {(row["topic"], row["locked_by"]): 1.0 for row in rows if row["locked_by"]},
+            ("topic", "holder"),
+        ),
+    ] = ()
+    sent: Annotated[Counter[str], Figure("sent_total", "Messages that this relay has sent", _of_topics, _TOPIC)] = (
+        field(default_factory=Counter)
+    )
+    failed: Annotated[
+        Counter[str],
+        Figure("failed_total", "Messages that this relay has set aside because Kafka refused them", _of_topics, _TOPIC),
+    ] = field(default_factory=Counter)
+    retries: Annotated[
+        Counter[str],
+        Figure("retries_total", "Errors of topics, after each of which their messages waited", _of_topics, _TOPIC),
+    ] = field(default_factory=Counter)
+    worked_at: float | None = None
+    _topics_by_holder: dict[str, frozenset[str]] = field(default_factory=dict)
 
     @contextmanager
     def holding(self, holder: str) -> Iterator[None]:
         """Record that a thread is connected to Postgres and Kafka under this name."""
-        with self._lock:
-            self._holders[holder] = frozenset()
-            self._worked_at, self._error = time.time(), None
+        self.sends(holder, ())
+        self.note(worked_at=time.time(), is_ready=True, detail=None)
         try:
             yield
         finally:
             with self._lock:
-                self._holders.pop(holder)
+                self._topics_by_holder.pop(holder)
 
     def sends(self, holder: str, topics: Iterable[str]) -> None:
         """Record the topics whose locks a thread has."""
         with self._lock:
-            self._holders[holder] = frozenset(topics)
+            self._topics_by_holder[holder] = frozenset(topics)
 
-    def sent(self, topic: str, number: int) -> None:
-        """Count sent messages."""
+    def count(self, figure: Literal["sent", "failed", "retries"], topic: str, number: int = 1) -> None:
+        """Count sent messages, refused messages, or errors of a topic."""
         with self._lock:
-            self._sent[topic] += number
-
-    def set_aside(self, topic: str) -> None:
-        """Count a refused message."""
-        with self._lock:
-            self._failed[topic] += 1
-
-    def retried(self, topic: str) -> None:
-        """Count an error of a topic, which pauses."""
-        with self._lock:
-            self._retries[topic] += 1
-
-    def failed(self, error: str) -> None:
-        """Record that Postgres or Kafka is away."""
-        with self._lock:
-            self._error = error
-
-    def sampled(self, topics: list[TopicStatus]) -> None:
-        """Record a sample of the tables."""
-        with self._lock:
-            self._topics = topics
-
-    def paused(self, names: list[dict[str, str]]) -> None:
-        """Record what operators have paused."""
-        with self._lock:
-            self._paused = names
+            getattr(self, figure)[topic] += number
 
     @property
     def holders(self) -> list[str]:
         """The names under which topics are locked."""
         with self._lock:
-            return sorted(self._holders)
+            return sorted(self._topics_by_holder)
 
     def picture(self) -> dict[str, Any]:
         """Return all figures for JSON."""
         with self._lock:
-            return {
-                "holders": sorted(self._holders),
-                "sending": sorted(set().union(*self._holders.values())),
-                "sent": dict(self._sent),
-                "failed": dict(self._failed),
-                "retries": dict(self._retries),
-                "worked_at": self._worked_at,
-                "detail": self._error,
-                "topics": [topic.fields() for topic in self._topics],
-                "paused": self._paused,
-            }
+            sending = sorted(set().union(*self._topics_by_holder.values()))
+        return super().picture() | {"holders": self.holders, "sending": sending}
+
+
+class OutboxWorker(BoardWorker):
+    """Implements `compactory.worker.Worker`. Ready once a thread has connected to Postgres and Kafka."""
+
+    def __init__(self, relay: Any) -> None:
+        super().__init__(relay, waits_for="connecting to Postgres and Kafka")

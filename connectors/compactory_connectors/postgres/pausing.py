@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -12,13 +12,12 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
-from compactory.worker import Metric
 from compactory_sql import PAUSED_CHANNEL, query
 
 from .operator_log import log_act, person
 from .wakeup import receive_notifications
 
-__all__ = ["PausableKind", "PauseResult", "Paused", "Pauses", "paused", "paused_metric", "set_paused", "unseen"]
+__all__ = ["PausableKind", "PauseResult", "Paused", "Pauses", "paused", "set_paused", "unseen"]
 
 PausableKind: TypeAlias = Literal["jobs", "job-groups", "outbox", "sink"]
 """Types of jobs, groups of jobs, topics of the outbox, and sinks."""
@@ -116,14 +115,3 @@ class Pauses:
     def _note(self, notify: psycopg.Notify) -> None:
         if notify.channel == PAUSED_CHANNEL and notify.payload in self._kinds:
             self._is_stale = True
-
-
-def paused_metric(names: Iterable[Mapping[str, str]]) -> Metric:
-    """Return the metric of what is paused, from part and name of each."""
-    return Metric(
-        name="compactory_paused",
-        kind="gauge",
-        help="1 for a type or group of jobs, a topic, a sink or a processor that an operator has paused",
-        labels=("part", "name"),
-        samples={(item["part"], item["name"]): 1.0 for item in names},
-    )

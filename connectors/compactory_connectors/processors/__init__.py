@@ -3,6 +3,6 @@
 from .event import Event, Failed, Output, Refused
 from .processor import Processor, Retry, processor
 from .runner import ProcessRunner
-from .worker import ProcessWorker
+from .status import ProcessWorker
 
 __all__ = ["Event", "Failed", "Output", "ProcessRunner", "ProcessWorker", "Processor", "Refused", "Retry", "processor"]

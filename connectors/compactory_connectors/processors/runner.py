@@ -19,8 +19,8 @@ from compactory_connectors.loop_thread import LoopThread
 from .membership import ProcessorGroup, StoredEvents
 from .pending import LARGEST, group_of
 from .processor import Processor
+from .status import Board
 from .work import Work
-from .worker import Board
 
 __all__ = ["ProcessRunner"]
 

@@ -23,7 +23,7 @@ from .event import Event, Refused
 from .membership import ProcessorGroup, StoredEvents
 from .pending import StoredEvent, Task
 from .processor import Processor
-from .worker import Board
+from .status import Board
 
 __all__ = ["Work"]
 
@@ -116,7 +116,7 @@ class Work:
             self._backlog = Backlog(task for task in tasks if self._positions.get(task.stored.place) is task.position)
             self._unstored = {event: task for event, task in self._unstored.items() if event in self._backlog.tasks}
         if any(previous.get(part) is not position for part, position in self._positions.items()):
-            self.board.located, self.board.error, self._is_reading_paused = True, None, False
+            self.board.is_ready, self.board.detail, self._is_reading_paused = True, None, False
             self._add_stored(self.stored_events.waiting())
 
     def _add_stored(self, events: Sequence[StoredEvent]) -> None:
@@ -259,10 +259,13 @@ class Work:
         if remaining is not None and remaining.state == "waiting":
             task.stored, task.is_stored, task.ended = remaining.without_value(), True, False
             self._backlog.put_back(task)
-            self.board.counters["retries"] += 1
+            self.board.retries += 1
             return
         self._backlog.remove(task)
-        self.board.counters["events" if remaining is None else "failed"] += 1
+        if remaining is None:
+            self.board.events += 1
+        else:
+            self.board.failed += 1
 
 
 def _stored_event(message: Message, topic_id: str | None) -> StoredEvent:

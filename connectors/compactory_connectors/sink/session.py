@@ -95,7 +95,7 @@ class Session:
         if self.is_paused:
             self.group.commit()
             self.group.detach()
-            self.board.located, self.board.error = True, None
+            self.board.is_ready, self.board.detail = True, None
         else:
             self.attach()
 
@@ -170,7 +170,7 @@ class Session:
             self.count_at = time.monotonic() + _COUNT_EVERY
         if positions and None not in positions.values():
             self.connected()
-            self.board.located, self.board.error = True, None
+            self.board.is_ready, self.board.detail = True, None
         self.board.rebalances = self.group.rebalances
 
     def _retry(self) -> None:

@@ -1,41 +1,72 @@
-"""Figures, probes, status and metrics of a sink. Times are in seconds."""
+"""The figures of a sink, as status, metrics and probes. Times are in seconds."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Final, TypeAlias
 
 from compactory.records import Partition
-from compactory.worker import Metric
-from compactory_connectors.kafka.group_worker import MemberBoard, MemberWorker
-from compactory_connectors.postgres.pausing import paused_metric
+from compactory_connectors import figures
+from compactory_connectors.figures import Figure
+from compactory_connectors.kafka.group_worker import MemberWorker
 
 __all__ = ["Board", "SinkWorker"]
 
-_COUNTERS = {
-    "rows_total": "Records applied",
-    "batches_total": "Transactions committed",
-    "batch_seconds_total": "Seconds spent in transactions",
-    "seeks_total": "Times that the database's offset was not the expected one",
-    "rollbacks_total": "Transactions rolled back for an error that will be tried again",
-    "failed_total": "Records set aside",
-}
+_PARTITION: Final = ("topic", "partition")
 
 
-@dataclass(slots=True)
-class Board(MemberBoard):
+def _of_partitions(counts: Mapping[Partition, float], board: Board) -> Mapping[Partition, float]:
+    """Return counts with 0 for the other partitions."""
+    return {**dict.fromkeys(board.positions, 0), **counts}
+
+
+_Counts: TypeAlias = Counter[Partition]
+
+
+@dataclass(kw_only=True, eq=False)
+class Board(figures.Board):
     """Figures of one sink in one process. The sink's thread writes them; any thread may read."""
 
+    kind = "sink"
+    lag: Annotated[Mapping[Partition, int], Figure("lag", "Records that are not applied yet", labels=_PARTITION)] = (
+        field(default_factory=dict)
+    )
     positions: Mapping[Partition, int | None] = field(default_factory=dict)
-    set_aside: Mapping[Partition, int] = field(default_factory=dict)
+    set_aside: Annotated[
+        Mapping[Partition, int], Figure("set_aside", "Records that are set aside", labels=_PARTITION)
+    ] = field(default_factory=dict)
+    rows: Annotated[_Counts, Figure("rows_total", "Records applied", _of_partitions, _PARTITION)] = field(
+        default_factory=Counter
+    )
+    batches: Annotated[_Counts, Figure("batches_total", "Transactions committed", _of_partitions, _PARTITION)] = field(
+        default_factory=Counter
+    )
+    batch_seconds: Annotated[
+        _Counts, Figure("batch_seconds_total", "Seconds spent in transactions", _of_partitions, _PARTITION)
+    ] = field(default_factory=Counter)
+    seeks: Annotated[
+        _Counts,
+        Figure("seeks_total", "Times that the database's offset was not the expected one", _of_partitions, _PARTITION),
+    ] = field(default_factory=Counter)
+    rollbacks: Annotated[
+        _Counts,
+        Figure(
+            "rollbacks_total",
+            "Transactions rolled back for an error that will be tried again",
+            _of_partitions,
+            _PARTITION,
+        ),
+    ] = field(default_factory=Counter)
+    failed: Annotated[_Counts, Figure("failed_total", "Records set aside", _of_partitions, _PARTITION)] = field(
+        default_factory=Counter
+    )
     rebalances: int = 0
-    paused: Sequence[Mapping[str, str]] = ()
+    polled_at: float = field(default_factory=time.monotonic)
     _consuming_since: float | None = None
-    _counters: dict[str, Counter[Partition]] = field(default_factory=lambda: {name: Counter() for name in _COUNTERS})
 
     @contextmanager
     def consuming(self, partition: Partition) -> Iterator[None]:
@@ -47,10 +78,11 @@ class Board(MemberBoard):
             self.polled_at, self._consuming_since = time.monotonic(), None
             self.count(partition, batch_seconds=self.polled_at - begun_at)
 
-    def count(self, partition: Partition, **figures: float) -> None:
+    def count(self, partition: Partition, **counts: float) -> None:
         """Count seeks, rollbacks, or rows, batches and failed records of a committed transaction."""
-        for name, figure in figures.items():
-            self._counters[f"{name}_total"][partition] += figure  # type: ignore[assignment]  # floats work
+        with self._lock:
+            for name, number in counts.items():
+                getattr(self, name)[partition] += number
 
     def live(self, polling_ttl: float, consuming_ttl: float) -> bool:
         """Return True if batches end and Kafka is polled in time."""
@@ -59,53 +91,24 @@ class Board(MemberBoard):
 
     def picture(self) -> dict[str, Any]:
         """Return all figures for JSON."""
-        lag, set_aside = self.lag, self.set_aside
-        return {
-            "partitions": [
-                {**part._asdict(), "offset": position, "lag": lag.get(part), "set_aside": set_aside.get(part, 0)}
-                for part, position in sorted(self.positions.items())
-            ],
-            **{name.removesuffix("_total"): sum(dict(counts).values()) for name, counts in self._counters.items()},
-            "rebalances": self.rebalances,
-            "paused": list(self.paused),
-            "detail": self.error,
-        }
-
-    def metrics(self, sink: str) -> Iterable[Metric]:
-        """Yield the metrics of every partition."""
-        yield _metric(sink, "gauge", "lag", "Records that are not applied yet", self.lag)
-        yield _metric(sink, "gauge", "set_aside", "Records that are set aside", self.set_aside)
-        for name, text in _COUNTERS.items():
-            yield _metric(sink, "counter", name, text, dict.fromkeys(self.positions, 0) | self._counters[name])
-        yield paused_metric(self.paused)
-
-
-def _metric(
-    sink: str, kind: Literal["counter", "gauge"], name: str, text: str, figures: Mapping[Partition, float]
-) -> Metric:
-    samples: dict[tuple[str, ...], float] = {
-        (sink, part.topic, str(part.partition)): float(figure) for part, figure in figures.items()
-    }
-    labels = ("sink", "topic", "partition")
-    return Metric(name=f"compactory_sink_{name}", kind=kind, help=text, labels=labels, samples=samples)
+        picture = super().picture()
+        lag, positions, set_aside = (picture.pop(name) for name in ("lag", "positions", "set_aside"))
+        del picture["polled_at"]
+        partitions = [
+            {**part._asdict(), "offset": position, "lag": lag.get(part), "set_aside": set_aside.get(part, 0)}
+            for part, position in sorted(positions.items())
+        ]
+        totals = {name: sum(value.values()) for name, value in picture.items() if isinstance(value, Counter)}
+        return picture | totals | {"partitions": partitions}
 
 
 class SinkWorker(MemberWorker):
     """Implements `compactory.worker.Worker`, for a `TransactionalSink`. Thread-safe."""
 
     def __init__(self, sink: Any, *, polling_ttl: float = 300.0, consuming_ttl: float = 60.0) -> None:
-        super().__init__("sink", sink.name, sink, polling_ttl)
-        self._board: Board = sink.board
+        super().__init__(sink, sink.name, polling_ttl)
         self._consuming_ttl = consuming_ttl
 
     def live(self) -> bool:
         """Return True if the sink polls Kafka and ends batches in time, or waits for a server."""
-        return self._member.alive and self._board.live(self._ttl, self._consuming_ttl)
-
-    def status(self) -> dict[str, Any]:
-        """Return the figures of this process's partitions."""
-        return self._board.picture()
-
-    def metrics(self) -> Iterable[Metric]:
-        """Return the metrics of every partition."""
-        return self._board.metrics(self._name)
+        return bool(self._part.alive and self._board.live(self._ttl, self._consuming_ttl))

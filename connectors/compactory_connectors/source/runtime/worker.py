@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
 from compactory.errors import OrderRefused
 from compactory.worker import Metric, Order, Verb
+from compactory_connectors.figures import metrics_of
 
 from ..offsets.target_state import Target
 from ..polling.removal import Hold
-from ..status.status import SOURCE_FIGURES, TABLE_FIGURES, Figure, Moment, SourceState, SourceStatus, TableStatus
+from ..status.status import SOURCE_FIGURES, TABLE_FIGURES, Moment, SourceState, SourceStatus, TableStatus
 from .source import Source
 
 __all__ = ["SourceWorker", "source_metrics"]
 
+_PREFIX = "compactory_source"
 _MOST_VALUE_BYTES = 2000  # of a value in the sample of a hold
 
 
@@ -151,29 +153,6 @@ def _text(raw: bytes | None) -> str | None:
 def source_metrics(moment: Moment) -> Iterator[Metric]:
     """Yield every metric of one connector."""
     status = moment.status
-    yield from _metrics(SOURCE_FIGURES, ("connector",), {(status.connector,): status}, moment)
+    yield from metrics_of(_PREFIX, SOURCE_FIGURES, ("connector",), {(status.connector,): status}, moment)
     tables: dict[tuple[str, ...], Any] = {(status.connector, table.table): table for table in status.tables}
-    yield from _metrics(TABLE_FIGURES, ("connector", "table"), tables, moment)
-
-
-def _metrics(
-    figures: Iterable[tuple[str, Figure]],
-    labels: tuple[str, ...],
-    rows: Mapping[tuple[str, ...], Any],
-    moment: Moment,
-) -> Iterator[Metric]:
-    for field, figure in figures:
-        samples: dict[tuple[str, ...], float] = {}
-        for names, row in rows.items():
-            value = figure.value(getattr(row, field), moment)
-            if isinstance(value, Mapping):
-                samples |= {(*names, label): float(number) for label, number in value.items()}
-            elif value is not None:
-                samples[names] = float(value)
-        yield Metric(
-            name=f"compactory_source_{figure.name}",
-            kind="counter" if figure.name.endswith("_total") else "gauge",
-            help=figure.help,
-            labels=(*labels, figure.label) if figure.label else labels,
-            samples=samples,
-        )
+    yield from metrics_of(_PREFIX, TABLE_FIGURES, ("connector", "table"), tables, moment)

@@ -6,10 +6,12 @@ of a table appear when the table is known. A standby reports no age, because it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Final
+
+from compactory_connectors.figures import Figure, figures_of
 
 from ..offsets.offset_parts import ResendReason
 from ..offsets.target_state import TargetState
@@ -20,7 +22,6 @@ from ..postgres.transactions import OpenTransaction
 __all__ = [
     "SOURCE_FIGURES",
     "TABLE_FIGURES",
-    "Figure",
     "HeartbeatStatus",
     "LeaseStatus",
     "Moment",
@@ -73,19 +74,6 @@ class Moment:
         return None if self.is_standby else max(0.0, self.now - (current_at or self.began))
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A metric of a status' field; a counter if its name ends in ``_total``.
-
-    ``value`` takes the field's value and the moment. It returns the figure, figures by ``label``, or None: no sample.
-    """
-
-    name: str
-    help: str
-    value: Callable[[Any, Moment], float | Mapping[str, float] | None] = lambda value, _: value
-    label: str = ""
-
-
 def _states(state: SourceState, _: Moment) -> dict[str, float]:
     return {
         other_state.value: float(other_state is state)
@@ -114,7 +102,7 @@ class TableStatus:
             "table_state",
             "1, with the table's state as a label",
             lambda state, moment: {moment.status.shown(state).value: 1.0},
-            "state",
+            ("state",),
         ),
         Figure(
             "active",
@@ -149,7 +137,8 @@ class TableStatus:
         ),
     ] = 0
     resent: Annotated[
-        Mapping[str, int], Figure("resent_total", "Records of polls that sent rows again, by reason", _resent, "reason")
+        Mapping[str, int],
+        Figure("resent_total", "Records of polls that sent rows again, by reason", _resent, ("reason",)),
     ] = field(default_factory=dict)
     """Records of polls that began before the end of what had been sent, by ``ResendReason``."""
     polls_total: Annotated[int, Figure("polls_total", "Polls of tables that may have changed")] = 0
@@ -241,7 +230,7 @@ class SourceStatus:
 
     connector: str
     state: Annotated[
-        SourceState, Figure("state", "1 for the connector's state, 0 for every other", _states, "state")
+        SourceState, Figure("state", "1 for the connector's state, 0 for every other", _states, ("state",))
     ] = SourceState.STARTING
     target_state: Annotated[
         TargetState,
@@ -293,13 +282,6 @@ class SourceStatus:
         return state if self.state is SourceState.RUNNING else self.state
 
 
-def _figures_of(status_class: type[Any]) -> list[tuple[str, Figure]]:
-    """Return the metrics that the fields of a status declare, each with its field's name."""
-    hints = get_type_hints(status_class, globals(), include_extras=True)
-    metadata = [(field, item) for field, hint in hints.items() for item in getattr(hint, "__metadata__", ())]
-    return [(field, item) for field, item in metadata if isinstance(item, Figure)]
-
-
-SOURCE_FIGURES: Final = _figures_of(SourceStatus)
-TABLE_FIGURES: Final = _figures_of(TableStatus)
+SOURCE_FIGURES: Final = figures_of(SourceStatus)
+TABLE_FIGURES: Final = figures_of(TableStatus)
 """Metrics of a connector and of a table, each with the name of the field that it shows."""
