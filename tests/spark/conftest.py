@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from compactory.errors import CompactoryError
-from compactory_connectors.spark.class_archive import ARCHIVE_VARIABLE
 from compactory_connectors.spark.jars import JARS_VARIABLE
 from compactory_connectors.spark.session import SparkOptions, session
 from tests.stack.apache_kafka import SHORT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-os.environ.setdefault(ARCHIVE_VARIABLE, str(Path(__file__).parents[2] / "build" / "spark-classes"))
 
 JAVA = " ".join((*SHORT, "-XX:ReservedCodeCacheSize=160m"))
 """The cache of a JVM with one compiler alone would be full soon, and compiled code dropped for more."""

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError, Unreachable
 from compactory_connectors.spark import register
 from compactory_connectors.spark.jars import JARS_VARIABLE
-from compactory_connectors.spark.record_batch import Batches
-from compactory_connectors.spark.session import SparkOptions, _properties, copied, session, starting
-from compactory_connectors.spark.sources.source_files import are_small
-from tests.spark.conftest import needs_spark
+from compactory_connectors.spark.session import SparkOptions, _properties, configured, session
 
 
 def test_a_time_zone_that_would_shift_times_is_refused() -> None:
@@ -39,74 +32,26 @@ def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_network")
 def test_only_a_load_from_postgres_needs_a_jar() -> None:
-    told = _properties(SparkOptions(), "", submitted=False)
+    told = _properties(SparkOptions(), is_submitted=False)
     assert not [name for name in told if name.startswith("spark.jars")]
     with pytest.raises(Unreachable, match="the driver of this load: no route to host"):
-        _properties(SparkOptions(postgres_driver=True), "", submitted=False)
+        _properties(SparkOptions(postgres_driver=True), is_submitted=False)
 
 
-def test_small_files_of_this_machine_are_told_from_others(tmp_path: Path) -> None:
-    assert not are_small([str(tmp_path)]), "no file is there"
-    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere")
-    for name in ("a.csv", "b.csv"):
-        (tmp_path / name).write_bytes(bytes(3 << 20))
-    assert are_small([f"{tmp_path}/*.csv"])
-    assert are_small([str(tmp_path)])
-    assert not are_small([str(tmp_path), str(tmp_path / "a.csv")])
-    assert not are_small(["hdfs://cluster/a.csv"])
-    assert not are_small(["jdbc:postgresql://localhost/reference"])
+def test_settings_of_a_users_session_are_back_after_a_load(spark: SparkSession) -> None:
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        with configured(spark):
+            assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+        assert spark.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_only_a_brief_job_does_without_the_optimizing_compiler() -> None:
-    told = [_properties(SparkOptions(brief=brief), "", submitted=False) for brief in (True, False)]
-    assert ["TieredStopAtLevel" in each["spark.driver.defaultJavaOptions"] for each in told] == [True, False]
-
-
-def test_python_workers_find_no_pandas(spark: SparkSession) -> None:
-    """PyArrow would import it in each of them, for the first value of Python that it converts."""
-
-    def found(batches: Batches) -> Batches:
-        for _ in batches:
-            yield pa.record_batch([pa.array(["pandas" in sys.modules])], names=["found"])
-
-    assert spark.range(0, 1, 1, 1).mapInArrow(found, "found boolean").collect() == [(False,)]
-
-
-CHILD = """
-from pyspark.sql import SparkSession
-from compactory.errors import ConfigError
-from compactory_connectors.spark.session import copied, starting
-from tests.spark.conftest import OPTIONS
-
-try:
-    with starting("child", OPTIONS) as started:
-        raise LookupError
-except LookupError:
-    pass
-with starting("child", OPTIONS) as started:
-    spark = started()
-    print(SparkSession.getActiveSession() is not None, started() is spark, spark.range(3).count())
-try:
-    with copied(spark):
-        print("copied")
-except ConfigError as error:
-    print(error)
-"""
-
-
-@pytest.mark.proof
-def test_a_start_that_nobody_waits_for_is_ended_and_the_next_is_active_here() -> None:
-    needs_spark()
-    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
-    [lives, stopped] = done.stdout.splitlines()
-    assert lives == "True True 3"
-    assert stopped.startswith("this Spark session has been stopped: make a new one")
-
-
-def test_a_session_of_spark_connect_is_refused() -> None:
-    connected: Any = object()
-    with pytest.raises(ConfigError, match="a classic Spark session is needed"), copied(connected):
-        pass
+def test_a_master_may_be_a_spark_connect_server() -> None:
+    properties = _properties(SparkOptions(master="sc://spark.test:15002"), is_submitted=False)
+    assert properties["spark.remote"] == "sc://spark.test:15002"
+    assert not {"spark.master", "spark.driver.memory"} & properties.keys(), "they are the server's"
 
 
 def test_workers_without_compactory_are_told_before_the_first_job(
@@ -124,5 +69,5 @@ def test_workers_without_compactory_are_told_before_the_first_job(
 
 def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/none")
-    with pytest.raises(ConfigError, match="JAVA_HOME=/none"), starting("none", SparkOptions()) as started:
-        started()
+    with pytest.raises(ConfigError, match="JAVA_HOME=/none"):
+        _properties(SparkOptions(), is_submitted=False)

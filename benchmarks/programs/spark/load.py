@@ -20,7 +20,6 @@ from compactory_connectors.spark.load import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.rules_file import parse_rules
 from compactory_connectors.spark.session import SparkOptions, session
-from compactory_connectors.spark.sources.source_files import are_small
 from compactory_connectors.spark.target import Mode
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def timed(work: Callable[[], LoadReport]) -> tuple[float, LoadReport]:
 def main() -> None:
     """Measure."""
     dsn, table, *files = sys.argv[1:]
-    with session("benchmark", SparkOptions(brief=are_small(files))) as spark:
+    with session("benchmark", SparkOptions()) as spark:
         started = time.time() - float(os.environ.get(LAUNCHED, time.time()))
         loads = [timed(lambda file=file: load(spark, dsn, table, file)) for file in files]  # type: ignore[misc]
     seconds = [taken for taken, _ in loads]

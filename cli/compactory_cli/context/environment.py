@@ -1,7 +1,7 @@
 """Reads environment variables; no other module of the command line does.
 
 Each variable may have the suffix ``_FILE`` and name a file with the value. Kafka's properties are
-``COMPACTORY_KAFKA_<PROPERTY>`` with ``_`` for dots. Spark jobs read ``_SPARK_JARS`` and ``_SPARK_CLASSES``.
+``COMPACTORY_KAFKA_<PROPERTY>`` with ``_`` for dots. Spark jobs read ``_SPARK_JARS``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ _NAMES = tuple(
         "HTTP_PROXIES",
         "HTTP_ADMIN_TOKEN",
         "JDBC_PASSWORD",
-        "SPARK_CLASSES",
         "SPARK_JARS",
     ]
 )

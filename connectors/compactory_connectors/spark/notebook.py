@@ -32,7 +32,7 @@ from .rules.limit import Limit
 from .rules.rules import Reference, Rules
 from .rules.rules_file import read_rules
 from .servers import servers
-from .session import copied
+from .session import configured
 from .target import Mode
 
 __all__ = ["export", "load"]
@@ -132,8 +132,8 @@ def export(
 
 @contextmanager
 def _working(spark: SparkSession) -> Iterator[SparkSession]:
-    with spark_failures(), copied(spark) as copy:
-        yield copy
+    with spark_failures(), configured(spark):
+        yield spark
 
 
 def _directory(directory: str | Directory[Any]) -> Directory[Any]:

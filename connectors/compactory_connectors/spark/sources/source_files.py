@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from glob import glob
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -18,10 +15,8 @@ from ..failures import misfits
 from ..file_system import configuration, file_system, java, qualified, read_bytes
 from ..rules.rules import FileFormat
 
-__all__ = ["SourceFile", "are_small", "beginning", "format_of", "list_files", "shown"]
+__all__ = ["SourceFile", "beginning", "format_of", "list_files", "shown"]
 
-_SMALL: Final = 8 << 20
-"""Bytes of files, also compressed ones, that are loaded before the JVM's optimizing compiler has paid off."""
 _LEFT_OUT: Final = ("_", ".")
 """Beginnings of names that Spark takes for no data, and passes over without a word also where they are named."""
 _COMPRESSED: Final = {".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"}
@@ -50,18 +45,6 @@ class SourceFile:
         if not self.path.startswith("file:") or PurePosixPath(self.path).suffix.lower() in _COMPRESSED:
             return None
         return Path(shown(self.path))
-
-
-def are_small(sources: Iterable[str]) -> bool:
-    """Whether these are files of this machine, of a few megabytes in all; asked before Spark starts."""
-    left, files = _SMALL, 0
-    for path in map(Path, chain.from_iterable(map(glob, sources))):
-        for file in path.rglob("*") if path.is_dir() else [path]:
-            with suppress(OSError):  # a file that is removed meanwhile, a link that leads nowhere
-                left, files = left - file.stat().st_size, files + 1
-            if left < 0:
-                return False
-    return files > 0
 
 
 def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
