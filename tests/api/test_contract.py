@@ -32,7 +32,7 @@ def test_generated_requests_get_documented_answers_and_no_server_error(
     output = generated(
         serving, tmp_path, "--exclude-operation-id", "watch_changes", "--max-examples", examples
     )  # an answer that never ends
-    assert "Tested: 21" in output, output
+    assert "Tested: 22" in output, output
 
 
 @EXAMPLES
