@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
 import pytest
 
-from compactory_cli.views.terminal import _console, counted, legible
+from compactory_cli.views.tables import Column, Table, print_tables, time_text
+from compactory_cli.views.terminal import _console, counted, legible, number, output
 
 
 @pytest.mark.parametrize(
@@ -32,3 +37,27 @@ def test_no_text_becomes_an_emoji(capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_is_no_plural(count: int, text: str) -> None:
     assert counted(count, "record") == text
     assert (counted(1, "entry", "entries"), counted(2, "entry", "entries")) == ("1 entry", "2 entries")
+
+
+@dataclass
+class _Row:
+    name: str
+    size: int
+    at: datetime
+    key: bytes | None = None
+
+
+def test_a_list_is_a_table_for_people_and_a_document_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [_Row("a", 1234, datetime(2024, 1, 31, 10, tzinfo=UTC), b"k")]
+    columns = (Column("name"), Column("bytes", number, "size", right=True), Column("at", time_text), Column("key"))
+    table = Table("rows", rows, columns)
+    print_tables(table, as_json=True, more=1)
+    document = {"name": "a", "size": 1234, "at": "2024-01-31T10:00:00+00:00", "key": "k"}
+    assert json.loads(capsys.readouterr().out) == {"rows": [document], "more": 1}
+    output.cache_clear()
+    print_tables(replace(table, items=[_Row("b", 1, rows[0].at)]), replace(table, items=[], none="none"), as_json=False)
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split() == ["name", "bytes", "at", "key"]
+    assert out[2].split() == ["b", "1", "2024-01-31", "10:00:00", "–"]
+    assert out[3:] == ["none"]
+    output.cache_clear()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..context.flags import Flags, argument, command
 from ..context.session import begin
-from ..views.terminal import alarming, marked, number, output, print_json, print_table, seconds
+from ..views.tables import Column, Table, bold, print_tables, red_if_any
+from ..views.terminal import marked, number, output, seconds
 
 if TYPE_CHECKING:
     from compactory import Directory
@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from ..context.configuration import Configuration
 
 __all__ = ["directories"]
+
+_NAMES = (Column("name", bold), Column("topic"))
+_COUNTS = (
+    Column("entries", number, right=True),
+    Column("partitions", right=True),
+    Column("lag", number, right=True),
+    Column("bad records", red_if_any, right=True),
+)
+_LOADED = (*_NAMES, *_COUNTS, Column("load time", seconds, "load_seconds", right=True))
+_STATE = Column("state", None, lambda row: marked("yellow", row["state"]) if row.get("stale") else row["state"])
+_SERVED = (*_NAMES, _STATE, *_COUNTS, Column("age", seconds, "age_seconds", right=True))
 
 
 @command
@@ -38,10 +49,12 @@ def directories(
     configuration = begin(flags)
     named = names or []
     rows = configuration.server().directories(named) if configuration.url else _read_all(configuration, named)
-    if flags.json:
-        print_json({"directories": rows})
-    else:
-        _print_directories(rows, remote=configuration.url is not None)
+    print_tables(Table("directories", rows, _SERVED if configuration.url else _LOADED, ""), as_json=flags.json)
+    for row in () if flags.json else rows:
+        if row.get("stale"):
+            output().print(marked("bold", row["name"]), f"is old: {row['stale']}", markup=False, highlight=False)
+        if row.get("unusable"):
+            output().print(marked("bold red", f"{row['name']}:"), row["unusable"], markup=False, highlight=False)
     if any(row.get("bad_records") for row in rows):
         raise typer.Exit(1)
 
@@ -71,27 +84,3 @@ def _read_one(configuration: Configuration, directory: Directory[Any]) -> dict[s
             "unusable": store.unusable().get(directory.name),
             "load_seconds": round(load_seconds, 4),
         }
-
-
-def _print_directories(rows: list[dict[str, Any]], *, remote: bool) -> None:
-    state = ("state",) if remote else ()
-    right = ("entries", "partitions", "lag", "bad records", "age" if remote else "load time")
-    print_table(("name", "topic", *state, *right), (_directory_row(row, remote=remote) for row in rows), right=right)
-    for row in rows:
-        if row.get("stale"):
-            output().print(marked("bold", row["name"]), f"is old: {row['stale']}", markup=False, highlight=False)
-        if row.get("unusable"):
-            output().print(marked("bold red", f"{row['name']}:"), row["unusable"], markup=False, highlight=False)
-
-
-def _directory_row(row: dict[str, Any], *, remote: bool) -> Iterator[object]:
-    duration = row.get("age_seconds") if remote else row["load_seconds"]
-    yield marked("bold", row["name"])
-    yield row["topic"]
-    if remote:
-        yield marked("yellow", row["state"]) if row.get("stale") else row["state"]
-    yield number(row["entries"]) if row["entries"] is not None else None
-    yield row["partitions"]
-    yield number(row["lag"])
-    yield alarming(row["bad_records"]) if row.get("bad_records") is not None else None  # older servers do not send it
-    yield seconds(duration) if duration is not None else None

@@ -10,7 +10,9 @@ import typer
 
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import answer, fields, marked, number, print_json, print_table, write
+from ..views.moment import moment_text
+from ..views.tables import Column, Table, bold, print_tables
+from ..views.terminal import answer, fields, number, write
 
 if TYPE_CHECKING:
     from compactory import QuarantinedRecord
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
     from ..context.configuration import Configuration
 
 __all__ = ["list_errors"]
+
+_RECORDS = (
+    Column("directory", bold),
+    Column("partition", right=True),
+    Column("offset", right=True),
+    Column("error"),
+    Column("written", lambda ms: moment_text(ms * 1000) if ms >= 0 else None, "timestamp_ms"),
+)
 
 _Place = tuple[str, int, int]  # directory, partition, offset
 
@@ -51,11 +61,8 @@ def list_errors(
         return
     listed, outstanding = _read_records(configuration, names or [], selected)
     records = _select_records(listed, names or [], selected)
-    if flags.json:
-        print_json({"errors": records, "outstanding": outstanding})
-        return
-    _print_records(records)
-    if outstanding > len(listed):
+    print_tables(Table("errors", records, _RECORDS, "no bad records"), as_json=flags.json, outstanding=outstanding)
+    if outstanding > len(listed) and not flags.json:
         write(f"the newest {number(len(listed))} of {number(outstanding)} were looked at")
 
 
@@ -140,20 +147,3 @@ def _resolve_records(
     unresolved = result["outstanding"] if places is None else len(places) - result["done"]
     if verb == "retry" and unresolved > 0:
         raise typer.Exit(1)
-
-
-def _print_records(records: list[dict[str, Any]]) -> None:
-    from ..views.moment import moment_text
-
-    print_table(
-        ("directory", "partition", "offset", "error", "written"),
-        (
-            (
-                marked("bold", record["directory"]), record["partition"], record["offset"], record["error"],
-                moment_text(record["timestamp_ms"] * 1000) if record["timestamp_ms"] >= 0 else None,
-            )
-            for record in records
-        ),
-        right=("partition", "offset"),
-        none="no bad records",
-    )  # fmt: skip

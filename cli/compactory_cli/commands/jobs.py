@@ -15,8 +15,9 @@ from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, import_object, run_worker
 from ..views.moment import parsed_time
-from ..views.terminal import answer, counted, marked, number, print_count, print_json, print_table, seconds, write
-from .operators import By, Limit, show_change, show_log, show_pauses
+from ..views.tables import Column, Table, bold, if_any, print_tables, time_text
+from ..views.terminal import answer, counted, marked, number, print_count, print_json, seconds, write
+from .operators import By, Limit, show_change, show_log, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -56,6 +57,30 @@ class Matching:
                 options[name] = parsed_time(f"--{name}", options[name])
         return JobFilter(**options)
 
+
+_TYPES = (
+    Column("type", bold),
+    Column("state"),
+    Column("jobs", number, right=True),
+    Column("oldest", seconds),
+    Column("executors", lambda count: number(count) if count else marked("red", "none"), right=True),
+)
+_EXECUTORS = (
+    Column("executor", None, "id", right=True),
+    Column("name"),
+    Column("partitions of", None, "pool"),
+    Column("running", number, right=True),
+    Column("silent", seconds),
+)
+_JOBS = (
+    Column("id", right=True),
+    Column("type", bold),
+    Column("state"),
+    Column("group", if_any),
+    Column("attempt", right=True),
+    Column("run at", time_text),
+    Column("last error", lambda text: (text.strip().splitlines() or [""])[-1]),
+)
 
 All = Annotated[bool, flag("--all", "All jobs that can be changed so.")]
 Yes = Annotated[bool, flag("--yes", "Do not ask before jobs that match are changed.")]
@@ -110,29 +135,12 @@ def show_jobs_status(flags: Flags) -> None:
     with _connect_to_jobs(flags) as connection:
         types, executors = type_statuses(connection), executor_statuses(connection)
         pauses = paused(connection, "jobs", "job-groups")
-    if flags.json:
-        status = {"types": [asdict(item) for item in types], "executors": [asdict(item) for item in executors]}
-        print_json(status | {"paused": [item.fields() for item in pauses]})
-        return
-    print_table(
-        ("type", "state", "jobs", "oldest", "executors"),
-        (
-            (
-                marked("bold", item.type), item.state, number(item.jobs), seconds(item.oldest),
-                number(item.executors) if item.executors else marked("red", "none"),
-            )
-            for item in types
-        ),
-        right=("jobs", "executors"),
-        none="no job waits",
-    )  # fmt: skip
-    print_table(
-        ("executor", "name", "partitions of", "running", "silent"),
-        ((item.id, item.name, item.pool, number(item.running), seconds(item.silent)) for item in executors),
-        right=("executor", "running"),
-        none="no executor runs",
+    print_tables(
+        Table("types", types, _TYPES, "no job waits"),
+        Table("executors", executors, _EXECUTORS, "no executor runs"),
+        table_of_pauses(pauses),
+        as_json=flags.json,
     )
-    show_pauses(pauses)
 
 
 @app.command("list")
@@ -154,23 +162,9 @@ def list_jobs(
         rows = jobs_where(connection, where=where, before_id=before, limit=limit)
         count = count_jobs(connection, where)
     next_before = rows[-1].id if len(rows) == limit else None
-    if flags.json:
-        jobs = [_fields(row) for row in rows]
-        print_json({"jobs": jobs, "count": count.jobs, "exact": count.is_exact, "next_before": next_before})
-        return
-    print_table(
-        ("id", "type", "state", "group", "attempt", "run at", "last error"),
-        (
-            (
-                row.id, marked("bold", row.type), row.state, row.group or None, row.attempt,
-                f"{row.run_at:%Y-%m-%d %H:%M:%S}", ((row.last_error or "").strip().splitlines() or [""])[-1],
-            )
-            for row in rows
-        ),
-        right=("id", "attempt"),
-        none="there is no such job",
-    )  # fmt: skip
-    if next_before is not None:
+    more = {"count": count.jobs, "exact": count.is_exact, "next_before": next_before}
+    print_tables(Table("jobs", rows, _JOBS, "there is no such job", _fields), as_json=flags.json, **more)
+    if next_before is not None and not flags.json:
         write(f"{len(rows)} of {_counted(count)}; the next page: --before {next_before}")
 
 

@@ -7,15 +7,30 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..context.flags import Flags, option
-from ..views.terminal import answer, number, print_json, print_table, warn, write
+from ..views.tables import Column, Table, print_tables, time_text
+from ..views.terminal import answer, number, warn
 
 if TYPE_CHECKING:
     import psycopg
 
     from compactory_connectors.postgres.operator_log import LogLine
-    from compactory_connectors.postgres.pausing import PausableKind, Paused
+    from compactory_connectors.postgres.pausing import Paused
 
-__all__ = ["By", "Limit", "show_change", "show_lines", "show_log", "show_pauses"]
+__all__ = ["By", "Limit", "show_change", "show_lines", "show_log", "table_of_pauses"]
+
+_NOUNS = {"jobs": "type", "job-groups": "group", "outbox": "topic", "sink": "sink"}
+_PAUSES = (
+    Column("paused", None, lambda pause: f"{_NOUNS[pause.part]} {pause.name}"),
+    Column("since", time_text),
+    Column("by"),
+)
+_LINES = (
+    Column("at", time_text),
+    Column("who"),
+    Column("action"),
+    Column("object", lambda values: ", ".join(f"{name} {value}" for name, value in values.items())),
+    Column("count", number, right=True),
+)
 
 By = Annotated[str | None, option("--by", "NAME", "Who acts, for the operator log. Default: the user of this process.")]
 Limit = Annotated[int, option("--limit", "N", "Largest number of lines to show, newest first.", min=1)]
@@ -39,25 +54,9 @@ def show_log(flags: Flags, connection: AbstractContextManager[psycopg.Connection
 
 def show_lines(flags: Flags, lines: Sequence[LogLine]) -> None:
     """Print lines of the operator log."""
-    if flags.json:
-        print_json({"lines": [line.fields() for line in lines]})
-        return
-    print_table(
-        ("at", "who", "action", "object", "count"),
-        (
-            (
-                f"{line.at:%Y-%m-%d %H:%M:%S}", line.who, line.action,
-                ", ".join(f"{name} {value}" for name, value in line.object.items()), number(line.count),
-            )
-            for line in lines
-        ),
-        right=("count",),
-        none="no operator has changed anything yet",
-    )  # fmt: skip
+    print_tables(Table("lines", lines, _LINES, "no operator has changed anything yet"), as_json=flags.json)
 
 
-def show_pauses(pauses: Sequence[Paused]) -> None:
-    """Print a line for each pause."""
-    nouns: dict[PausableKind, str] = {"jobs": "type", "job-groups": "group", "outbox": "topic", "sink": "sink"}
-    for item in pauses:
-        write(f"{nouns[item.part]} {item.name} is paused since {item.since:%Y-%m-%d %H:%M:%S}, by {item.by}")
+def table_of_pauses(pauses: Sequence[Paused]) -> Table:
+    """Return what is paused as a table."""
+    return Table("paused", pauses, _PAUSES)

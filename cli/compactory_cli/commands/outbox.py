@@ -13,18 +13,14 @@ from ..context.database import connected, give_roles
 from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, health_on, run_worker
+from ..views.tables import Column, Table, bold, failed_columns, if_any, print_tables, red_if_any
 from ..views.terminal import (
-    alarming,
     answer,
-    marked,
     number,
     print_count,
-    print_json,
-    print_table,
     seconds,
-    show_failed,
 )
-from .operators import By, Limit, show_change, show_log, show_pauses
+from .operators import By, Limit, show_change, show_log, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -36,6 +32,18 @@ __all__ = ["app"]
 app = typer.Typer(
     name="outbox", help="Send the messages that transactions have published to Kafka.", no_args_is_help=True
 )
+
+_TOPICS = (
+    Column("topic", bold),
+    Column("pending", None, lambda item: number(item.pending) + ("+" if item.more else ""), right=True),
+    Column("oldest", None, lambda item: seconds(item.oldest) if item.pending else None),
+    Column("failed", red_if_any, right=True),
+    Column("waiting", number, right=True),
+    Column("scheduled", number, right=True),
+    Column("held by", if_any, "locked_by"),
+    Column("detail", None, lambda item: f"{item.last_error or ''} (error {item.retries})" if item.error else ""),
+)
+_FAILED = failed_columns(Column("id", right=True), Column("topic"))
 
 Ids = Annotated[list[int] | None, argument("[ID]…", "Ids of messages.")]
 OneTopic = Annotated[str | None, option("--topic", "NAME", "Only messages of this topic.")]
@@ -103,19 +111,8 @@ def show_outbox_status(flags: Flags) -> None:
 
     with _connect_to_outbox(flags) as connection:
         statuses, pauses = _statuses(connection), paused(connection, "outbox")
-    if flags.json:
-        print_json({
-            "topics": [item.fields() for item in statuses],
-            "paused": [item.fields() for item in pauses],
-        })  # fmt: skip
-        return
-    print_table(
-        ("topic", "pending", "oldest", "failed", "waiting", "scheduled", "held by", "detail"),
-        map(_row, statuses),
-        right=("pending", "failed", "waiting", "scheduled"),
-        none="nothing was published yet, or no relay has run",
-    )
-    show_pauses(pauses)
+    topics = Table("topics", statuses, _TOPICS, "nothing was published yet, or no relay has run")
+    print_tables(topics, table_of_pauses(pauses), as_json=flags.json)
 
 
 @app.command("failed")
@@ -129,8 +126,7 @@ def list_failed_messages(flags: Flags, ids: Ids = None, topic: OneTopic = None) 
 
     with _connect_to_outbox(flags) as connection:
         messages = failed_messages(connection, topic, ids or ())
-    place, json_names = ("id", "topic"), ("holds_key", "created_at")
-    show_failed(messages, "message", place, json_names, none="no message has failed", as_json=flags.json)
+    print_tables(Table("messages", messages, _FAILED, "no message has failed"), as_json=flags.json)
     if messages:
         raise typer.Exit(1)
 
@@ -229,19 +225,6 @@ def _change_messages(
     with _connect_to_outbox(flags) as connection:
         count = act(connection, topic, ids or ())
     print_count(count, "message", outcome, as_json=flags.json)
-
-
-def _row(item: TopicStatus) -> tuple[object, ...]:
-    return (
-        marked("bold", item.topic),
-        number(item.pending) + ("+" if item.more else ""),
-        seconds(item.oldest) if item.pending else None,
-        alarming(item.failed),
-        number(item.waiting),
-        number(item.scheduled),
-        item.locked_by or None,
-        marked("red", f"{item.last_error or ''} (error {item.retries})") if item.error else "",
-    )
 
 
 def _statuses(connection: psycopg.Connection[Any], topics: list[str] | None = None) -> list[TopicStatus]:

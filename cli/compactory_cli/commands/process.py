@@ -10,12 +10,15 @@ import typer
 from ..context.flags import Flags, LogLevel, argument, command, flag
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, import_object, run_worker
-from ..views.terminal import answer, counted, fields, print_count, print_json, print_table
+from ..views.tables import Column, Table, print_tables
+from ..views.terminal import answer, counted, fields, print_count
 from .operators import By, Limit, show_change, show_lines
 
 __all__ = ["app"]
 
 app = typer.Typer(name="process", help="Call a function for each event of a topic, once.", no_args_is_help=True)
+
+_EVENTS = (Column("id"), Column("key"), Column("state"), Column("attempts", right=True), Column("error"))
 
 Name = Annotated[str, argument("NAME", "The processor's name.")]
 Ids = Annotated[list[str] | None, argument("[ID]…", "Ids of events.")]
@@ -59,12 +62,8 @@ def list_failed_events(flags: Flags, name: Name) -> None:
     from compactory_connectors.processors.operators import stored_events
 
     events = stored_events(begin(flags).kafka(), name)
-    names = ("id", "key", "state", "attempts", "error")
-    if flags.json:
-        print_json({"events": [fields(event, *names, "trace") for event in events]})
-    else:
-        rows = (fields(event, *names).values() for event in events)
-        print_table(names, rows, right=("attempts",), none="every event that was read is done")
+    table = Table("events", events, _EVENTS, "every event that was read is done", _document)
+    print_tables(table, as_json=flags.json)
     if any(event.state == "failed" for event in events):
         raise typer.Exit(1)
 
@@ -137,6 +136,11 @@ def show_processor_log(flags: Flags, name: Name, limit: Limit = 100) -> None:
     from compactory_connectors.processors import operators
 
     show_lines(flags, operators.operator_log(begin(flags).kafka(), name, limit))
+
+
+def _document(event: Any) -> dict[str, Any]:
+    """Return an event as JSON without its value, which may be confidential."""
+    return fields(event, "id", "key", "state", "attempts", "error", "trace")
 
 
 def _order(flags: Flags, act: Any, outcome: str, name: str, ids: list[str] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,21 +15,19 @@ from ..context.flags import Flags, LogLevel, argument, command, flag, option
 from ..context.loading import Providers, provider_files
 from ..context.session import all_of, begin, refuse
 from ..context.worker import ListenOption, either, health_on, run_worker
+from ..views.tables import Column, Table, bold, failed_columns, print_tables, red_if_any, time_text
 from ..views.terminal import (
-    alarming,
     answer,
     counted,
-    marked,
     number,
     output,
     print_count,
     print_json,
     print_table,
-    show_failed,
     warn,
     write,
 )
-from .operators import By, Limit, show_change, show_log, show_pauses
+from .operators import By, Limit, show_change, show_log, table_of_pauses
 
 if TYPE_CHECKING:
     import psycopg
@@ -42,6 +41,19 @@ __all__ = ["app"]
 app = typer.Typer(name="sink", help="Write topics to Postgres tables, each record once.", no_args_is_help=True)
 offsets_app = typer.Typer(name="offsets", help="Show a sink's offsets, or set one.", no_args_is_help=True)
 app.add_typer(offsets_app)
+
+_PARTITIONS = (
+    Column("sink", bold),
+    Column("topic"),
+    Column("partition", right=True),
+    Column("offset", right=True),
+    Column("lag", number, right=True),
+    Column("failed", red_if_any, right=True),
+    Column("waiting", number, right=True),
+    Column("moved", time_text, "updated_at"),
+)
+_OFFSETS = (Column("topic"), Column("partition", right=True), Column("offset", right=True))
+_FAILED = failed_columns(Column("topic"), Column("partition", right=True), Column("offset", right=True))
 
 Sink = Annotated[str, argument("SINK", "The sink's name.")]
 OneTopic = Annotated[str | None, option("--topic", "NAME", "Only records of this topic.")]
@@ -141,25 +153,9 @@ def show_sink_status(
         ends = configuration.kafka().stable_offsets({Partition(item.topic, item.partition) for item in offsets})
     except CompactoryError as error:
         warn(f"no lag: {error}")
-    lags = [_lag(ends, Partition(item.topic, item.partition), item.offset) for item in offsets]
-    if flags.json:
-        partitions = [item.fields() | {"lag": lag} for item, lag in zip(offsets, lags, strict=True)]
-        print_json({"partitions": partitions, "paused": [item.fields() for item in pauses]})
-        return
-    print_table(
-        ("sink", "topic", "partition", "offset", "lag", "failed", "waiting", "moved"),
-        (
-            (
-                marked("bold", item.sink), item.topic, item.partition, item.offset,
-                None if lag is None else number(lag), alarming(item.failed), number(item.waiting),
-                f"{item.updated_at:%Y-%m-%d %H:%M:%S}",
-            )
-            for item, lag in zip(offsets, lags, strict=True)
-        ),
-        right=("partition", "offset", "lag", "failed", "waiting"),
-        none="no sink has written to this database yet",
-    )  # fmt: skip
-    show_pauses(pauses)
+    rows = [asdict(item) | {"lag": _lag(ends, Partition(item.topic, item.partition), item.offset)} for item in offsets]
+    partitions = Table("partitions", rows, _PARTITIONS, "no sink has written to this database yet")
+    print_tables(partitions, table_of_pauses(pauses), as_json=flags.json)
 
 
 def _lag(ends: Any, partition: Any, offset: int | None) -> int | None:
@@ -177,12 +173,7 @@ def show_sink_offsets(flags: Flags, sink: Sink) -> None:
 
     with _connect_to_sink(flags) as connection:
         offsets = partition_offsets(connection, sink)
-    if flags.json:
-        fields = ("topic", "partition", "offset", "topic_id")
-        print_json({"partitions": [{name: getattr(item, name) for name in fields} for item in offsets]})
-        return
-    rows = ((item.topic, item.partition, item.offset) for item in offsets)
-    print_table(("topic", "partition", "offset"), rows, right=("partition", "offset"))
+    print_tables(Table("partitions", offsets, _OFFSETS), as_json=flags.json)
 
 
 @offsets_app.command("set")
@@ -236,8 +227,7 @@ def list_failed_records(
     with _connect_to_sink(flags) as connection:
         partition_offsets(connection, sink)  # refuses a name that no sink has
         records = failed_records(connection, sink, topic, partition, offset)
-    place = ("topic", "partition", "offset")
-    show_failed(records, "record", place, ("again",), none="no record is set aside", as_json=flags.json)
+    print_tables(Table("records", records, _FAILED, "no record is set aside"), as_json=flags.json)
     if records:
         raise typer.Exit(1)
 

@@ -11,7 +11,8 @@ import typer
 from ..context.database import connected, give_roles
 from ..context.flags import Flags, argument, command, flag, option
 from ..context.session import begin, refuse
-from ..views.terminal import fields, marked, output, print_json, print_table, say, write
+from ..views.tables import Column, Table, bold, print_tables
+from ..views.terminal import fields, marked, output, print_json, say, write
 
 if TYPE_CHECKING:
     import psycopg
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from compactory_connectors.schema import Adoption, Inspection, Plan, Status
 
 __all__ = ["app"]
+
+_MIGRATIONS = (
+    Column("migration", None, "version", right=True),
+    Column("name"),
+    Column("applied", None, lambda m: f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else "pending"),
+)
+_TABLES = (
+    Column("table", bold),
+    Column("key", None, lambda item: ", ".join(item.adoption.key) if item.adoption else None),
+    Column("active", None, lambda item: item.adoption.active if item.adoption else None),
+    Column("adopted", lambda is_adopted: marked("green", "yes") if is_adopted else marked("red", "no")),
+    Column("wakes the source", lambda notifies: "yes" if notifies else "no", "notify"),
+)
 
 app = typer.Typer(name="sql", help="Migrations, and adoption of live tables.", no_args_is_help=True)
 
@@ -54,10 +68,14 @@ def show_sql_status(flags: Flags) -> None:
 
     with connected(flags) as connection:
         current = schema.status(connection)
-    if flags.json:
-        print_json(_status_json(current))
-    else:
-        _print_status(current)
+    print_tables(
+        Table("migrations", current.migrations, _MIGRATIONS),
+        Table("tables", current.tables, _TABLES, "no table is adopted", _inspection_json),
+        as_json=flags.json,
+        healthy=current.healthy,
+    )
+    if not flags.json:
+        _print_remedies(current)
     if not current.healthy:
         raise typer.Exit(1)
 
@@ -211,15 +229,6 @@ def _print_script(plan: Plan, *, as_json: bool) -> None:
         print(script, end="")
 
 
-def _status_json(current: Status) -> dict[str, Any]:
-    migrations = [
-        {"version": m.version, "name": m.name, "applied_at": m.applied_at.isoformat() if m.applied_at else None}
-        for m in current.migrations
-    ]
-    tables = [_inspection_json(item) for item in current.tables]
-    return {"healthy": current.healthy, "migrations": migrations, "tables": tables}
-
-
 def _inspection_json(inspection: Inspection) -> dict[str, Any]:
     adoption = inspection.adoption
     return {
@@ -231,36 +240,11 @@ def _inspection_json(inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _print_status(current: Status) -> None:
+def _print_remedies(current: Status) -> None:
     from rich.markup import escape
 
-    print_table(
-        ("migration", "name", "applied"),
-        (
-            (m.version, m.name, f"{m.applied_at:%Y-%m-%d %H:%M:%S %Z}" if m.applied_at else marked("yellow", "pending"))
-            for m in current.migrations
-        ),
-        right=("migration",),
-    )
     if not all(m.applied_at for m in current.migrations):
-        write("apply them with: compactory sql install")
-    if not current.tables:
-        write("no table is adopted")
-        return
-    write("")
-    print_table(
-        ("table", "key", "active", "adopted", "wakes the source"),
-        (
-            (
-                marked("bold", item.table),
-                ", ".join(item.adoption.key) if item.adoption else None,
-                item.adoption.active if item.adoption else None,
-                marked("green", "yes") if item.adopted else marked("red", "no"),
-                "yes" if item.notify else "no",
-            )
-            for item in current.tables
-        ),
-    )
+        write("migrations are pending; apply them with: compactory sql install")
     for item in current.tables:
         for problem in item.problems:
             say(f"[red]![/] {escape(problem)}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from .moment import moment_text
-from .terminal import marked, number, print_facts, print_json, print_table, say, span, warn, write
+from .tables import Column, Table, print_tables
+from .terminal import marked, number, print_facts, print_json, say, span, warn, write
 from .terminal import seconds as duration
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def show_status(connectors: Sequence[dict[str, Any]], place: str, *, as_json: bo
         )
         print_facts(_of_connector(connector))
         if connector["tables"]:
-            _print_tables(connector["tables"])
+            print_tables(Table("tables", connector["tables"], _TABLES), as_json=False)
         for text in [connector["detail"], *_details(connector["tables"], connector["detail"])]:
             if text:
                 say(f"  [yellow]![/] {escape(text)}")
@@ -66,8 +67,8 @@ def show_overviews(overviews: Sequence[Overview], unanswered: str | None, *, as_
     for overview in overviews:
         _head(overview.connector, "", "")
         print_facts(_of_overview(overview))
-        rows = ((stored.table, *_written(stored)) for stored in overview.offsets)
-        print_table(("table", "offset written", "by hand"), rows, none="  no offsets: nothing was ever published")
+        offsets = Table("tables", overview.offsets, _OFFSETS, "  no offsets: nothing was ever published")
+        print_tables(offsets, as_json=False)
 
 
 def _head(name: str, state: str, since: str) -> None:
@@ -99,23 +100,20 @@ def _of_overview(overview: Overview) -> Iterable[tuple[str, str]]:
     yield "sessions", "; ".join(overview.sessions) or "none: nothing is published now"
 
 
-def _print_tables(rows: Sequence[dict[str, Any]]) -> None:
-    print_table(
-        ("table", "state", "topic", "records", "errors", "behind", "last record"),
-        (
-            (
-                row["table"],
-                marked(_colour(row["state"]), row["state"]),
-                row["topic"],
-                number(row["rows_total"]),
-                number(row["errors_total"]),
-                span(row["lag_seconds"]) if row["lag_seconds"] is not None else None,
-                f"{span(time.time() - row['last_publish'])} ago" if row.get("last_publish") else None,
-            )
-            for row in rows
-        ),
-        right=("records", "errors"),
-    )
+_TABLES = (
+    Column("table"),
+    Column("state", lambda state: marked(_COLOURS.get(state, "red"), state)),
+    Column("topic"),
+    Column("records", number, "rows_total", right=True),
+    Column("errors", number, "errors_total", right=True),
+    Column("behind", span, "lag_seconds"),
+    Column("last record", lambda at: f"{span(time.time() - at)} ago" if at else None, "last_publish"),
+)
+_OFFSETS = (
+    Column("table"),
+    Column("offset written", None, lambda stored: _written(stored)[0]),
+    Column("by hand", None, lambda stored: _written(stored)[1]),
+)
 
 
 def _details(rows: Sequence[dict[str, Any]], connector_detail: str | None) -> Iterable[str]:

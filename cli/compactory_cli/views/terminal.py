@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 __all__ = [
-    "alarming",
     "answer",
     "cut",
     "decoded",
@@ -34,7 +32,6 @@ __all__ = [
     "printable",
     "say",
     "seconds",
-    "show_failed",
     "span",
     "table",
     "warn",
@@ -175,11 +172,6 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{number(count)} {noun if count == 1 else plural or noun + 's'}"
 
 
-def alarming(value: int) -> object:
-    """Return a number as a cell of a table, red unless it is 0."""
-    return marked("red", number(value)) if value else "0"
-
-
 def seconds(value: float) -> str:
     """Return a short duration as text: ``0.3 ms``, ``120 ms``, ``2.51 s``."""
     if value < 1:
@@ -221,39 +213,3 @@ def named(name: str, raw: bytes | None) -> dict[str, str | None]:
         return {name: raw.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(raw).decode()}
-
-
-def show_failed(
-    items: Sequence[Any], noun: str, place: Sequence[str], json_names: Sequence[str], *, none: str, as_json: bool
-) -> None:
-    """Print items. ``place`` names the attributes of their place, ``json_names`` attributes for programs only.
-
-    ``none`` is the text for people if there are no items.
-    """
-    if as_json:
-        names = (*place, "bytes", "reason", *json_names, "failed_at")
-        print_json({f"{noun}s": [{name: _failed_json(item, name) for name in ("key", *names)} for item in items]})
-        return
-    print_table(
-        (*place, "key", "bytes", "failed", "reason"),
-        (
-            (
-                *(getattr(item, name) for name in place),
-                legible(item.key, "–"),
-                number(item.bytes) if item.bytes is not None else None,
-                f"{item.failed_at:%Y-%m-%d %H:%M:%S}",
-                item.reason or "waits for an earlier one of its key",
-            )
-            for item in items
-        ),
-        right=("id", "offset", "bytes"),
-        none=none,
-    )
-
-
-def _failed_json(item: Any, name: str) -> Any:
-    """Return an attribute as JSON."""
-    value = getattr(item, name)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return decoded(value) if name == "key" else value

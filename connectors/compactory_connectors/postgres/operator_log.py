@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -32,10 +32,6 @@ class LogLine:
     action: str
     object: Mapping[str, Any]
     count: int
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self) | {"at": self.at.isoformat()}
 
 
 def operator_log(connection: psycopg.Connection[Any], part: str | None = None, limit: int = 100) -> list[LogLine]:

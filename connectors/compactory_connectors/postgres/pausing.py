@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -39,10 +39,6 @@ class Paused:
     name: str
     since: datetime
     by: str
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self) | {"since": self.since.isoformat()}
 
 
 class PauseResult(NamedTuple):

@@ -6,7 +6,7 @@ The database decides where a partition continues. `Locator` checks that offset a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -60,10 +60,6 @@ class PartitionOffset:
     updated_at: datetime
     failed: int
     waiting: int
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields for JSON."""
-        return asdict(self) | {"updated_at": self.updated_at.isoformat()}
 
 
 class _OffsetRow(NamedTuple):
