@@ -149,7 +149,7 @@ def list_jobs(
     flags: Flags,
     matching: Matching,
     limit: Annotated[int, option("--limit", "N", "Largest number of jobs to show.", min=1)] = 20,
-    before: Annotated[int | None, option("--before", "ID", "Only jobs with lower ids: the next page.")] = None,
+    before_id: Annotated[int | None, option("--before", "ID", "Only jobs with lower ids: the next page.")] = None,
 ) -> None:
     """List jobs, newest first, and tell how many match: exactly up to 10,000, about beyond.
 
@@ -159,11 +159,11 @@ def list_jobs(
 
     where = matching.filter()
     with _connect_to_jobs(flags) as connection:
-        rows = jobs_where(connection, where=where, before_id=before, limit=limit)
+        rows = jobs_where(connection, where=where, before_id=before_id, limit=limit)
         count = count_jobs(connection, where)
     next_before = rows[-1].id if len(rows) == limit else None
-    more = {"count": count.jobs, "exact": count.is_exact, "next_before": next_before}
-    print_tables(Table("jobs", rows, _JOBS, "there is no such job", _fields), as_json=flags.json, **more)
+    counts = {"count": count.jobs, "exact": count.is_exact, "next_before": next_before}
+    print_tables(Table("jobs", rows, _JOBS, "there is no such job", _fields), as_json=flags.json, **counts)
     if next_before is not None and not flags.json:
         write(f"{len(rows)} of {_counted(count)}; the next page: --before {next_before}")
 

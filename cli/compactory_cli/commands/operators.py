@@ -36,12 +36,12 @@ By = Annotated[str | None, option("--by", "NAME", "Who acts, for the operator lo
 Limit = Annotated[int, option("--limit", "N", "Largest number of lines to show, newest first.", min=1)]
 
 
-def show_change(flags: Flags, what: str, outcome: str, has_changed: bool, warning: str | None = None) -> None:
+def show_change(flags: Flags, subject: str, outcome: str, has_changed: bool, warning: str | None = None) -> None:
     """Print that something is paused or resumed, or that it was before."""
     if warning is not None:
         warn(warning)
-    text = f"{what} is {outcome}" if has_changed else f"{what} was {outcome} before; nothing was changed"
-    answer({"name": what, outcome: True, "changed": has_changed}, text, as_json=flags.json)
+    text = f"{subject} is {outcome}" if has_changed else f"{subject} was {outcome} before; nothing was changed"
+    answer({"name": subject, outcome: True, "changed": has_changed}, text, as_json=flags.json)
 
 
 def show_log(flags: Flags, connection: AbstractContextManager[psycopg.Connection[Any]], part: str, limit: int) -> None:

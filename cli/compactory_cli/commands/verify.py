@@ -71,8 +71,8 @@ def verify_tables(
     from .verify_repair import Repairs
 
     repairs = Repairs(configuration, kafka, url) if repair else None
-    most = MOST_REPAIRS if repair else max(limit, 1)  # keys to keep: those to show, or to send again
-    options = Options(wait=wait, most_differences=most, digests=digests)
+    most_differences = MOST_REPAIRS if repair else max(limit, 1)  # keys to keep: those to show, or to send again
+    options = Options(wait=wait, most_differences=most_differences, digests=digests)
     outcomes: list[Outcome] = []
     with progress() as report:
         for connector, topic in pairs:

@@ -58,10 +58,10 @@ class Table:
     document: Callable[[Any], Any] = document
 
 
-def print_tables(*tables: Table, as_json: bool, **more: object) -> None:
-    """Print one document for programs, with the values ``more``, or each table for people."""
+def print_tables(*tables: Table, as_json: bool, **values: object) -> None:
+    """Print one document for programs, with ``values`` beside the tables, or each table for people."""
     if as_json:
-        print_json({table.name: [table.document(item) for item in table.items] for table in tables} | more)
+        print_json({table.name: [table.document(item) for item in table.items] for table in tables} | values)
         return
     for table in tables:
         if table.items or table.none is not None:
