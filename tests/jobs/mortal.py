@@ -58,7 +58,7 @@ def patient(seconds: float = TTL) -> None:
         (statements, "TTL", seconds),
         (statements, "SPREAD", 0.2),
         (keeper, "_BEAT_EVERY", seconds / 5),
-        (claims, "_AHEAD", AHEAD),
+        (claims, "_SECONDS_AHEAD", AHEAD),
     ):
         setattr(module, name, value)
 

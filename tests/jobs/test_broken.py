@@ -118,7 +118,9 @@ def test_what_has_not_begun_is_handed_over(
     """After a rebalance another executor runs claimed jobs that had not begun, within two seconds."""
     if not handed:
         monkeypatch.setattr(Claims, "give_back", lambda *_: None)
-    monkeypatch.setattr(Claims, "room", lambda self: 1000 if self.assigned is not None and self.is_empty else 0)
+    monkeypatch.setattr(
+        Claims, "room", lambda self, ending=0: 1000 if self.assigned is not None and self.is_empty else 0
+    )
     go = threading.Event()
     began: dict[int, float] = {}
 

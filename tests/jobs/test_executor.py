@@ -22,7 +22,7 @@ from compactory_connectors.jobs import Cancel, Job, JobExecutor, Jobs, NewJob, R
 from compactory_connectors.jobs.attempts import Attempts
 from compactory_connectors.jobs.handler_connection import AsyncConnections, KeptConnection, Unconnected
 from compactory_connectors.jobs.operators import cancel, discard, jobs_where, retry
-from compactory_connectors.jobs.statements import Assigned, Claimed, JobTable, Outcome, Request, open_jobs
+from compactory_connectors.jobs.statements import Assigned, Claimed, Commit, JobTable, Outcome, Request, open_jobs
 from compactory_connectors.postgres.jdbc_url import checked_url
 from compactory_connectors.postgres.position import Position
 from tests.jobs.harness import Bench
@@ -221,10 +221,48 @@ def test_jobs_that_came_due_while_no_executor_ran_are_run_without_a_pause(bench:
 def test_a_job_comes_due_though_the_servers_clock_was_set_back(bench: Bench) -> None:
     bench.enqueue("a", run_at=datetime.now(UTC) + timedelta(seconds=0.1))
     with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
-        table = JobTable.register(connection, "one", "test", ["a"])
+        table = JobTable.register(connection, connection, "one", "test", ["a"])
         table._whole_at = table.clock() + timedelta(hours=1)  # that was the time when it last looked
         request, all_of_them = Request(limit=1), Assigned((0,), 1)
         wait_until(lambda: table.claim(request, all_of_them, Position.at(0, 0)).chains, 5, "the job")
+
+
+def test_jobs_are_claimed_while_the_ends_of_others_are_committed(bench: Bench) -> None:
+    """The commit waits for a lock; the thread that is free has the next job already."""
+    goes_on, began = threading.Event(), []
+
+    @bench.jobs.handler("a")
+    def handle(job: Job) -> None:
+        began.append(job.id)
+        goes_on.wait(30)
+
+    first = bench.enqueue("a")
+    bench.executor(concurrency=1)
+    wait_until(lambda: began == [first], what="the first job")
+    second = bench.enqueue("a")
+    with psycopg.connect(bench.url) as other:
+        other.execute("SELECT FROM compactory.jobs_live WHERE id = %s FOR UPDATE", [first])
+        goes_on.set()
+        wait_until(lambda: began == [first, second], 4, "the second job")
+        assert bench.state(first) == "running"
+    bench.wait_for_all()
+
+
+def test_ends_are_committed_although_the_claim_beside_them_fails(bench: Bench) -> None:
+    """Guarantee 14: the executor knows which jobs have ended."""
+    bench.jobs.declare("a")
+    job = bench.enqueue("a")
+    with (
+        closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection,
+        closing(open_jobs(checked_url(bench.url).conninfo, "test")) as ends_connection,
+    ):
+        table = JobTable.register(connection, ends_connection, "one", "test", ["a"])
+        ((claimed,),) = table.claim(Request(limit=1), Assigned((0,), 1), Position.at(0, 0)).chains
+        commit = Commit()
+        outcome = Outcome(id=job, token=claimed.token, state="succeeded")
+        with pytest.raises(psycopg.errors.DivisionByZero), table.finish([outcome], commit):
+            connection.execute("SELECT 1 / 0")
+    assert (commit.ids, bench.state(job)) == ({job}, "succeeded")
 
 
 def test_a_job_that_commits_late_is_found(bench: Bench) -> None:
@@ -556,7 +594,7 @@ def test_a_handler_does_not_begin_when_others_may_have_its_job(bench: Bench) -> 
     )
     attempts.start()
     with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
-        before, now = (JobTable.register(connection, "one", "test", ["a", "b"]).executor for _ in range(2))
+        before, now = (JobTable.register(connection, connection, "one", "test", ["a", "b"]).executor for _ in range(2))
     later = time.monotonic() + 60
     for kind, executor, lease, runs in (
         ("a", before, (before, 0.0), False),

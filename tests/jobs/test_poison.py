@@ -20,10 +20,10 @@ def test_the_fifth_rescue_of_a_job_fails_it(bench: Bench) -> None:
         poison = bench.jobs.enqueue(bench.sql, "a")
     request = Request(limit=100)
     with closing(open_jobs(checked_url(bench.url).conninfo, "test")) as connection:
-        rescuer = JobTable.register(connection, "rescuer", "test", ["a"])
+        rescuer = JobTable.register(connection, connection, "rescuer", "test", ["a"])
         for death in range(1, 6):
             bench.sql.execute("UPDATE compactory.jobs_live SET run_at = now() - interval '1 hour'")  # its pause is over
-            one = JobTable.register(connection, "one", "test", ["a"])
+            one = JobTable.register(connection, connection, "one", "test", ["a"])
             chains = one.claim(request, Assigned((0,), 1), Position.at(0, 0)).chains
             assert [job.id for chain in chains for job in chain] == [poison]
             assert rescuer.rescue(one.executor) == []  # it lives

@@ -36,13 +36,14 @@ class Ends:
     """Ended attempts and what to commit for them.
 
     ``returned``: outcomes of jobs that are scheduled again. ``following``: the next jobs of a chain by the id of its
-    first job; they start once the outcomes are committed.
+    first job; they start once the outcomes are committed. ``free_groups``: groups can be claimed from after the commit.
     """
 
     attempts: Sequence[Ended]
     outcomes: list[Outcome]
     returned: list[Outcome]
     following: dict[int, Chain]
+    free_groups: bool
 
 
 class Claims:
@@ -88,13 +89,13 @@ class Claims:
             state.clear()
         self._waits_for_attempts = True
 
-    def room(self) -> int:
-        """Return the number of jobs to claim; 0 if it is not worth a claim."""
+    def room(self, ending: int = 0) -> int:
+        """Return the number of jobs to claim, beside ``ending`` jobs that end now; 0 if it is not worth a claim."""
         if self.stopping or self.assigned is None or (self._waits_for_attempts and self._attempts.running()):
             return 0
         self._waits_for_attempts = False
         limit = self._concurrency + min(_MOST_AHEAD, int(self._rate * _SECONDS_AHEAD))
-        room = max(0, limit - len(self._tokens))
+        room = max(0, limit - len(self._tokens) + ending)
         return 0 if room < limit // 4 else room
 
     def spare_chains(self) -> int:
@@ -136,7 +137,8 @@ class Claims:
             else:
                 returned += [Outcome.back(next_job) for next_job in next_jobs]
                 self._free_group(job)
-        return Ends(attempts, outcomes + returned, returned, following)
+        free_groups = bool(returned) or any(ended.chain[0].group is not None for ended in attempts)
+        return Ends(attempts, outcomes + returned, returned, following, free_groups)
 
     def settle_ends(self, ends: Ends, committed: frozenset[int]) -> None:
         """Record that the outcomes are committed, and continue the chains. ``committed``: ids that were still ours."""
@@ -146,9 +148,9 @@ class Claims:
         for ended in ends.attempts:
             self._settle_end(ended, ends.following.get(ended.chain[0].id, []), committed)
 
-    def request(self) -> Request:
-        """Return the next claim. If the claim fails, the next call returns the same groups."""
-        room = self.room()
+    def request(self, ending: int) -> Request:
+        """Return the next claim, see `room`. If the claim fails, the next call returns the same groups."""
+        room = self.room(ending)
         claimable = (name for name in self._groups if name not in self.paused_groups)
         names = list(islice(claimable, min(room, _GROUPS)))
         depth = max(1, min(_GROUP_JOBS, room // 2 // len(names))) if names and self._rate > _QUICK else 1

@@ -1,6 +1,6 @@
 """The keeper of an executor: a thread that claims jobs, gives them to threads, and commits the outcomes.
 
-One round: wait for ends of attempts → renew what is due → commit outcomes → claim jobs → sleep until there is work.
+One round: wait for ends of attempts → renew what is due → commit outcomes and claim jobs → sleep until there is work.
 The keeper's states: connecting → rounds → stopping (claims nothing, waits for running attempts) → finished.
 """
 
@@ -38,7 +38,7 @@ from .claims import Claims
 from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
-from .statements import Assigned, Batch, JobTable, open_jobs
+from .statements import Assigned, Batch, Commit, JobTable, open_jobs
 from .status import Board, type_statuses
 
 __all__ = ["Keeper"]
@@ -118,12 +118,14 @@ class Keeper:
                 with (
                     postgres_errors(self._postgres),
                     closing(open_jobs(self._postgres.conninfo, "start")) as connection,
+                    closing(open_jobs(self._postgres.conninfo, "start")) as ends_connection,
                 ):
                     wakeup = Wakeup(connection, JOBS_CHANNEL, (JOBS_LOCK_CLASS, 0))
                     with closing(wakeup):
                         self._wakeup = wakeup
                         pauses = Pauses(connection, "jobs", "job-groups")
-                        table = self._register(connection)
+                        table = self._register(connection, ends_connection)
+                        _name(ends_connection, f"{table.executor} keeper")
                         self._attempts.lease = (table.executor, table.until)
                         while not self._finished.is_set():
                             if pauses.have_changed():
@@ -141,19 +143,19 @@ class Keeper:
         self._membership.stop()
         self._attempts.stop(time.monotonic() + 1.0)
 
-    def _register(self, connection: WatchedConnection) -> JobTable:
+    def _register(self, connection: WatchedConnection, ends_connection: WatchedConnection) -> JobTable:
         """Return the table of the former executor if it is still registered, else of a new one."""
         name, types = f"{socket.gethostname()}:{os.getpid()}", sorted(self._jobs.handlers)
         if self._executor is not None:
             _name(connection, f"{self._executor} keeper")
-            table = JobTable(connection, self._executor, name, types)
+            table = JobTable(connection, ends_connection, self._executor, name, types)
             if table.beat(self._membership.pool).registered:
                 if not table.resume(f"compactory-jobs {self._executor} keeper", self._claims.ids):
                     raise Unreachable("Postgres", "an earlier session of this executor has not ended yet")
                 self._read_whole_table(table)
                 return table
             self._forget_executor()
-        table = JobTable.register(connection, name, self._membership.pool, types)
+        table = JobTable.register(connection, ends_connection, name, self._membership.pool, types)
         self._executor = table.executor
         _name(connection, f"{table.executor} keeper")
         self._read_whole_table(table)
@@ -205,29 +207,50 @@ class Keeper:
         self._sleep(wakeup, has_work=has_work, ends=len(ended))
 
     def _work(self, table: JobTable, ended: list[Ended]) -> bool:
-        """Commit outcomes and claim jobs. Return True if there was work."""
-        attempts, self._with_sessions = [*self._with_sessions, *ended], []
+        """Commit outcomes and claim jobs. Return True if there was work.
+
+        Jobs are claimed while outcomes are committed. If groups become free, their jobs are claimed after the commit.
+        """
+        attempts = self._end_sessions(table, ended)
+        ends = self._claims.ends(attempts)
+        commit, has_claimed = Commit(), False
         try:
-            if pids := [attempt.session for attempt in attempts if attempt.session]:
-                running = table.end_sessions(pids)
-                self._with_sessions = [attempt for attempt in attempts if attempt.session in running]
-                attempts = [attempt for attempt in attempts if attempt.session not in running]
-            ends = self._claims.ends(attempts)
-            committed = table.finish(ends.outcomes) if ends.outcomes else frozenset()
+            with table.finish(ends.outcomes, commit):
+                if not ends.free_groups:
+                    has_claimed = self._claim(table, ending=len(ends.outcomes))
+        finally:
+            if commit.ids is None:
+                self._ended.extendleft(reversed(attempts))
+            else:
+                self._claims.settle_ends(ends, commit.ids)
+        if ends.free_groups:
+            has_claimed = self._claim(table)
+        self._tick(table)
+        self._board.note(claimed=len(self._claims.ids))
+        return bool(attempts) or has_claimed
+
+    def _end_sessions(self, table: JobTable, ended: list[Ended]) -> list[Ended]:
+        """End sessions that still work for ended attempts. Return the attempts whose sessions have ended."""
+        attempts, self._with_sessions = [*self._with_sessions, *ended], []
+        pids = [attempt.session for attempt in attempts if attempt.session]
+        try:
+            running = table.end_sessions(pids) if pids else set()
         except BaseException:
             self._ended.extendleft(reversed(attempts))
             raise
-        self._claims.settle_ends(ends, committed)
-        request = self._claims.request()
+        self._with_sessions = [attempt for attempt in attempts if attempt.session in running]
+        return [attempt for attempt in attempts if attempt.session not in running]
+
+    def _claim(self, table: JobTable, ending: int = 0) -> bool:
+        """Claim jobs beside ``ending`` jobs that end now. Return True if there is more to claim or something new."""
+        request = self._claims.request(ending)
         batch = Batch(position=self._position)
         if request.limit:
             batch = table.claim(request, self._claims.assigned or Assigned((), 1), self._position)
             self._position, self._next_due = batch.position, batch.next_due
         self._claims.settle(request, batch)
-        self._tick(table)
-        self._board.note(claimed=len(self._claims.ids))
         has_locked_groups = len(batch.refused) < len(request.groups)
-        return bool(attempts or batch.chains or batch.due_groups or has_locked_groups or batch.full)
+        return bool(batch.chains or batch.due_groups or has_locked_groups or batch.full)
 
     def _do_due_tasks(self, table: JobTable, connection: WatchedConnection) -> None:
         """Do the tasks that are due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -25,6 +26,7 @@ __all__ = [
     "Batch",
     "Chain",
     "Claimed",
+    "Commit",
     "Executors",
     "JobTable",
     "Outcome",
@@ -125,6 +127,13 @@ class Batch:
     next_due: float | None = None
 
 
+@dataclass(slots=True)
+class Commit:
+    """The commit of outcomes. ``ids``: the jobs that this executor still had; None: not committed."""
+
+    ids: frozenset[int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Executors:
     """Ids of registered executors: all, of the pool, with a lapsed heartbeat. ``registered``: this one is."""
@@ -138,12 +147,20 @@ class Executors:
 class JobTable:
     """The statements of one executor. Owned by one thread. Raises psycopg.Error."""
 
-    def __init__(self, connection: WatchedConnection, executor: int, name: str, types: Sequence[str]) -> None:
+    def __init__(
+        self,
+        connection: WatchedConnection,
+        ends_connection: WatchedConnection,
+        executor: int,
+        name: str,
+        types: Sequence[str],
+    ) -> None:
         self.executor = executor
         self._name = name
         self.until = 0.0
         """The end of the lease, by the monotonic clock."""
         self._connection = connection
+        self._ends_connection = ends_connection
         self._tokens = itertools.count(executor << 32)
         self._types = list(types)
         self._parameters: dict[str, Any] = {"executor": executor, "types": self._types, "class": JOB_GROUP_LOCK_CLASS}
@@ -160,13 +177,28 @@ class JobTable:
         row = self._connection.execute(query("jobs/newest")).fetchone()
         return row[0] if row is not None else 0
 
-    def finish(self, outcomes: Sequence[Outcome]) -> frozenset[int]:
-        """Commit outcomes in one transaction; return the ids of the jobs that this executor still had."""
-        with self._connection.pipeline():
-            ended = self._connection.execute(query("jobs/finish"), outcomes_json(outcomes))
+    @contextmanager
+    def finish(self, outcomes: Sequence[Outcome], commit: Commit) -> Iterator[None]:
+        """Commit outcomes in one transaction of a second connection, while the body claims further jobs.
+
+        The commit is complete at the end of the body, also if that raises.
+        """
+        if not outcomes:
+            commit.ids = frozenset()
+            yield
+            return
+        error: psycopg.Error | None = None
+        with self._ends_connection.pipeline():  # the server begins at once; the end of the pipeline commits
+            ended = self._ends_connection.execute(query("jobs/finish"), outcomes_json(outcomes))
             if any(outcome.state == "scheduled" and not outcome.delay for outcome in outcomes):
-                self._connection.execute(query("jobs/notify"))
-        return frozenset(itertools.chain.from_iterable(ended.fetchall()))
+                self._ends_connection.execute(query("jobs/notify"))
+            try:
+                yield
+            except psycopg.Error as raised:
+                error = raised
+        commit.ids = frozenset(itertools.chain.from_iterable(ended.fetchall()))
+        if error is not None:
+            raise error
 
     def claim(self, request: Request, assigned: Assigned, position: Position) -> Batch:
         """Find due jobs and claim jobs, in one transaction and one round trip."""
@@ -209,12 +241,19 @@ class JobTable:
         return True
 
     @classmethod
-    def register(cls, connection: WatchedConnection, name: str, pool: str, types: Sequence[str]) -> JobTable:
+    def register(
+        cls,
+        connection: WatchedConnection,
+        ends_connection: WatchedConnection,
+        name: str,
+        pool: str,
+        types: Sequence[str],
+    ) -> JobTable:
         """Register a new executor; return its table."""
         begun_at = time.monotonic()
         row = connection.execute(query("jobs/register"), {"name": name, "pool": pool, "types": list(types)}).fetchone()
         assert row is not None
-        table = cls(connection, row[0], name, types)
+        table = cls(connection, ends_connection, row[0], name, types)
         table.until = begun_at + TTL
         return table
 
