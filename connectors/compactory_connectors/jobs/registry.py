@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
-from psycopg.rows import scalar_row
 
 from compactory.errors import WriteRefused
 from compactory_connectors.kafka.partitioner import murmur2
-from compactory_connectors.postgres.caller import Remedies, async_driver, driver, is_async
+from compactory_connectors.postgres.caller import first, write
 from compactory_connectors.retry import Retry
 from compactory_sql import query
 
@@ -129,8 +128,7 @@ class Jobs:
             unique_key=unique_key,
             headers={TENANT: tenant} if tenant is not None else None,
         )
-        ids = self.enqueue_many(conn, [job])
-        return _first(ids) if isinstance(ids, Awaitable) else ids[0]
+        return first(self.enqueue_many(conn, [job]))
 
     def enqueue_many(self, conn: Any, jobs: Iterable[NewJob]) -> Any:
         """Enqueue jobs in their order by one statement in the transaction of ``conn``; return the list of ids.
@@ -140,12 +138,7 @@ class Jobs:
         written, and in autocommit without a transaction; ConfigError if the database has no jobs or the role may not
         enqueue; psycopg.Error.
         """
-        columns = self._columns(list(jobs))
-        if is_async(conn):
-            return _enqueue_async(conn, columns)
-        inner = driver(conn, "enqueue", "job")
-        with Remedies(inner, "jobs"):
-            return inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns).fetchall()
+        return write(conn, "enqueue", "job", "jobs", query("jobs/enqueue"), self._columns(list(jobs)))
 
     def _columns(self, jobs: Sequence[NewJob]) -> dict[str, Any]:
         problems: list[str] = []
@@ -217,14 +210,3 @@ def _quoted(text: str) -> str:
 
 def _json(traced: Mapping[str, str], headers: Mapping[str, str] | None) -> str | None:
     return orjson.dumps({**traced, **(headers or {})}).decode() if traced or headers else None
-
-
-async def _enqueue_async(conn: Any, columns: dict[str, Any]) -> list[int]:
-    inner = await async_driver(conn, "enqueue", "job")
-    with Remedies(inner, "jobs"):
-        cursor = await inner.cursor(row_factory=scalar_row).execute(query("jobs/enqueue"), columns)
-        return await cursor.fetchall()
-
-
-async def _first(ids: Awaitable[list[int]]) -> int:
-    return (await ids)[0]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from asyncio import to_thread
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, LiteralString, NoReturn, get_args
 from uuid import uuid4
 
 import structlog
-from psycopg.rows import tuple_row
 
 from compactory.errors import ConfigError, Unreachable, WriteRefused
 from compactory.kafka.client import Kafka, KafkaError, KafkaException, kafka_errors
 from compactory_connectors.kafka.partitioner import partition_by
-from compactory_connectors.postgres.caller import Remedies, async_driver, driver, is_async
+from compactory_connectors.postgres.caller import first, is_async, write
 from compactory_sql import query
 
 from .encoding import Encoder, encoder_of
@@ -95,8 +94,7 @@ class Outbox:
             headers=headers,
             deliver_at=deliver_at,
         )
-        ids = self.publish_list(conn, [message])
-        return ids[0] if type(ids) is list else _first(ids)
+        return first(self.publish_list(conn, [message]))
 
     def publish_list(self, conn: Any, messages: Iterable[OutboxMessage]) -> Any:
         """Publish messages in their order by one statement in the transaction of ``conn``; return the list of ids.
@@ -112,11 +110,7 @@ class Outbox:
             if any(message.deliver_at is not None for message in encoded_messages):
                 raise WriteRefused("deliver_at needs the outbox in the database: Outbox(backend='db')")
             return self._direct.publish(encoded_messages, is_async(conn))
-        if is_async(conn):
-            return _publish_async(conn, encoded_messages)
-        inner = driver(conn, "publish", "message")
-        with Remedies(inner, "outbox"):
-            return _ids(inner.cursor(row_factory=tuple_row).execute(*_statement(encoded_messages)).fetchall())
+        return write(conn, "publish", "message", "outbox", *_statement(encoded_messages))
 
     def close(self) -> None:
         """Wait until Kafka has the messages of ``kafka_async``. Raises Unreachable after 30 seconds. Idempotent."""
@@ -205,13 +199,6 @@ class _Direct:
         self._last_error = error
 
 
-async def _publish_async(conn: Any, messages: Sequence[OutboxMessage]) -> list[int]:
-    inner = await async_driver(conn, "publish", "message")
-    with Remedies(inner, "outbox"):
-        cursor = await inner.cursor(row_factory=tuple_row).execute(*_statement(messages))
-        return _ids(await cursor.fetchall())
-
-
 def _statement(messages: Sequence[OutboxMessage]) -> tuple[LiteralString, tuple[Any, ...]]:
     """Return the statement and its parameters. One message has no arrays: they would double the cost."""
     deliver_times = [message.deliver_at for message in messages]
@@ -232,11 +219,3 @@ def _row(message: OutboxMessage) -> tuple[Any, ...]:
         message.partition_key,
         headers_json(message.headers),
     )
-
-
-def _ids(rows: Sequence[Any]) -> list[int]:
-    return [row[0] for row in rows]
-
-
-async def _first(ids: Awaitable[list[int]]) -> int:
-    return (await ids)[0]

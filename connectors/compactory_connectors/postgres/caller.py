@@ -5,15 +5,17 @@ The caller has a psycopg connection, or an SQLAlchemy session or connection on p
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from types import TracebackType
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg.pq import TransactionStatus
+from psycopg.rows import scalar_row
 
 from compactory.errors import ConfigError, WriteRefused
 
-__all__ = ["Remedies", "async_driver", "driver", "is_async"]
+__all__ = ["driver", "first", "is_async", "write"]
 
 _BEGIN = "SELECT 1"  # starts SQLAlchemy's transaction: else SQLAlchemy would not commit it
 
@@ -46,7 +48,37 @@ def driver(conn: Any, call: str, written: str) -> psycopg.Connection[Any]:
     return inner
 
 
-async def async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConnection[Any]:
+def write(conn: Any, call: str, written: str, part: str, statement: LiteralString, parameters: Any) -> Any:
+    """Run a statement in the transaction of ``conn``; return the list of ids, an awaitable if ``conn`` is asynchronous.
+
+    Raises as :func:`driver` does, ConfigError if the ``part`` is not installed or the role has no rights.
+    """
+    if is_async(conn):
+        return _write_async(conn, call, written, part, statement, parameters)
+    inner = driver(conn, call, written)
+    with _Remedies(inner, part):
+        return inner.cursor(row_factory=scalar_row).execute(statement, parameters).fetchall()
+
+
+def first(ids: Any) -> Any:
+    """Return the first id of the result of :func:`write`, or an awaitable of it."""
+    return ids[0] if type(ids) is list else _first(ids)
+
+
+async def _write_async(
+    conn: Any, call: str, written: str, part: str, statement: LiteralString, parameters: Any
+) -> list[int]:
+    inner = await _async_driver(conn, call, written)
+    with _Remedies(inner, part):
+        cursor = await inner.cursor(row_factory=scalar_row).execute(statement, parameters)
+        return await cursor.fetchall()
+
+
+async def _first(ids: Awaitable[list[int]]) -> int:
+    return (await ids)[0]
+
+
+async def _async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConnection[Any]:
     """Return the asynchronous psycopg connection of ``conn``. Raises as :func:`driver` does."""
     inner = conn
     if hasattr(inner, "sync_session"):
@@ -61,7 +93,7 @@ async def async_driver(conn: Any, call: str, written: str) -> psycopg.AsyncConne
     return inner
 
 
-class Remedies:
+class _Remedies:
     """A context manager that raises ConfigError with the remedy if a part is not installed, or the role has no rights.
 
     A class, because a generator would cost a publisher half as much as its statement.
