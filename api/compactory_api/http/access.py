@@ -143,9 +143,16 @@ class Access:
         self._anonymous = Grant(name="anybody", default=anonymous)
         self._accepted_hosts: set[bytes] = set()
 
+    @property
+    def has_tokens(self) -> bool:
+        """True if requests need a token."""
+        return bool(self._grants)
+
     @classmethod
-    def for_listener(cls, host: str, tokens: Tokens, *, no_auth: bool) -> Access:
-        """Return the access of a server that listens on ``host``.
+    def for_listener(
+        cls, host: str, tokens: Tokens, *, no_auth: bool, anonymous: Scope = Scope.WRITE
+    ) -> Access:
+        """Return the access of a server that listens on ``host``; ``anonymous`` as in the class.
 
         Raises ConfigError if other machines could use it without a token and ``no_auth`` does not say so.
         """
@@ -156,7 +163,7 @@ class Access:
         if no_auth:
             return cls()
         if is_loopback(host):
-            return cls(hosts=_LOOPBACK_HOSTS | {_bracketed(host)}, anonymous=Scope.WRITE)
+            return cls(hosts=_LOOPBACK_HOSTS | {_bracketed(host)}, anonymous=anonymous)
         raise ConfigError(
             f"listening on {host} lets other machines in: set COMPACTORY_HTTP_READ_TOKEN (or _FILE) to ask for a token,"
             " listen on 127.0.0.1, or say --no-auth where the network is trusted"

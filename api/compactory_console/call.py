@@ -1,0 +1,78 @@
+"""A request to the console, with what its handler needs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from compactory.errors import ConfigError
+
+from .servers import Server, directory_path
+from .sessions import Session
+
+if TYPE_CHECKING:
+    from .app import Console
+
+__all__ = ["Call"]
+
+_audit = logging.getLogger("compactory.console.audit")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, its session, and the fields of its form."""
+
+    console: Console
+    request: Request
+    session: Session
+    form: dict[str, list[str]]
+
+    @property
+    def by(self) -> str:
+        """Who acts, for the operator log."""
+        return f"console: {self.session.grant.name}"
+
+    def query(self, name: str) -> str | None:
+        """Return a parameter of the address; None where it is missing or empty."""
+        return self.request.query_params.get(name) or None
+
+    def field(self, name: str) -> str | None:
+        """Return a field of the form; None where it is missing or empty."""
+        return self.form.get(name, [""])[0] or None
+
+    def number(self, name: str) -> int | None:
+        """Return a parameter of the address as a number. Raises ConfigError."""
+        return whole_number(name, self.query(name))
+
+    def server(self) -> Server:
+        """Return the process of the path."""
+        return self.console.servers.at(self.request.path_params["server"])
+
+    def directory(self) -> tuple[Server, str, str]:
+        """Return process, name and API path of the directory of the path. Raises Forbidden if it may not be read."""
+        name = self.request.path_params["directory"]
+        self.session.demand_read(name)
+        return self.server(), name, directory_path(name)
+
+    def page(self, template: str, **context: Any) -> Response:
+        """Return a page."""
+        return self.console.pages.page(self.request, self.session, template, **{"servers": self.console.servers.all, "done": self.session.take_message(), **context})
+
+    def back(self, path: str, message: str, **query: Any) -> Response:
+        """Return to a page after an act, with a message of what was done, and note the act in the log."""
+        _audit.info("%s by %s: %s", self.request.url.path, self.session.grant.name, message)
+        self.session.messages.append(message)
+        return RedirectResponse(self.console.pages.url(path, **query), 303)
+
+
+def whole_number(name: str, text: str | None) -> int | None:
+    """Return a text as a number. Raises ConfigError."""
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise ConfigError(f"{name} must be a whole number, not {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,75 @@
+"""Calls of operators' functions, which wait for Postgres or Kafka, in threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any, TypeVar
+
+import psycopg
+
+from compactory.errors import ConfigError
+from compactory.kafka.client import Kafka
+from compactory_connectors.postgres.postgres_errors import postgres_errors
+
+from .options import ConsoleOptions
+
+__all__ = ["Operators"]
+
+R = TypeVar("R")
+
+Open = Callable[[Mapping[str, Any], str], psycopg.Connection[Any]]
+"""Opens a connection of a part (jobs, outbox, sink) for a purpose."""
+
+_THREADS = 8
+_TIMEOUT_MS = 5000  # of a statement
+
+
+class Operators:
+    """Runs functions with a connection to the database, or with the cluster. Owned by one event loop."""
+
+    def __init__(self, options: ConsoleOptions) -> None:
+        self._options = options
+        self._threads = ThreadPoolExecutor(_THREADS, "compactory-console")
+
+    async def in_database(self, function: Callable[[psycopg.Connection[Any]], R], connect: Open | None = None) -> R:
+        """Return the result of a function of a connection in autocommit, which ``connect`` opens if given.
+
+        Raises ConfigError without a database or where schema compactory lacks something, Unreachable.
+        """
+        postgres = self._options.postgres
+        if postgres is None:
+            raise ConfigError("the console has no database: write url into [postgres] of compactory.toml")
+        options = f"{postgres.conninfo.get('options', '')} -c statement_timeout={_TIMEOUT_MS}".strip()
+        conninfo = {"connect_timeout": 3, **postgres.conninfo, "options": options}
+
+        def call() -> R:
+            with postgres_errors(postgres), closing((connect or _connect)(conninfo, "console")) as connection:
+                return function(connection)
+
+        return await self._run(call)
+
+    async def in_kafka(self, function: Callable[[Kafka], R]) -> R:
+        """Return the result of a function of the cluster. Raises ConfigError without one, Unreachable."""
+        kafka = self._options.kafka
+        if kafka is None:
+            raise ConfigError("the console has no Kafka: write bootstrap.servers into [kafka] of compactory.toml")
+        return await self._run(lambda: function(kafka))
+
+    async def run(self, function: Callable[[], R]) -> R:
+        """Return the result of a function that may wait."""
+        return await self._run(function)
+
+    def close(self) -> None:
+        """End the threads, without those calls that have not begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _connect(conninfo: Mapping[str, Any], purpose: str) -> psycopg.Connection[Any]:
+    parameters: dict[str, Any] = {**conninfo, "application_name": f"compactory-{purpose}"}
+    return psycopg.connect(**parameters, autocommit=True)

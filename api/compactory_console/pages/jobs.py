@@ -1,0 +1,108 @@
+"""The pages of jobs: counts, filters, one job, and changes of one job or of all that match."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import psycopg
+from starlette.responses import Response
+
+from compactory.errors import ConfigError
+from compactory_connectors.jobs import operators
+from compactory_connectors.jobs.operators import STATES, Act, JobFilter, count_jobs, jobs_where
+from compactory_connectors.jobs.statements import open_jobs
+from compactory_connectors.jobs.status import executor_statuses, type_statuses
+
+from ..call import Call, whole_number
+
+__all__ = ["change_jobs", "confirm_page", "job_page", "jobs_page"]
+
+_PAGE = 50
+_FUNCTIONS = {
+    Act.RUN_NOW: operators.run_now,
+    Act.RETRY: operators.retry,
+    Act.CANCEL: operators.cancel,
+    Act.DISCARD: operators.discard,
+}
+_FIELDS = ("state", "type", "group", "tenant", "payload")
+
+
+async def jobs_page(call: Call) -> Response:
+    """Return the jobs that match, newest first, and the counts of all."""
+    call.session.demand_read()
+    where, before = _filter(call.request.query_params), call.number("before")
+
+    def read(connection: psycopg.Connection[Any]) -> dict[str, Any]:
+        return {
+            "jobs": jobs_where(connection, where=where, before_id=before, limit=_PAGE),
+            "count": count_jobs(connection, where),
+            "types": type_statuses(connection),
+            "executors": executor_statuses(connection),
+        }
+
+    found = await call.console.operators.in_database(read, open_jobs)
+    return call.page(
+        "jobs.html", where=where, before=before, states=STATES, acts=list(Act), page_size=_PAGE,
+        filter={name: value for name, value in asdict(where).items() if value is not None}, **found,
+    )  # fmt: skip
+
+
+async def job_page(call: Call) -> Response:
+    """Return one job with its payload and its last error."""
+    call.session.demand_read()
+    number = call.request.path_params["job"]
+    found = await call.console.operators.in_database(lambda sql: jobs_where(sql, [number]), open_jobs)
+    if not found:
+        raise ConfigError(f"there is no job {number}, or it was deleted after its time")
+    job = found[0] if call.session.is_admin else replace(found[0], payload="(needs the admin scope)", headers=None)
+    return call.page("job.html", job=job, acts=list(Act))
+
+
+async def confirm_page(call: Call) -> Response:
+    """Return the question whether so many jobs are to be changed."""
+    call.session.demand_admin()
+    act, where = _act(call.query("act")), _filter(call.request.query_params)
+    count = await call.console.operators.in_database(lambda sql: count_jobs(sql, where, act), open_jobs)
+    filter_ = {name: value for name, value in asdict(where).items() if value is not None}
+    return call.page("confirm.html", act=act, count=count, filter=filter_)
+
+
+async def change_jobs(call: Call) -> Response:
+    """Change the chosen jobs, or all that match."""
+    call.session.demand_admin()
+    verb = call.field("act") or ""
+    if verb in ("pause", "resume"):
+        return await _pause(call, verb)
+    act = _act(verb)
+    ids = [number for text in call.form.get("id", []) if (number := whole_number("id", text)) is not None]
+    if not ids and call.field("all") != "yes":
+        raise ConfigError("choose jobs first")
+    where = JobFilter() if ids else _filter({name: values[0] for name, values in call.form.items()})
+    count = await call.console.operators.in_database(
+        lambda sql: _FUNCTIONS[act](sql, ids or None, where, by=call.by), open_jobs
+    )
+    target = f"/jobs/{ids[0]}" if call.field("back") == "job" else "/jobs"
+    return call.back(target, f"{act}: {count:,} jobs.", state=None if ids else where.state)
+
+
+async def _pause(call: Call, verb: str) -> Response:
+    type_, group = call.field("type"), call.field("group")
+    if (type_ is None) == (group is None):
+        raise ConfigError("name a type or a group")
+    function = operators.pause if verb == "pause" else operators.resume
+    await call.console.operators.in_database(
+        lambda sql: function(sql, type=type_, group=group, by=call.by), open_jobs
+    )
+    return call.back("/jobs", f"{verb}: {type_ or group}.")
+
+
+def _filter(fields: Any) -> JobFilter:
+    return JobFilter(**{name: fields.get(name) or None for name in _FIELDS})
+
+
+def _act(text: str | None) -> Act:
+    try:
+        return Act(text or "")
+    except ValueError:
+        raise ConfigError(f"choose one of {', '.join(Act)}") from None

@@ -1,0 +1,54 @@
+"""The page of the outbox: topics, what waits, and messages that Kafka has refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from starlette.responses import Response
+
+from compactory.errors import ConfigError
+from compactory_connectors.outbox import operators
+from compactory_connectors.outbox.operators import failed_messages
+from compactory_connectors.outbox.statements import open_outbox
+from compactory_connectors.outbox.status import topic_statuses
+
+from ..call import Call, whole_number
+
+__all__ = ["change_outbox", "outbox_page"]
+
+_SHOWN = 200
+
+
+async def outbox_page(call: Call) -> Response:
+    """Return the topics of the outbox and the failed messages, of one topic or of all."""
+    call.session.demand_read()
+    topic = call.query("topic")
+
+    def read(connection: psycopg.Connection[Any]) -> dict[str, Any]:
+        return {"topics": topic_statuses(connection), "messages": failed_messages(connection, topic, limit=_SHOWN)}
+
+    found = await call.console.operators.in_database(read, _open)
+    return call.page("outbox.html", topic=topic, shown=_SHOWN, **found)
+
+
+async def change_outbox(call: Call) -> Response:
+    """Send failed messages again, drop them, pause or resume a topic."""
+    call.session.demand_admin()
+    verb, topic = call.field("act"), call.field("topic")
+    ids = [number for text in call.form.get("id", []) if (number := whole_number("id", text)) is not None]
+    if verb in ("pause", "resume"):
+        if topic is None:
+            raise ConfigError("name a topic")
+        switch = operators.pause if verb == "pause" else operators.resume
+        await call.console.operators.in_database(lambda sql: switch(sql, topic, by=call.by), _open)
+        return call.back("/outbox", f"{verb}: topic {topic}.")
+    if verb not in ("retry", "drop") or not (ids or topic):
+        raise ConfigError("choose messages or a topic, and retry or drop")
+    function = operators.retry if verb == "retry" else operators.drop
+    count = await call.console.operators.in_database(lambda sql: function(sql, topic, ids, by=call.by), _open)
+    return call.back("/outbox", f"{verb}: {count:,} messages.")
+
+
+def _open(conninfo: Any, purpose: str) -> psycopg.Connection[Any]:
+    return open_outbox(conninfo, purpose)[0]

@@ -1,0 +1,77 @@
+"""The overview: every process, directory and worker, and charts of the last hour."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from ..call import Call
+from ..verdict import verdict_of_directory
+
+__all__ = ["chart_data", "event", "event_stream", "overview_events", "overview_page"]
+
+_HEARTBEAT = 15.0  # seconds
+
+
+async def overview_page(call: Call) -> Response:
+    """Return the overview."""
+    return call.page("overview.html", **_context(call))
+
+
+async def overview_events(call: Call) -> Response:
+    """Return the overview's content as events, at once and whenever a process has news."""
+
+    async def events() -> AsyncIterator[bytes]:
+        servers = call.console.servers
+        while True:
+            version = servers.version
+            context = _context(call)
+            yield event("content", call.console.pages.fragment("_overview.html", call.session, **context))
+            while not await servers.wait(version, _HEARTBEAT):
+                yield b": heartbeat\n\n"
+
+    return event_stream(events())
+
+
+async def chart_data(call: Call) -> Response:
+    """Return the samples of one figure of every process: times, then values by process; None is a gap."""
+    figure = call.query("figure") or "lag"
+    if figure not in ("lag", "age", "changes", "lookups"):
+        figure = "lag"
+    number = call.number("server")
+    chosen = [server for server in call.console.servers.all if number in (None, server.number)]
+    times = sorted({round(sample.at) for server in chosen for sample in server.samples})
+    place = {time: index for index, time in enumerate(times)}
+    series: list[dict[str, Any]] = []
+    for server in chosen:
+        values: list[float | None] = [None] * len(times)
+        for sample in server.samples:
+            values[place[round(sample.at)]] = getattr(sample, figure)
+        if any(value is not None for value in values):
+            series.append({"label": server.url, "values": values})
+    return JSONResponse({"times": times, "series": series})
+
+
+def event(name: str, text: str) -> bytes:
+    """Return a server-sent event whose data may have several lines."""
+    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+    return f"event: {name}\n{lines}\n".encode("utf-8", "replace")
+
+
+def event_stream(events: AsyncIterator[bytes]) -> Response:
+    """Return an answer of events, which proxies pass on at once."""
+    return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def _context(call: Call) -> dict[str, Any]:
+    return {
+        "servers": call.console.servers.all,
+        "directories": [
+            (server, directory, verdict_of_directory(directory))
+            for server in call.console.servers.all
+            for directory in server.directories
+            if call.session.can_read(directory["name"])
+        ],
+    }

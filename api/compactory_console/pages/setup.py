@@ -1,0 +1,133 @@
+"""The pages of the set-up, with the state of each prerequisite and its remedy, and of the operator log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from starlette.responses import Response
+
+from compactory.errors import CompactoryError
+from compactory.kafka.client import Kafka
+from compactory_connectors.jobs.statements import open_jobs
+from compactory_connectors.outbox.statements import open_outbox
+from compactory_connectors.postgres.operator_log import operator_log
+from compactory_connectors.schema import status
+from compactory_connectors.sink.offsets import open_sink
+
+from ..call import Call
+from ..verdict import Level
+
+__all__ = ["log_page", "setup_page"]
+
+_LOG_LINES = 200
+_CLOCK_SECONDS = 2.0  # by which the clocks of Postgres and of the console may differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One prerequisite: what was checked, how it is, and what to do."""
+
+    name: str
+    level: Level
+    state: str
+    remedy: str = ""
+
+
+async def setup_page(call: Call) -> Response:
+    """Return every prerequisite."""
+    call.session.demand_read()
+    operators = call.console.operators
+    checks = [*_processes(call)]
+    try:
+        checks += await operators.in_database(lambda connection: [*_database(connection)])
+        parts: dict[str, Callable[..., Any]] = {
+            "outbox": lambda *place: open_outbox(*place)[0], "jobs": open_jobs, "sink": open_sink
+        }  # fmt: skip
+        for part, connect in parts.items():
+            checks.append(await _part(call, part, connect))
+    except CompactoryError as error:
+        checks.append(Check(name="Postgres", level=Level.BAD, state=str(error)))
+    topics = {directory["topic"] for server in call.console.servers.all for directory in server.directories}
+    try:
+        checks += await operators.in_kafka(lambda kafka: [*_topics(kafka, sorted(topics))])
+    except CompactoryError as error:
+        checks.append(Check(name="Kafka", level=Level.BAD, state=str(error)))
+    return call.page("setup.html", checks=checks)
+
+
+async def log_page(call: Call) -> Response:
+    """Return the newest acts of operators."""
+    call.session.demand_read()
+    part = call.query("part")
+    lines = await call.console.operators.in_database(lambda sql: operator_log(sql, part, _LOG_LINES))
+    return call.page("log.html", lines=lines, part=part)
+
+
+def _processes(call: Call) -> Iterator[Check]:
+    versions = {server.status["version"] for server in call.console.servers.all if server.status}
+    for server in call.console.servers.all:
+        verdict = server.verdict()
+        state = verdict.sentence or f"version {server.status['version'] if server.status else '?'}"
+        yield Check(name=f"process {server.url}", level=verdict.level, state=state)
+        for worker in server.workers:
+            for warning in worker.get("warnings") or ():
+                yield Check(name=worker["name"], level=Level.WARNING, state=str(warning))
+    if len(versions) > 1:
+        yield Check(
+            name="versions", level=Level.WARNING, state=f"processes run {', '.join(sorted(versions))}",
+            remedy="Update the others.",
+        )  # fmt: skip
+
+
+def _database(connection: psycopg.Connection[Any]) -> Iterator[Check]:
+    found = status(connection)
+    pending = [migration.name for migration in found.migrations if migration.applied_at is None]
+    yield Check(
+        name="migrations",
+        level=Level.BAD if pending else Level.GOOD,
+        state=f"{len(pending)} are missing: {', '.join(pending)}" if pending else f"{len(found.migrations)} are applied",
+        remedy="compactory sql install" if pending else "",
+    )
+    for table in found.tables:
+        yield Check(
+            name=f"table {table.table}",
+            level=Level.BAD if table.problems else Level.GOOD,
+            state="; ".join(table.problems) or "it is adopted: every committed change is found",
+            remedy=table.remedy or "",
+        )
+    row = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+    assert row is not None
+    difference = abs(row[0] - time.time())
+    yield Check(
+        name="clocks",
+        level=Level.GOOD if difference < _CLOCK_SECONDS else Level.WARNING,
+        state=f"those of Postgres and of the console differ by {difference:.1f} s",
+        remedy="" if difference < _CLOCK_SECONDS else "Synchronise the clocks (NTP).",
+    )
+
+
+async def _part(call: Call, part: str, connect: Any) -> Check:
+    try:
+        await call.console.operators.in_database(lambda _: None, connect)
+    except CompactoryError as error:
+        return Check(name=part, level=Level.WARNING, state=str(error))
+    return Check(name=part, level=Level.GOOD, state="its tables are there, and the console's role may use them")
+
+
+def _topics(kafka: Kafka, names: list[str]) -> Iterator[Check]:
+    for name, config in kafka.topic_configs(names).items():
+        policy, replicas = config.get("cleanup.policy", ""), int(config.get("min.insync.replicas", "1"))
+        if policy != "compact":
+            remedy = f"kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=compact"
+            yield Check(name=f"topic {name}", level=Level.BAD, state=f"cleanup.policy is {policy}", remedy=remedy)
+        elif replicas < 2:
+            yield Check(
+                name=f"topic {name}", level=Level.WARNING, state=f"it is compacted; min.insync.replicas is {replicas}",
+                remedy="With 2 no acknowledged record is lost with one broker.",
+            )  # fmt: skip
+        else:
+            yield Check(name=f"topic {name}", level=Level.GOOD, state=f"it is compacted; min.insync.replicas is {replicas}")

@@ -1,0 +1,258 @@
+"""The processes that the console knows, by their HTTP API: each is asked for its status every two seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import orjson
+from prometheus_client.parser import text_string_to_metric_families
+
+from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory_client.server_url import ServerUrl
+
+from .verdict import Verdict, verdict_of_server, verdict_of_worker
+
+__all__ = ["Refused", "Sample", "Server", "Servers", "directory_path"]
+
+_POLL_SECONDS = 2.0
+_SAMPLE_SECONDS = 5.0
+_TIMEOUT = 2.5  # seconds; an outage is shown within five
+_HOUR = 3600.0
+_LOOKUP = "/v1/directories/{directory}/entries/{key}"
+
+
+class Refused(CompactoryError):
+    """A process has answered with an error. ``status`` is the one of HTTP."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Figures of a process at a time, in seconds since 1970. None: unknown then."""
+
+    at: float
+    lag: float | None = None
+    age: float | None = None
+    changes: float | None = None
+    lookups: float | None = None
+
+
+@dataclass
+class Server:
+    """One process: its newest status, or why there is none, and the samples of the last hour."""
+
+    number: int
+    url: str
+    status: dict[str, Any] | None = None
+    error: str | None = None
+    since: float = field(default_factory=time.time)
+    """When the process was first seen as it is now: reached, or not reached; in seconds since 1970."""
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=int(_HOUR / _SAMPLE_SECONDS)))
+    _counters: tuple[float, float, float] | None = None
+
+    @property
+    def workers(self) -> list[dict[str, Any]]:
+        """The statuses of the workers of the process."""
+        return [] if self.status is None else list(self.status["workers"])
+
+    @property
+    def directories(self) -> list[dict[str, Any]]:
+        """The directories that the process serves."""
+        return [directory for worker in self.workers for directory in worker.get("directories") or ()]
+
+    def directory(self, name: str) -> dict[str, Any] | None:
+        """Return the status of a directory, or None."""
+        return next((directory for directory in self.directories if directory["name"] == name), None)
+
+    def partitions(self, topic: str) -> list[dict[str, Any]]:
+        """Return the partitions of a topic with their positions."""
+        return [
+            item for worker in self.workers for item in worker.get("partitions") or () if _topic_of(item) == topic
+        ]
+
+    @property
+    def connectors(self) -> list[dict[str, Any]]:
+        """The statuses of the sources of the process."""
+        return [worker for worker in self.workers if "connector" in worker]
+
+    def verdict(self) -> Verdict:
+        """Return how the process is."""
+        return verdict_of_server(self.status, self.error)
+
+    def verdicts(self) -> Iterator[tuple[dict[str, Any], Verdict]]:
+        """Yield each worker and how it is."""
+        for worker in self.workers:
+            yield worker, verdict_of_worker(worker)
+
+    def note(self, status: dict[str, Any] | None, error: str | None) -> bool:
+        """Store an answer, or why there was none; return True if that is news."""
+        if (self.error is None) is not (error is None) or (self.status is None and status is not None):
+            self.since = time.time()
+        is_news = _without_times(status) != _without_times(self.status) or error != self.error
+        self.status, self.error = status, error
+        return is_news
+
+    def sample(self, lookups: float | None) -> None:
+        """Store a sample. ``lookups``: the number since the process started."""
+        now = time.time()
+        if self.status is None or not self.directories:
+            self.samples.append(Sample(at=now))
+            self._counters = None
+            return
+        ages = [directory["age_seconds"] for directory in self.directories if directory["age_seconds"] is not None]
+        positions = float(sum(item["position"] or 0 for worker in self.workers for item in worker.get("partitions") or ()))
+        changes = rate = None
+        if self._counters is not None:
+            seconds = now - self._counters[0]
+            changes = max(0.0, positions - self._counters[1]) / seconds
+            rate = None if lookups is None else max(0.0, lookups - self._counters[2]) / seconds
+        self._counters = (now, positions, lookups or 0.0)
+        lag = float(sum(directory["lag"] for directory in self.directories))
+        self.samples.append(Sample(at=now, lag=lag, age=max(ages, default=None), changes=changes, lookups=rate))
+
+
+class Servers:
+    """All processes. Owned by one event loop. ``start`` begins to ask them; ``close`` ends that."""
+
+    def __init__(self, urls: Sequence[str], token: str | None) -> None:
+        addresses = [ServerUrl.parse(url, token) for url in urls]
+        self.all = [Server(number, address.base) for number, address in enumerate(addresses)]
+        self.version = 0
+        """Grows with each news."""
+        self._logins = [
+            {} if address.authorization is None else {"authorization": address.authorization} for address in addresses
+        ]
+        self._news = asyncio.Condition()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._listeners: list[Callable[[Server], None]] = []
+        self._http: httpx2.AsyncClient | None = None
+
+    def start(self) -> None:
+        """Begin to ask every process."""
+        if not self._tasks:
+            logging.getLogger("httpx2").setLevel(logging.WARNING)  # its lines have addresses, which have keys
+            self._http = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
+            self._tasks = [asyncio.create_task(self._follow(server)) for server in self.all]
+
+    async def close(self) -> None:
+        """End, and close the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._http is not None:
+            await self._http.aclose()
+
+    def on_status(self, listener: Callable[[Server], None]) -> None:
+        """Call a function after each answer of a process."""
+        self._listeners.append(listener)
+
+    def at(self, number: int) -> Server:
+        """Return the process of a number. Raises ConfigError."""
+        if not 0 <= number < len(self.all):
+            raise ConfigError(f"there is no process {number}: the console knows {len(self.all)}")
+        return self.all[number]
+
+    def serving(self, directory: str) -> list[Server]:
+        """Return the processes that serve a directory."""
+        return [server for server in self.all if server.directory(directory) is not None]
+
+    async def wait(self, version: int, timeout: float) -> bool:
+        """Wait until there is news after ``version``; return False after ``timeout`` seconds."""
+        try:
+            async with asyncio.timeout(timeout), self._news:
+                await self._news.wait_for(lambda: self.version > version)
+        except TimeoutError:
+            return False
+        return True
+
+    async def ask(self, server: Server, path: str, *, method: str = "GET", document: Any = None) -> Any:
+        """Return the JSON that answers a request. Raises Unreachable, and Refused with the text of an error."""
+        response = await self._request(server, method, path, document)
+        return orjson.loads(response.content)
+
+    def stream(self, server: Server, path: str) -> Any:
+        """Return the context of an answer that is read line by line; silent for 40 seconds at most."""
+        assert self._http is not None
+        timeout = httpx2.Timeout(_TIMEOUT, read=40.0)
+        return self._http.stream("GET", server.url + path, headers=self._headers(server), timeout=timeout)
+
+    async def _request(self, server: Server, method: str, path: str, document: Any = None) -> httpx2.Response:
+        assert self._http is not None
+        content = None if document is None else orjson.dumps(document)
+        try:
+            response = await self._http.request(
+                method, server.url + path, headers=self._headers(server), content=content
+            )
+        except httpx2.TransportError as error:
+            raise Unreachable("HTTP", f"{server.url} is not reached: {str(error) or type(error).__name__}") from error
+        if response.status_code >= 300:
+            raise Refused(f"{_detail(response)} (HTTP {response.status_code} of {server.url})", response.status_code)
+        return response
+
+    def _headers(self, server: Server) -> dict[str, str]:
+        return {"accept": "application/json", "content-type": "application/json", **self._logins[server.number]}
+
+    async def _follow(self, server: Server) -> None:
+        next_sample = 0.0
+        while True:
+            try:
+                status, error = await self.ask(server, "/v1/status"), None
+            except (CompactoryError, ValueError) as failure:
+                status, error = None, str(failure)
+            if server.note(status, error):
+                async with self._news:
+                    self.version += 1
+                    self._news.notify_all()
+            for listener in self._listeners:
+                listener(server)
+            if time.monotonic() >= next_sample:
+                next_sample = time.monotonic() + _SAMPLE_SECONDS - 0.1
+                server.sample(await self._lookups(server))
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def _lookups(self, server: Server) -> float | None:
+        """Return how many lookups the process has answered; None where it serves none."""
+        if not server.directories:
+            return None
+        try:
+            text = (await self._request(server, "GET", "/metrics")).text
+        except CompactoryError:
+            return None
+        lines = "\n".join(line for line in text.splitlines() if line.startswith("compactory_http_request_seconds_count"))
+        families = text_string_to_metric_families(lines)
+        return sum(
+            sample.value for family in families for sample in family.samples if sample.labels.get("route") == _LOOKUP
+        )
+
+
+def directory_path(name: str) -> str:
+    """Return the path of a directory in the HTTP API."""
+    return f"/v1/directories/{quote(name, safe='')}"
+
+
+def _detail(response: httpx2.Response) -> str:
+    try:
+        document = orjson.loads(response.content)
+        return str(document.get("detail") or document.get("title"))
+    except (ValueError, AttributeError):
+        return response.reason_phrase
+
+
+def _topic_of(item: Any) -> Any:
+    return item.get("topic") if isinstance(item, dict) else None
+
+
+def _without_times(status: dict[str, Any] | None) -> Any:
+    """Return what of a status is news when it changes: times and ages always do."""
+    return None if status is None else {name: value for name, value in status.items() if name != "uptime_seconds"}
