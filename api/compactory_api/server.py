@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
+from typing import Any
 
 from compactory.errors import StartTimeout, StoreClosed, Unreachable
 from compactory.store import GlobalStore
 
 from .app import Application, create_app
 from .http.access import Access
-from .http.asgi_server import AsgiServer
+from .http.asgi_server import AsgiServer, Mounted
 from .options import ServerOptions
 
 __all__ = ["Server"]
@@ -29,7 +30,8 @@ _CLOSE_SECONDS = 5.0  # seconds that closing the store may take before the proce
 class Server:
     """An HTTP server over a store, which it starts and closes. A single thread calls ``run``.
 
-    ``loading`` is a context that the loading thread enters while the store starts.
+    ``loading`` is a context that the loading thread enters while the store starts. ``mounted`` is a path and another
+    ASGI application, which answers the requests below it.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Server:
         access: Access,
         options: ServerOptions | None = None,
         loading: AbstractContextManager[object] | None = None,
+        mounted: tuple[str, Any] | None = None,
     ) -> None:
         options = options or ServerOptions()
         self.app = create_app(store, access=access)
@@ -46,7 +49,7 @@ class Server:
         self._store = store
         self._advertised = options.advertised
         self._loading = loading or nullcontext()
-        self._uvicorn = _DrainingServer(self.app, options)
+        self._uvicorn = _DrainingServer(self.app, options, self.app if mounted is None else Mounted(self.app, *mounted))
         self._failure: BaseException | None = None
         self._stop_requested = threading.Event()
 
@@ -115,8 +118,8 @@ def _url_of(listening: socket.socket) -> str:
 class _DrainingServer(AsgiServer):
     """Turns readiness off before it closes its sockets, and raises no signal again."""
 
-    def __init__(self, app: Application, options: ServerOptions) -> None:
-        super().__init__(app, graceful=options.graceful, proxies=options.proxies)
+    def __init__(self, app: Application, options: ServerOptions, served: Any) -> None:
+        super().__init__(served, graceful=options.graceful, proxies=options.proxies)
         self._app = app
         self._drain = options.drain
         self._graceful = options.graceful

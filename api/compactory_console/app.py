@@ -92,7 +92,7 @@ class Console:
                 Route("/sign-out", self._sign_out, methods=["POST"]),
                 Route("/static/{name}", self._static),
             ],
-            exception_handlers={CompactoryError: self._on_error, HTTPException: self._on_error, Exception: self._on_error},
+            exception_handlers={CompactoryError: self._on_error, HTTPException: self._on_error},
         )
 
     @property
@@ -146,9 +146,12 @@ class Console:
 
     def _endpoint(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            session = self.sessions.of(request)
-            form = await read_form(request, session) if request.method == "POST" else {}
-            return await handler(Call(self, request, session, form))
+            try:
+                session = self.sessions.of(request)
+                form = await read_form(request, session) if request.method == "POST" else {}
+                return await handler(Call(self, request, session, form))
+            except Exception as error:  # noqa: BLE001 (each has a page)
+                return await self._on_error(request, error)
 
         return endpoint
 
@@ -161,7 +164,7 @@ class Console:
         try:
             cookie = self.sessions.open(form.get("token", [""])[0], request.headers.get("host", ""))
         except Unauthorized as error:
-            return self.pages.page(request, None, "sign-in.html", status=401, next=target, error=str(error))
+            return self.pages.page(request, None, "sign-in.html", code=401, next=target, error=str(error))
         response = RedirectResponse(self.options.prefix + target, 303)
         is_local = is_loopback(request.url.hostname or "")
         response.set_cookie(
@@ -194,7 +197,7 @@ class Console:
             return PlainTextResponse(f"{title}. {detail}", status)
         is_part = "hx-request" in request.headers
         template = "_problem.html" if is_part else "problem.html"
-        return self.pages.page(request, session, template, status=status, title=title, detail=detail, done=None)
+        return self.pages.page(request, session, template, code=status, title=title, detail=detail, done=None)
 
 
 def _described(error: Exception) -> tuple[int, str, str]:

@@ -60,7 +60,12 @@ class Call:
 
     def page(self, template: str, **context: Any) -> Response:
         """Return a page."""
-        return self.console.pages.page(self.request, self.session, template, **{"servers": self.console.servers.all, "done": self.session.take_message(), **context})
+        return self.console.pages.page(
+            self.request,
+            self.session,
+            template,
+            **{"servers": self.console.servers.all, "done": self.session.take_message(), **context},
+        )
 
     def back(self, path: str, message: str, **query: Any) -> Response:
         """Return to a page after an act, with a message of what was done, and note the act in the log."""

@@ -44,13 +44,15 @@ class Change:
 class Feed:
     """The newest changes of one directory, oldest first. Owned by the event loop."""
 
-    def __init__(self, servers: Servers, server: Server, directory: str) -> None:
+    def __init__(self, servers: Servers, server: Server, directory: str, topic: str) -> None:
         self.changes: deque[tuple[Change, int]] = deque()  # with the bytes of each
         self.error: str | None = None
+        self.has_begun = False
+        """True once the server has sent changes, or waits for some."""
         self._servers = servers
         self._server = server
         self._path = f"{directory_path(directory)}/watch"
-        self._cursor: str | None = None
+        self._cursor = _earlier_cursor(server.partitions(topic))
         self._bytes = 0
         self._pages: set[asyncio.Queue[Change]] = set()
         self.task = asyncio.create_task(self._run())
@@ -87,10 +89,11 @@ class Feed:
         async with self._servers.stream(self._server, self._path + query) as answer:
             if answer.status_code == 410:
                 self._cursor = None
-                self._add(Change(kind="gap", gap="changes were missed here"), 0)
+                if self.has_begun:
+                    self._add(Change(kind="gap", gap="Changes were missed here."), 0)
                 return
             answer.raise_for_status()
-            self.error = None
+            self.error, self.has_begun = None, True
             event = cursor = ""
             async for line in answer.aiter_lines():
                 name, _, text = line.partition(": ")
@@ -136,4 +139,12 @@ class Changes:
         for directory in server.directories:
             place = (server.number, directory["name"])
             if place not in self._feeds and directory["entries"] is not None:
-                self._feeds[place] = Feed(self._servers, server, directory["name"])
+                self._feeds[place] = Feed(self._servers, server, directory["name"], directory["topic"])
+
+
+def _earlier_cursor(partitions: list[dict[str, Any]]) -> str | None:
+    """Return a cursor some records before the present one: a server that keeps changes then sends older ones."""
+    if not partitions:
+        return None
+    places = ",".join(f"{item['partition']}:{max(0, (item['position'] or 0) - _MOST_CHANGES)}" for item in partitions)
+    return f"{partitions[0]['topic_id']};{places}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import time
 import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,7 +27,11 @@ _DEPTH = 40  # levels of a tree
 _LARGEST_TREE = 64 << 10  # bytes of a value that is shown as a tree
 _LEAST_GZIP = 1000  # bytes
 _RUNBOOKS = "https://github.com/compactory/compactory/blob/main/docs/runbooks/"
-_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".txt": "text/plain; charset=utf-8",
+}
 _BIDI = frozenset(map(chr, (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))))
 
 
@@ -38,15 +41,20 @@ class Pages:
     def __init__(self, options: ConsoleOptions) -> None:
         self._options = options
         self._environment = Environment(
-            loader=PackageLoader("compactory_console"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+            loader=PackageLoader("compactory_console"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            finalize=_without_nul,
         )
         self._environment.filters |= {
             "ago": _ago, "moment": _moment, "number": _number, "shown": _shown, "tree": _tree, "cell": _cell
         }  # fmt: skip
         self._environment.globals |= {
-            "url": self.url, "runbook": lambda name: f"{_RUNBOOKS}{name}.md", "now": time.time, "has_postgres": options.postgres is not None,
-            "has_kafka": options.kafka is not None,
-        }  # fmt: skip
+            "url": self.url,
+            "runbook": lambda name: f"{_RUNBOOKS}{name}.md",
+            "asks_for_tokens": options.access.has_tokens,
+        }
 
     def url(self, path: str, **query: Any) -> str:
         """Return the address of a page. Parameters that are None or empty are left out; lists are repeated."""
@@ -63,11 +71,11 @@ class Pages:
         return self._environment.get_template(template).render(session=session, **context)
 
     def page(
-        self, request: Request, session: Session | None, template: str, *, status: int = 200, **context: Any
+        self, request: Request, session: Session | None, template: str, *, code: int = 200, **context: Any
     ) -> Response:
         """Return a page, compressed if the browser takes that."""
         text = self._environment.get_template(template).render(session=session, path=request.url.path, **context)
-        return _response(request, text.encode("utf-8", "replace"), "text/html; charset=utf-8", status)
+        return _response(request, text.encode("utf-8", "replace"), "text/html; charset=utf-8", code)
 
 
 def static_file(request: Request, name: str) -> Response | None:
@@ -90,12 +98,17 @@ def _static() -> Mapping[str, tuple[str, bytes, bytes]]:
     }
 
 
-def _response(request: Request, body: bytes, kind: str, status: int, *, compressed: bytes | None = None) -> Response:
+def _response(request: Request, body: bytes, kind: str, code: int, *, compressed: bytes | None = None) -> Response:
     headers = {"vary": "accept-encoding"}
     if len(body) >= _LEAST_GZIP and "gzip" in request.headers.get("accept-encoding", ""):
         body = compressed or gzip.compress(body, 1, mtime=0)
         headers["content-encoding"] = "gzip"
-    return Response(body, status, headers, media_type=kind)
+    return Response(body, code, headers, media_type=kind)
+
+
+def _without_nul(value: Any) -> Any:
+    """Return a text without NUL, which HTML can't have."""
+    return value.replace("\0", "\u2400") if isinstance(value, str) and "\0" in value else value
 
 
 def _number(value: float | None) -> str:
@@ -156,7 +169,7 @@ def _cell(value: Any) -> Markup:
 
 def _tree(value: Any) -> Markup:
     """Return JSON as nested lists that open and close; a large value as text."""
-    raw = orjson.dumps(value, option=orjson.OPT_INDENT_2)
+    raw = orjson.dumps(value)
     if len(raw) > _LARGEST_TREE:
         return Markup("<p>{} bytes; the beginning:</p><pre>{}</pre>").format(f"{len(raw):,}", _shown(raw.decode()))
     return _node(value, _DEPTH)
@@ -164,15 +177,18 @@ def _tree(value: Any) -> Markup:
 
 def _node(value: Any, depth: int) -> Markup:
     """Return a part of a tree that has at most ``depth`` levels; what is deeper is text."""
-    if isinstance(value, dict | list) and value and depth:
-        if isinstance(value, dict):
-            items = [Markup("<b>{}</b>: {}").format(_shown(name), _node(item, depth - 1)) for name, item in value.items()]
-        else:
-            items = [_node(item, depth - 1) for item in value]
-        tag, unit = ("ul", "fields") if isinstance(value, dict) else ("ol", "items")
-        lines = Markup("").join(Markup("<li>{}</li>").format(item) for item in items)
-        return Markup('<details open><summary>{} {}</summary><{tag} class="tree">{}</{tag}></details>').format(
-            len(value), unit, lines, tag=Markup(tag)
+    if isinstance(value, dict) and value and depth:
+        lines = Markup("").join(
+            Markup("<li><b>{}</b>: {}</li>").format(_shown(name), _node(item, depth - 1))
+            for name, item in value.items()
+        )
+        return Markup('<details open><summary>{} fields</summary><ul class="tree">{}</ul></details>').format(
+            len(value), lines
+        )
+    if isinstance(value, list) and value and depth:
+        lines = Markup("").join(Markup("<li>{}</li>").format(_node(item, depth - 1)) for item in value)
+        return Markup('<details open><summary>{} items</summary><ol class="tree">{}</ol></details>').format(
+            len(value), lines
         )
     if isinstance(value, str):
         return Markup('<span class="text">{}</span>').format(_shown(value))

@@ -77,9 +77,7 @@ class Server:
 
     def partitions(self, topic: str) -> list[dict[str, Any]]:
         """Return the partitions of a topic with their positions."""
-        return [
-            item for worker in self.workers for item in worker.get("partitions") or () if _topic_of(item) == topic
-        ]
+        return [item for worker in self.workers for item in worker.get("partitions") or () if _topic_of(item) == topic]
 
     @property
     def connectors(self) -> list[dict[str, Any]]:
@@ -111,7 +109,9 @@ class Server:
             self._counters = None
             return
         ages = [directory["age_seconds"] for directory in self.directories if directory["age_seconds"] is not None]
-        positions = float(sum(item["position"] or 0 for worker in self.workers for item in worker.get("partitions") or ()))
+        positions = float(
+            sum(item["position"] or 0 for worker in self.workers for item in worker.get("partitions") or ())
+        )
         changes = rate = None
         if self._counters is not None:
             seconds = now - self._counters[0]
@@ -229,7 +229,9 @@ class Servers:
             text = (await self._request(server, "GET", "/metrics")).text
         except CompactoryError:
             return None
-        lines = "\n".join(line for line in text.splitlines() if line.startswith("compactory_http_request_seconds_count"))
+        lines = "\n".join(
+            line for line in text.splitlines() if line.startswith("compactory_http_request_seconds_count")
+        )
         families = text_string_to_metric_families(lines)
         return sum(
             sample.value for family in families for sample in family.samples if sample.labels.get("route") == _LOOKUP

@@ -1,4 +1,4 @@
-"""Who uses the console: sessions that begin with a bearer token, and the check that a request comes from a page of ours.
+"""The visitors: sessions that begin with a bearer token, and the check that a form comes from a page of the console.
 
 The states of a session: signed in → expired or signed out. The token itself is not kept.
 """

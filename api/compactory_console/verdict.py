@@ -87,9 +87,7 @@ def _verdict_of_store(worker: dict[str, Any]) -> Verdict:
         sentence = "; ".join(f"{topic}: {why}" for topic, why in (worker["stale"] or {}).items())
         return Verdict(level=Level.WARNING, word=state, sentence=sentence, runbook="CompactoryStoreStale")
     if state != "ready":
-        return Verdict(
-            level=Level.WARNING, word=state, sentence="It reads topics.", runbook="CompactoryStoreNotReady"
-        )
+        return Verdict(level=Level.WARNING, word=state, sentence="It reads topics.", runbook="CompactoryStoreNotReady")
     if worker["bad_records"] and any(directory["bad_records"] for directory in worker["directories"] or ()):
         return Verdict(
             level=Level.WARNING, word=state, sentence="Some records are bad.", runbook="CompactoryStoreBadRecords"
@@ -110,7 +108,9 @@ def _verdict_of_source(worker: dict[str, Any]) -> Verdict:
         if table["state"] == "FAILED":
             return _bad(state, f"Table {table['table']} has failed: {table['detail']}", "CompactorySourceTableFailed")
         if table["removal"]:
-            return _bad(state, f"Table {table['table']}: a removal or a change is held.", "CompactorySourceRemovalsStopped")
+            return _bad(
+                state, f"Table {table['table']}: a removal or a change is held.", "CompactorySourceRemovalsStopped"
+            )
         if table["detail"]:
             return Verdict(
                 level=Level.WARNING, word=state, sentence=f"Table {table['table']}: {table['detail']}",

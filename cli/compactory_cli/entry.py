@@ -24,6 +24,8 @@ _EXTRAS = {
     "uvicorn": "api",
     "httptools": "api",
     "jsonschema_rs": "api",
+    "jinja2": "console",
+    "starlette": "console",
     "rocksdict": "rocksdb",
     "psutil": "demo",
     "pyspark": "spark",

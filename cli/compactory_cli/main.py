@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .commands import (
+    console,
     directories,
     errors,
     get,
@@ -65,6 +66,7 @@ app.command("watch")(watch.watch)
 app.command("directories")(directories.directories)
 app.command("errors")(errors.list_errors)
 app.command("serve")(serve.serve)
+app.command("console")(console.run_console)
 app.command("verify")(verify.verify_tables)
 app.add_typer(source.app)
 app.add_typer(jobs.app)

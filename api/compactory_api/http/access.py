@@ -149,9 +149,7 @@ class Access:
         return bool(self._grants)
 
     @classmethod
-    def for_listener(
-        cls, host: str, tokens: Tokens, *, no_auth: bool, anonymous: Scope = Scope.WRITE
-    ) -> Access:
+    def for_listener(cls, host: str, tokens: Tokens, *, no_auth: bool, anonymous: Scope = Scope.WRITE) -> Access:
         """Return the access of a server that listens on ``host``; ``anonymous`` as in the class.
 
         Raises ConfigError if other machines could use it without a token and ``no_auth`` does not say so.

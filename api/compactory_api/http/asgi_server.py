@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from .connection import Connection
 
-__all__ = ["AsgiServer", "Send", "send_whole"]
+__all__ = ["AsgiServer", "Mounted", "Send", "send_whole"]
 
 
 class AsgiServer(uvicorn.Server):
@@ -43,6 +43,21 @@ class AsgiServer(uvicorn.Server):
                 if isinstance(connection, Connection):
                     connection.expire(time)
         return await super().on_tick(counter)
+
+
+class Mounted:
+    """An application for all paths, and another one for those below ``path``. Has the ``budget`` of the first."""
+
+    def __init__(self, app: Any, path: str, below: Any) -> None:
+        self.budget = app.budget
+        self._app = app
+        self._path = path
+        self._below = below
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request, as an ASGI application."""
+        is_below = scope["type"] == "http" and scope["path"].startswith(self._path)
+        await (self._below if is_below else self._app)(scope, receive, send)
 
 
 Send = Callable[[Any], Awaitable[None]]

@@ -112,9 +112,7 @@ async def live_events(call: Call) -> Response:
                 except TimeoutError:
                     yield b": heartbeat\n\n"
                     continue
-                row = call.console.pages.fragment(
-                    "_change.html", call.session, change=change, server=server, name=name
-                )
+                row = call.console.pages.fragment("_change.html", call.session, change=change, server=server, name=name)
                 yield event("row", row)
 
     return event_stream(events())
@@ -133,16 +131,12 @@ async def errors_page(call: Call) -> Response:
 async def resolve_errors(call: Call) -> Response:
     """Apply bad records again, or drop them."""
     server, act = call.server(), call.field("act")
-    if act not in ("retry", "skip"):
-        raise ConfigError("choose retry or skip")
     places = [orjson.loads(text) for text in call.form.get("record", [])]
     for place in places:
         call.session.demand_admin(place["directory"])
-    if not places:
-        raise ConfigError("choose records first")
-    done = await call.console.servers.ask(
-        server, f"/v1/errors:{act}", method="POST", document={"errors": places}
-    )
+    if act not in ("retry", "skip") or not places:
+        raise ConfigError("choose records first, and retry or skip")
+    done = await call.console.servers.ask(server, f"/v1/errors:{act}", method="POST", document={"errors": places})
     words = "were applied" if act == "retry" else "were dropped"
     message = f"{done['done']} of {len(places)} records {words}; {done['outstanding']} are still bad."
     return call.back(f"/servers/{server.number}/errors", message)

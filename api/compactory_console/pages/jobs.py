@@ -13,6 +13,7 @@ from compactory_connectors.jobs import operators
 from compactory_connectors.jobs.operators import STATES, Act, JobFilter, count_jobs, jobs_where
 from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.jobs.status import executor_statuses, type_statuses
+from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call, whole_number
 
@@ -39,6 +40,7 @@ async def jobs_page(call: Call) -> Response:
             "count": count_jobs(connection, where),
             "types": type_statuses(connection),
             "executors": executor_statuses(connection),
+            "paused": paused(connection, "jobs", "job-groups"),
         }
 
     found = await call.console.operators.in_database(read, open_jobs)
@@ -87,14 +89,17 @@ async def change_jobs(call: Call) -> Response:
 
 
 async def _pause(call: Call, verb: str) -> Response:
+    """Pause or resume a type or a group."""
     type_, group = call.field("type"), call.field("group")
-    if (type_ is None) == (group is None):
-        raise ConfigError("name a type or a group")
-    function = operators.pause if verb == "pause" else operators.resume
-    await call.console.operators.in_database(
-        lambda sql: function(sql, type=type_, group=group, by=call.by), open_jobs
-    )
-    return call.back("/jobs", f"{verb}: {type_ or group}.")
+
+    def switch(connection: psycopg.Connection[Any]) -> str:
+        if verb == "resume":
+            operators.resume(connection, type_, group=group, by=call.by)
+            return ""
+        return operators.pause(connection, type_, group=group, by=call.by).warning or ""
+
+    warning = await call.console.operators.in_database(switch, open_jobs)
+    return call.back("/jobs", f"{verb}: {type_ or group}. {warning}")
 
 
 def _filter(fields: Any) -> JobFilter:

@@ -12,6 +12,7 @@ from compactory_connectors.outbox import operators
 from compactory_connectors.outbox.operators import failed_messages
 from compactory_connectors.outbox.statements import open_outbox
 from compactory_connectors.outbox.status import topic_statuses
+from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call, whole_number
 
@@ -26,7 +27,11 @@ async def outbox_page(call: Call) -> Response:
     topic = call.query("topic")
 
     def read(connection: psycopg.Connection[Any]) -> dict[str, Any]:
-        return {"topics": topic_statuses(connection), "messages": failed_messages(connection, topic, limit=_SHOWN)}
+        return {
+            "topics": topic_statuses(connection),
+            "messages": failed_messages(connection, topic, limit=_SHOWN),
+            "paused": [item.name for item in paused(connection, "outbox")],
+        }
 
     found = await call.console.operators.in_database(read, _open)
     return call.page("outbox.html", topic=topic, shown=_SHOWN, **found)

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.processors import operators
 from compactory_connectors.processors.operators import stored_events
+from compactory_connectors.processors.pending import StoredEvent
 
 from ..call import Call
 
@@ -19,7 +20,7 @@ _WORKER = "process "  # begins the name of a processor's worker
 async def processors_page(call: Call) -> Response:
     """Return the events of each processor that are not done."""
     call.session.demand_read()
-    processors = []
+    processors: list[tuple[str, list[StoredEvent], str | None]] = []
     for name in _names(call):
         try:
             events = await call.console.operators.in_kafka(lambda kafka, name=name: stored_events(kafka, name))  # type: ignore[misc]

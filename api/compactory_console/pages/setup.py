@@ -89,7 +89,9 @@ def _database(connection: psycopg.Connection[Any]) -> Iterator[Check]:
     yield Check(
         name="migrations",
         level=Level.BAD if pending else Level.GOOD,
-        state=f"{len(pending)} are missing: {', '.join(pending)}" if pending else f"{len(found.migrations)} are applied",
+        state=f"{len(pending)} are missing: {', '.join(pending)}"
+        if pending
+        else f"{len(found.migrations)} are applied",
         remedy="compactory sql install" if pending else "",
     )
     for table in found.tables:
@@ -130,4 +132,6 @@ def _topics(kafka: Kafka, names: list[str]) -> Iterator[Check]:
                 remedy="With 2 no acknowledged record is lost with one broker.",
             )  # fmt: skip
         else:
-            yield Check(name=f"topic {name}", level=Level.GOOD, state=f"it is compacted; min.insync.replicas is {replicas}")
+            yield Check(
+                name=f"topic {name}", level=Level.GOOD, state=f"it is compacted; min.insync.replicas is {replicas}"
+            )

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from compactory.errors import CompactoryError, ConfigError
 from compactory.records import Partition
+from compactory_connectors.postgres.pausing import paused
 from compactory_connectors.sink import operators
 from compactory_connectors.sink.offsets import open_sink, partition_offsets
 from compactory_connectors.sink.operators import failed_records
@@ -24,10 +25,11 @@ async def sinks_page(call: Call) -> Response:
     """Return the partitions of every sink, and failed records."""
     call.session.demand_read()
 
-    def read(connection: psycopg.Connection[Any]) -> tuple[Any, Any]:
-        return partition_offsets(connection, None), failed_records(connection, limit=_SHOWN)
+    def read(connection: psycopg.Connection[Any]) -> tuple[Any, Any, Any]:
+        paused_names = [item.name for item in paused(connection, "sink")]
+        return partition_offsets(connection, None), failed_records(connection, limit=_SHOWN), paused_names
 
-    offsets, records = await call.console.operators.in_database(read, open_sink)
+    offsets, records, paused_names = await call.console.operators.in_database(read, open_sink)
     places = {Partition(item.topic, item.partition) for item in offsets}
     ends: dict[Partition, int] = {}
     problem = None
@@ -38,7 +40,7 @@ async def sinks_page(call: Call) -> Response:
     rows = [(item, _lag(ends.get(Partition(item.topic, item.partition)), item.offset)) for item in offsets]
     return call.page(
         "sinks.html", rows=rows, records=records, problem=problem, shown=_SHOWN,
-        names=sorted({item.sink for item in offsets}),
+        names=sorted({item.sink for item in offsets}), paused=paused_names,
     )  # fmt: skip
 
 

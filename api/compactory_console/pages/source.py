@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from typing import Any
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -33,7 +34,7 @@ async def order_source(call: Call) -> Response:
     call.session.demand_admin()
     server, connector = call.server(), call.request.path_params["connector"]
     verb, table = call.field("act") or "", call.field("table")
-    document = None
+    document: dict[str, Any] | None = None
     if table is None and verb in _VERBS:
         path = verb
     elif table is not None and verb in _TABLE_VERBS:

@@ -12,10 +12,13 @@ from ..context.session import Problems, begin
 
 if TYPE_CHECKING:
     from compactory import Directory
+    from compactory_api.http.listen import Listen
 
     from ..context.configuration import Configuration
 
 __all__ = ["serve"]
+
+_CONSOLE = "/console"
 
 
 @command
@@ -45,6 +48,7 @@ def serve(
     start_stale: Annotated[
         bool, flag("--start-stale", "Answer at once from complete directories on disk, and catch up meanwhile.")
     ] = False,
+    with_console: Annotated[bool, flag("--console", "Serve the console too, at /console.")] = False,
 ) -> None:
     """Serve lookups over HTTP until SIGTERM or Ctrl-C: in the named directories, or all of compactory.toml.
 
@@ -94,9 +98,20 @@ def serve(
             access=access,
             options=replace(configuration.server_options, drain=drain),
             loading=bar,
+            mounted=(_CONSOLE, _console(configuration, url)) if with_console else None,
         )
         structlog.get_logger("compactory.api").info("listening", url=f"http://{url}")
         server.run(bound)
+
+
+def _console(configuration: Configuration, own: Listen) -> Any:
+    """Return the console over this server and those of [console]."""
+    from compactory_console import Console
+
+    from .console import console_options
+
+    options = console_options(configuration, own.host, (), prefix=_CONSOLE)
+    return Console(replace(options, servers=[f"http://{own}", *options.servers]))
 
 
 def _directories(configuration: Configuration, names: Iterable[str]) -> list[Directory[Any]]:

@@ -66,6 +66,8 @@ class Configuration:
     """Bearer tokens: those a server accepts, and with which a client command asks one."""
     jdbc_password: str | None = field(repr=False)
     """Password of the database behind a JDBC URL that a load reads."""
+    console: Mapping[str, Any] = field(repr=False)
+    """The section [console]: servers, token, prefix."""
     outbox_topics: Mapping[str, TopicRules]
     """The rules of single topics in [outbox.topics]."""
     topic_defaults: tuple[int, int]
@@ -117,6 +119,11 @@ class Configuration:
     def names_postgres(self) -> bool:
         """Return True if a database is configured."""
         return self._postgres is not None
+
+    @property
+    def names_kafka(self) -> bool:
+        """Return True if a cluster is configured."""
+        return self._kafka is not None
 
     def backend(self) -> Backend | None:
         """Return the backend of [store]; None without one. Raises ConfigError."""
@@ -178,6 +185,7 @@ def load_configuration(flags: Flags, environment: Environment | None = None) -> 
         worker_listen=environment.get("LISTEN"),
         tokens=tokens,
         jdbc_password=environment.get("JDBC_PASSWORD"),
+        console=settings.console,
         outbox_topics=settings.outbox_topics,
         topic_defaults=(settings.topic_defaults.get("partitions", -1), settings.topic_defaults.get("replication", -1)),
         store_options=settings.store_options,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectorySettings", "SettingsFile", "StoreSettings", "read_settings"]
 
-_SECTIONS = ("kafka", "postgres", "store", "http", "directories", "outbox", "topics")
+_SECTIONS = ("kafka", "postgres", "store", "http", "directories", "outbox", "topics", "console")
 _NUMBER = (int, float)
 _DIRECTORY: dict[str, Any] = {
     "topic": str,
@@ -53,6 +53,7 @@ _MASTERS = ("postgres", "kafka")
 _HTTP = ("listen", "read_token", "write_token", "admin_token", "advertised", "servers", "servers_secret", "proxies")
 _CLIENT = {"token": str, "token_file": str, "scopes": dict}
 _SCOPES = ("read", "write", "admin")
+_CONSOLE = {"servers": list, "token_file": str, "prefix": str}
 _TOPICS = {"partitions": int, "replication": int}
 _INDEX = {"fields": list, "unique": bool, "name": str}
 _ROCKSDB: dict[str, Any] = {
@@ -115,6 +116,7 @@ class SettingsFile:
     http: Mapping[str, str] = field(default_factory=dict, repr=False)
     clients: tuple[Client, ...] = ()
     directories: Mapping[str, DirectorySettings] = field(default_factory=dict)
+    console: Mapping[str, Any] = field(default_factory=dict, repr=False)
     outbox_topics: Mapping[str, TopicRules] = field(default_factory=dict)
     topic_defaults: Mapping[str, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -156,6 +158,7 @@ class _Reader:
             clients=tuple(self._clients(http.pop("clients", {}), sections.get("directories", {}))),
             http=http,
             directories=self._directories(sections.get("directories", {})),
+            console=self._console(sections.get("console", {})),
             outbox_topics=self._outbox(sections.get("outbox", {})),
             topic_defaults=self._topics(sections.get("topics", {})),
             problems=tuple(self._problems),
@@ -174,6 +177,17 @@ class _Reader:
             else:
                 self._problem("kafka", name, "must be text, a number, true or false")
         return properties
+
+    def _console(self, section: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the section, with the token in place of the file that holds it."""
+        values = self._checked("console", section, _CONSOLE)
+        if not all(isinstance(url, str) for url in values.get("servers", ())):
+            self._problem("console", "servers", 'must be a list of URLs: ["http://source:8080"]')
+        if not (prefix := values.get("prefix", "")).startswith("/") and prefix:
+            self._problem("console", "prefix", "must be a path such as /console")
+        if "token_file" in values:
+            values["token"] = (self._text("console", "token_file", values.pop("token_file")) or "").strip()
+        return values
 
     def _clients(self, section: Mapping[str, Any], directories: Mapping[str, Any]) -> Iterator[Client]:
         from compactory_api.http.access import Client, Scope
