@@ -14,7 +14,7 @@ export UV_NO_PROGRESS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # with it every process that a test starts compiles all that it imports
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types layers lowest proof versions bench docs dist sbom constraints format clean
+.PHONY: help setup demo test check lint types layers lowest proof versions bench docs screenshots dist sbom constraints format clean
 
 help:  ## Show the targets
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ $(PEERS): $(STAMP) benchmarks/constraints.txt
 docs: $(STAMP)  ## Write docs/reference from the code, and the site into build/site
 	$(BIN)/python -m docs.generate
 	$(BIN)/python scripts/site.py
+
+screenshots: $(STAMP)  ## Take the pictures of the console for docs/ (Debian: apt-get install chromium)
+	$(BIN)/python scripts/screenshots.py
 
 dist: $(STAMP)  ## Build and check the wheel and the source archive in dist/
 	rm -rf dist

@@ -74,6 +74,11 @@ _SECTION_MEANINGS = {
         "partitions": "partitions of topics that `compactory topic create` makes; default: the broker's",
         "replication": "replicas of each of their partitions; default: the broker's",
     },
+    "console": {
+        "servers": "a list of base URLs: the processes that `compactory console` shows",
+        "token_file": "file with the token with which the console asks them; default: the admin token of `[http]`",
+        "prefix": "path before all paths of the console, for a proxy",
+    },
     "directories": {
         "connector": "connector JSON that names the table and database; relative to this file",
         "mastered": "`kafka`: the server takes writes, and the keys from `schema` on are their rules; else `postgres`",
@@ -157,6 +162,7 @@ def _file_rows() -> list[list[str]]:
         "directories": (settings_file._DIRECTORY, directory | _SECTION_MEANINGS["directories"]),
         "outbox": (_SECTION_MEANINGS["outbox"], _SECTION_MEANINGS["outbox"]),
         "topics": (settings_file._TOPICS, _SECTION_MEANINGS["topics"]),
+        "console": (settings_file._CONSOLE, _SECTION_MEANINGS["console"]),
     }
     rows = [["`[kafka]`", "any client property", "see above"]]
     for section in [part for name in settings_file._SECTIONS for part in (name, *_WITHIN.get(name, ()))]:

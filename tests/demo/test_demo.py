@@ -105,8 +105,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:
     told = demo.told
-    assert told.keys() == {"postgres", "kafka", "http", "topic", "pids", "stopped"}
-    assert told["pids"].keys() == {"demo", "postgres", "kafka", "source", "http"}
+    assert told.keys() == {"postgres", "kafka", "http", "console", "topic", "pids", "stopped"}
+    assert told["pids"].keys() == {"demo", "postgres", "kafka", "source", "http", "console"}
     assert told["pids"]["demo"] == demo.process.pid
     assert all(alive(pid) for pid in told["pids"].values())
     assert demo.get("/v1/directories")[1]["directories"][0]["entries"] == 50_000

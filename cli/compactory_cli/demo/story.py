@@ -41,6 +41,7 @@ __all__ = ["Demo", "Ended"]
 _ROWS = 50_000
 _TOPIC = "terminal_acquirer"
 _HTTP_PORT = 8080
+_CONSOLE_PORT = 8081
 _STEP_TIMEOUT = 30.0
 _CHANGES = 20
 _LOOKUP_SECONDS = 0.5
@@ -73,6 +74,7 @@ _INVITATION = """
   [bold]kafka    [/] {kafka}, topic {topic}; memory only
   [bold]source   [/] compactory source run {topic}.json: from the table to the topic
   [bold]http     [/] {http}: compactory serve, the topic in memory
+  [bold]console  [/] {console}: look at all of it in a browser
 
 Up in {startup}; {folder}/demo.json says what runs where, {scratch}/*.log what they log.
 Try, in another terminal in this folder:
@@ -115,6 +117,8 @@ class Demo:
         self._ending = ending
         self._as_json = as_json
         self._url = f"http://127.0.0.1:{free_port(_HTTP_PORT)}"
+        self._source_url = f"http://127.0.0.1:{free_port()}"
+        self._console_url = f"http://127.0.0.1:{free_port(_CONSOLE_PORT)}"
         self._server = RemoteServer(self._url)
         self._client = Client(self._url)
         self._entries = self._client.directory(_TOPIC)
@@ -126,6 +130,9 @@ class Demo:
         restart = Event()
         signal.signal(signal.SIGUSR1, lambda _sign, _frame: restart.set())  # `demo start postgres`
         self._set_up()
+        servers = ("--server", self._url, "--server", self._source_url)
+        _, *provider = self._connector()
+        self._start("console", "console", "--listen", self._console_url.removeprefix("http://"), *servers, *provider)
         self._home.announce(self._state())
         startup = time.perf_counter() - began
         self._tell({"ready": self._state(), "seconds": round(startup, 4)}, "")
@@ -176,7 +183,8 @@ class Demo:
             with self._connect() as connection:
                 connection.execute(read("templates/terminal_acquirer.sql").encode())
                 adopt(connection, Adoption(table=_TOPIC, key=("terminal_id",), active="is_active"))
-                self._start("source", "source", "run", *self._connector())
+                listen = self._source_url.removeprefix("http://")
+                self._start("source", "source", "run", *self._connector(), "--listen", listen)
                 connection.execute(
                     "INSERT INTO terminal_acquirer (terminal_id, acquirer_id)"
                     " SELECT 'T' || n, 'A' || mod(n, 50) FROM generate_series(1, %s) AS n",
@@ -338,6 +346,7 @@ class Demo:
             "postgres": self._postgres.url(),
             "kafka": self._broker.address,
             "http": self._url,
+            "console": self._console_url,
             "topic": _TOPIC,
             "pids": {name: pid for name, pid in pids.items() if pid is not None},
             "stopped": [name for name, is_stopped in stopped.items() if is_stopped],
@@ -382,6 +391,7 @@ class Demo:
             postgres=self._postgres.url(),
             kafka=self._broker.address,
             http=self._url,
+            console=self._console_url,
             topic=_TOPIC,
             startup=seconds(startup),
             folder=self._home.folder,
