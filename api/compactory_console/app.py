@@ -18,12 +18,11 @@ from compactory_api.http.limits import Budget
 from compactory_api.http.problem import NoResource, Unauthorized, problem
 
 from .call import Call
-from .changes import Changes
-from .operators import Operators
 from .options import ConsoleOptions
 from .pages import comparison, directory, jobs, outbox, overview, processors, setup, sinks, source
-from .rendering import Pages, static_file
-from .servers import Refused, Servers
+from .parts import Parts
+from .rendering import static_file
+from .servers import Refused
 from .sessions import COOKIE, Session, Sessions, read_form
 
 __all__ = ["Console"]
@@ -76,13 +75,10 @@ class Console:
     """
 
     def __init__(self, options: ConsoleOptions) -> None:
-        self.options = options
         self.budget = Budget()
-        self.pages = Pages(options)
-        self.servers = Servers(options.servers, options.token)
-        self.sessions = Sessions(options.access)
-        self.operators = Operators(options)
-        self._changes: Changes | None = None
+        self.parts = Parts(options)
+        self._prefix = options.prefix
+        self._sessions = Sessions(options.access)
         self._routes = Starlette(
             routes=[
                 *(Route(path, self._endpoint(handler)) for path, handler in _READS.items()),
@@ -95,19 +91,13 @@ class Console:
             exception_handlers={CompactoryError: self._on_error, HTTPException: self._on_error},
         )
 
-    @property
-    def changes(self) -> Changes:
-        """The feeds of the directories."""
-        assert self._changes is not None
-        return self._changes
-
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        self.start()
-        path, prefix = scope["path"], self.options.prefix
+        self.parts.start()
+        path, prefix = scope["path"], self._prefix
         if path == prefix or path.startswith(f"{prefix}/"):
             scope = {**scope, "path": path[len(prefix) :] or "/"}
 
@@ -120,26 +110,13 @@ class Console:
 
         await self._routes(scope, receive, send_safely)
 
-    def start(self) -> None:
-        """Begin to ask the processes. Idempotent; runs in the event loop."""
-        if self._changes is None:
-            self._changes = Changes(self.servers)
-            self.servers.start()
-
-    async def close(self) -> None:
-        """End what asks the processes."""
-        if self._changes is not None:
-            await self._changes.close()
-            await self.servers.close()
-        self.operators.close()
-
     async def _live(self, receive: Any, send: Any) -> None:
         while True:
             kind = (await receive())["type"]
             if kind == "lifespan.startup":
-                self.start()
+                self.parts.start()
             else:
-                await self.close()
+                await self.parts.close()
             await send({"type": f"{kind}.complete"})
             if kind == "lifespan.shutdown":
                 return
@@ -147,35 +124,37 @@ class Console:
     def _endpoint(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             try:
-                session = self.sessions.of(request)
+                session = self._sessions.of(request)
                 form = await read_form(request, session) if request.method == "POST" else {}
-                return await handler(Call(self, request, session, form))
+                return await handler(Call(self.parts, request, session, form))
             except Exception as error:  # noqa: BLE001 (each has a page)
                 return await self._on_error(request, error)
 
         return endpoint
 
     async def _sign_in_page(self, request: Request) -> Response:
-        return self.pages.page(request, None, "sign-in.html", next=_local(request.query_params.get("next")), error=None)
+        return self.parts.pages.page(
+            request, None, "sign-in.html", next=_local(request.query_params.get("next")), error=None
+        )
 
     async def _sign_in(self, request: Request) -> Response:
         form = await read_form(request, None)
         target = _local(form.get("next", [""])[0])
         try:
-            cookie = self.sessions.open(form.get("token", [""])[0], request.headers.get("host", ""))
+            cookie = self._sessions.open(form.get("token", [""])[0], request.headers.get("host", ""))
         except Unauthorized as error:
-            return self.pages.page(request, None, "sign-in.html", code=401, next=target, error=str(error))
-        response = RedirectResponse(self.options.prefix + target, 303)
+            return self.parts.pages.page(request, None, "sign-in.html", code=401, next=target, error=str(error))
+        response = RedirectResponse(self._prefix + target, 303)
         is_local = is_loopback(request.url.hostname or "")
         response.set_cookie(
-            COOKIE, cookie, path=self.options.prefix or "/", httponly=True, samesite="strict", secure=not is_local
+            COOKIE, cookie, path=self._prefix or "/", httponly=True, samesite="strict", secure=not is_local
         )
         return response
 
     async def _sign_out(self, request: Request) -> Response:
-        await read_form(request, self.sessions.of(request))
-        self.sessions.close(request)
-        return RedirectResponse(f"{self.options.prefix}/sign-in", 303)
+        await read_form(request, self._sessions.of(request))
+        self._sessions.close(request)
+        return RedirectResponse(f"{self._prefix}/sign-in", 303)
 
     async def _static(self, request: Request) -> Response:
         response = static_file(request, request.path_params["name"])
@@ -188,16 +167,16 @@ class Console:
             if "hx-request" in request.headers or request.method == "POST":
                 return PlainTextResponse("The session has ended: sign in again.", 401)
             query = f"?{request.url.query}" if request.url.query else ""
-            return RedirectResponse(self.pages.url("/sign-in", next=request.scope["path"] + query), 303)
+            return RedirectResponse(self.parts.pages.url("/sign-in", next=request.scope["path"] + query), 303)
         status, title, detail = _described(error)
         session: Session | None = None
         try:
-            session = self.sessions.of(request)
+            session = self._sessions.of(request)
         except CompactoryError:
             return PlainTextResponse(f"{title}. {detail}", status)
         is_part = "hx-request" in request.headers
         template = "_problem.html" if is_part else "problem.html"
-        return self.pages.page(request, session, template, code=status, title=title, detail=detail, done=None)
+        return self.parts.pages.page(request, session, template, code=status, title=title, detail=detail, done=None)
 
 
 def _described(error: Exception) -> tuple[int, str, str]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from compactory.errors import ConfigError
 
+from .parts import Parts
 from .servers import Server, directory_path
 from .sessions import Session
-
-if TYPE_CHECKING:
-    from .app import Console
 
 __all__ = ["Call"]
 
@@ -26,14 +24,14 @@ _audit = logging.getLogger("compactory.console.audit")
 class Call:
     """A request, its session, and the fields of its form."""
 
-    console: Console
+    parts: Parts
     request: Request
     session: Session
     form: dict[str, list[str]]
 
     @property
     def by(self) -> str:
-        """Who acts, for the operator log."""
+        """Return the name of the visitor for the operator log."""
         return f"console: {self.session.grant.name}"
 
     def query(self, name: str) -> str | None:
@@ -50,7 +48,7 @@ class Call:
 
     def server(self) -> Server:
         """Return the process of the path."""
-        return self.console.servers.at(self.request.path_params["server"])
+        return self.parts.servers.at(self.request.path_params["server"])
 
     def directory(self) -> tuple[Server, str, str]:
         """Return process, name and API path of the directory of the path. Raises Forbidden if it may not be read."""
@@ -60,18 +58,18 @@ class Call:
 
     def page(self, template: str, **context: Any) -> Response:
         """Return a page."""
-        return self.console.pages.page(
+        return self.parts.pages.page(
             self.request,
             self.session,
             template,
-            **{"servers": self.console.servers.all, "done": self.session.take_message(), **context},
+            **{"servers": self.parts.servers.processes, "done": self.session.take_message(), **context},
         )
 
     def back(self, path: str, message: str, **query: Any) -> Response:
         """Return to a page after an act, with a message of what was done, and note the act in the log."""
         _audit.info("%s by %s: %s", self.request.url.path, self.session.grant.name, message)
         self.session.messages.append(message)
-        return RedirectResponse(self.console.pages.url(path, **query), 303)
+        return RedirectResponse(self.parts.pages.url(path, **query), 303)
 
 
 def whole_number(name: str, text: str | None) -> int | None:

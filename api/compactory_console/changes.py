@@ -29,7 +29,7 @@ _PAUSE = 1.0  # seconds until a broken feed is connected again
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One entry was put or deleted, with the old and the new value; or a gap, of which only ``gap`` is set."""
+    """A change of an entry, with the old and the new value; or a gap, of which only ``gap`` is set."""
 
     kind: str
     key: str = ""

@@ -15,7 +15,7 @@ __all__ = ["ConsoleOptions"]
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleOptions:
-    """What a console shows, and who may use it.
+    """The processes and servers that a console shows, and the access to it.
 
     ``servers``     base URLs of processes of Compactory: servers, sources, relays, executors, sinks, processors
     ``token``       the bearer token with which the console asks them

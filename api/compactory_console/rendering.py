@@ -142,9 +142,9 @@ def _shown(value: Any) -> Markup:
     if value is None:
         return Markup('<span class="none">none</span>')
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-    more = len(text) - _LONGEST_TEXT
+    hidden_count = len(text) - _LONGEST_TEXT
     visible = "".join(map(_visible, text[:_LONGEST_TEXT]))
-    end = f" … and {more:,} more characters" if more > 0 else ""
+    end = f" … and {hidden_count:,} more characters" if hidden_count > 0 else ""
     return Markup("<bdi>{}</bdi>{}").format(visible, end)
 
 

@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass
 class Server:
-    """One process: its newest status, or why there is none, and the samples of the last hour."""
+    """A process: its newest status, or why there is none, and the samples of the last hour."""
 
     number: int
     url: str
@@ -103,9 +103,9 @@ class Server:
 
     def sample(self, lookups: float | None) -> None:
         """Store a sample. ``lookups``: the number since the process started."""
-        now = time.time()
+        sampled_at = time.time()
         if self.status is None or not self.directories:
-            self.samples.append(Sample(at=now))
+            self.samples.append(Sample(at=sampled_at))
             self._counters = None
             return
         ages = [directory["age_seconds"] for directory in self.directories if directory["age_seconds"] is not None]
@@ -114,12 +114,12 @@ class Server:
         )
         changes = rate = None
         if self._counters is not None:
-            seconds = now - self._counters[0]
+            seconds = sampled_at - self._counters[0]
             changes = max(0.0, positions - self._counters[1]) / seconds
             rate = None if lookups is None else max(0.0, lookups - self._counters[2]) / seconds
-        self._counters = (now, positions, lookups or 0.0)
+        self._counters = (sampled_at, positions, lookups or 0.0)
         lag = float(sum(directory["lag"] for directory in self.directories))
-        self.samples.append(Sample(at=now, lag=lag, age=max(ages, default=None), changes=changes, lookups=rate))
+        self.samples.append(Sample(at=sampled_at, lag=lag, age=max(ages, default=None), changes=changes, lookups=rate))
 
 
 class Servers:
@@ -127,7 +127,7 @@ class Servers:
 
     def __init__(self, urls: Sequence[str], token: str | None) -> None:
         addresses = [ServerUrl.parse(url, token) for url in urls]
-        self.all = [Server(number, address.base) for number, address in enumerate(addresses)]
+        self.processes = [Server(number, address.base) for number, address in enumerate(addresses)]
         self.version = 0
         """Grows with each news."""
         self._logins = [
@@ -143,7 +143,7 @@ class Servers:
         if not self._tasks:
             logging.getLogger("httpx2").setLevel(logging.WARNING)  # its lines have addresses, which have keys
             self._http = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
-            self._tasks = [asyncio.create_task(self._follow(server)) for server in self.all]
+            self._tasks = [asyncio.create_task(self._follow(server)) for server in self.processes]
 
     async def close(self) -> None:
         """End, and close the connections."""
@@ -159,13 +159,13 @@ class Servers:
 
     def at(self, number: int) -> Server:
         """Return the process of a number. Raises ConfigError."""
-        if not 0 <= number < len(self.all):
-            raise ConfigError(f"there is no process {number}: the console knows {len(self.all)}")
-        return self.all[number]
+        if not 0 <= number < len(self.processes):
+            raise ConfigError(f"there is no process {number}: the console knows {len(self.processes)}")
+        return self.processes[number]
 
     def serving(self, directory: str) -> list[Server]:
         """Return the processes that serve a directory."""
-        return [server for server in self.all if server.directory(directory) is not None]
+        return [server for server in self.processes if server.directory(directory) is not None]
 
     async def wait(self, version: int, timeout: float) -> bool:
         """Wait until there is news after ``version``; return False after ``timeout`` seconds."""
@@ -197,7 +197,9 @@ class Servers:
         except httpx2.TransportError as error:
             raise Unreachable("HTTP", f"{server.url} is not reached: {str(error) or type(error).__name__}") from error
         if response.status_code >= 300:
-            raise Refused(f"{_detail(response)} (HTTP {response.status_code} of {server.url})", response.status_code)
+            raise Refused(
+                f"{_problem_text(response)} (HTTP {response.status_code} of {server.url})", response.status_code
+            )
         return response
 
     def _headers(self, server: Server) -> dict[str, str]:
@@ -243,7 +245,7 @@ def directory_path(name: str) -> str:
     return f"/v1/directories/{quote(name, safe='')}"
 
 
-def _detail(response: httpx2.Response) -> str:
+def _problem_text(response: httpx2.Response) -> str:
     try:
         document = orjson.loads(response.content)
         return str(document.get("detail") or document.get("title"))

@@ -87,8 +87,8 @@ class Sessions:
     def open(self, token: str, host: str) -> str:
         """Begin a session; return the value of its cookie. Raises Unauthorized, Misdirected."""
         grant = self._access.check(b"Bearer " + token.strip().encode(), host.encode())
-        now = time.monotonic()
-        self._sessions = {name: session for name, session in self._sessions.items() if session.expires > now}
+        opened_at = time.monotonic()
+        self._sessions = {name: session for name, session in self._sessions.items() if session.expires > opened_at}
         if len(self._sessions) >= _MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         name = secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""How a process or a worker is: a level, a word, a sentence, and the runbook that helps."""
+"""The verdict on a process, a worker or a directory: a level, a word, a sentence, and the runbook that helps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Verdict:
 
 
 def verdict_of_server(status: dict[str, Any] | None, error: str | None) -> Verdict:
-    """Return how a process is. ``error``: why it did not answer."""
+    """Return the verdict on a process. ``error``: why it did not answer."""
     if status is None and error is None:
         return Verdict(level=Level.WARNING, word="asked", sentence="The process has not answered yet.")
     if status is None:
@@ -44,7 +44,7 @@ def verdict_of_server(status: dict[str, Any] | None, error: str | None) -> Verdi
 
 
 def verdict_of_worker(worker: dict[str, Any]) -> Verdict:
-    """Return how a worker is."""
+    """Return the verdict on a worker."""
     if worker.get("failure"):
         return _bad("failed", f"It ended with {worker['failure']}.", "CompactoryStoreNotLive")
     if not worker.get("live", True):
@@ -66,7 +66,7 @@ def verdict_of_worker(worker: dict[str, Any]) -> Verdict:
 
 
 def verdict_of_directory(directory: dict[str, Any]) -> Verdict:
-    """Return how a directory is."""
+    """Return the verdict on a directory."""
     if directory["unusable"]:
         return _bad(directory["state"], directory["unusable"], "CompactoryStoreBadRecords")
     if directory["stale"]:

@@ -100,8 +100,8 @@ def running(
 
 
 def follows(console: Console, directory: str) -> bool:
-    server = console.servers.all[0]
+    server = console.parts.servers.processes[0]
     if server.directory(directory) is None:
         return False
-    feed = console.changes.feed(server, directory)
+    feed = console.parts.changes.feed(server, directory)
     return feed is not None and feed.has_begun

@@ -17,9 +17,9 @@ from tests.store.topics import Topics
 def answer(url: str) -> str:
     """Return the body that answers; an empty text while nobody does."""
     try:
-        with urlopen(url, timeout=5) as response:
+        with urlopen(url, timeout=20) as response:
             return str(response.read().decode())
-    except URLError:
+    except (URLError, TimeoutError):
         return ""
 
 

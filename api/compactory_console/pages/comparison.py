@@ -23,56 +23,56 @@ _WAIT = 10.0  # seconds for changes that are under way
 async def comparison_page(call: Call) -> Response:
     """Return the form, and the result of the comparison that it asks for."""
     call.session.demand_read()
-    name, left, right = call.query("directory"), call.number("left"), call.number("right")
+    name, first, second = call.query("directory"), call.number("first"), call.number("second")
     outcomes, result = None, None
     if name is not None:
         call.session.demand_read(name)
-        if left is not None and right is not None:
-            result = await _compare_servers(call, name, call.console.servers.at(left), call.console.servers.at(right))
+        if first is not None and second is not None:
+            result = await _compare_servers(call, name, call.parts.servers.at(first), call.parts.servers.at(second))
         else:
             outcomes = await _compare_with_table(call, name)
     return call.page(
         "comparison.html",
-        names=sorted({item["name"] for server in call.console.servers.all for item in server.directories}),
-        with_tables=sorted(call.console.options.connectors),
-        name=name, left=left, right=right, outcomes=outcomes, result=result, samples=_SAMPLES,
+        names=sorted({item["name"] for server in call.parts.servers.processes for item in server.directories}),
+        with_tables=sorted(call.parts.options.connectors),
+        name=name, first=first, second=second, outcomes=outcomes, result=result, samples=_SAMPLES,
     )  # fmt: skip
 
 
 async def _compare_with_table(call: Call, name: str) -> Any:
-    connector = call.console.options.connectors.get(name)
+    connector = call.parts.options.connectors.get(name)
     if connector is None:
         raise ConfigError(
             f'directory {name!r} names no connector: write connector = "FILE.json" into [directories.{name}]'
         )
     options = Options(wait=_WAIT, most_differences=_SAMPLES)
-    return await call.console.operators.in_kafka(lambda kafka: verify(connector, kafka, options))
+    return await call.parts.operators.in_kafka(lambda kafka: verify(connector, kafka, options))
 
 
-async def _compare_servers(call: Call, name: str, left: Server, right: Server) -> dict[str, Any]:
+async def _compare_servers(call: Call, name: str, first: Server, second: Server) -> dict[str, Any]:
     """Compare the digests of both servers; read records of ranges that differ, for samples."""
-    ask, path = call.console.servers.ask, directory_path(name)
-    documents = [await ask(server, f"{path}/digest") for server in (left, right)]
+    ask, path = call.parts.servers.ask, directory_path(name)
+    documents = [await ask(server, f"{path}/digest") for server in (first, second)]
     differing = [
         number
-        for number, (one, two) in enumerate(zip(documents[0]["ranges"], documents[1]["ranges"], strict=True))
-        if one != two
+        for number, digests in enumerate(zip(documents[0]["ranges"], documents[1]["ranges"], strict=True))
+        if digests[0] != digests[1]
     ]
     samples: list[tuple[str, str, Any, Any]] = []
     counts = dict.fromkeys(("missing", "extra", "different"), 0)
     if differing:
         ranges = ",".join(map(str, differing[:_MOST_RANGES]))
-        records = [await _records(call, server, f"{path}/digest/{ranges}?values=true") for server in (left, right)]
+        records = [await _records(call, server, f"{path}/digest/{ranges}?values=true") for server in (first, second)]
         for key in sorted(records[0].keys() | records[1].keys()):
-            one, two = records[0].get(key), records[1].get(key)
-            if one == two:
+            first_value, second_value = records[0].get(key), records[1].get(key)
+            if first_value == second_value:
                 continue
-            kind = "missing" if two is None else "extra" if one is None else "different"
+            kind = "missing" if second_value is None else "extra" if first_value is None else "different"
             counts[kind] += 1
             if len(samples) < _SAMPLES:
-                samples.append((kind, key, one, two))
+                samples.append((kind, key, first_value, second_value))
     return {
-        "left": documents[0], "right": documents[1], "differing": len(differing), "samples": samples,
+        "first": documents[0], "second": documents[1], "differing": len(differing), "samples": samples,
         "counts": counts, "is_whole": len(differing) <= _MOST_RANGES,
     }  # fmt: skip
 
@@ -80,7 +80,7 @@ async def _compare_servers(call: Call, name: str, left: Server, right: Server) -
 async def _records(call: Call, server: Server, path: str) -> dict[str, Any]:
     """Return the values of key ranges by key."""
     records: dict[str, Any] = {}
-    async with call.console.servers.stream(server, path) as answer:
+    async with call.parts.servers.stream(server, path) as answer:
         answer.raise_for_status()
         async for line in answer.aiter_lines():
             record = orjson.loads(line)

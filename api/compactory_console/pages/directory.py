@@ -39,7 +39,7 @@ async def directory_page(call: Call) -> Response:
     status = server.directory(name)
     selection = {item: call.query(item) for item in ("prefix", "index", "value", "cursor")}
     query = urlencode([("limit", _PAGE), *((key, text) for key, text in selection.items() if text is not None)])
-    document = await call.console.servers.ask(server, f"{path}/entries?{query}")
+    document = await call.parts.servers.ask(server, f"{path}/entries?{query}")
     entries = document["entries"]
     columns = _columns(entries)
     chosen = [column for column in call.request.query_params.getlist("column") if column in columns]
@@ -64,9 +64,9 @@ async def entry_page(call: Call) -> Response:
     server, name, path = call.directory()
     key = call.request.query_params.get("key", "")
     query = urlencode({"limit": 1, "prefix": key})  # of the keys that begin with it, the key itself is the first
-    document = await call.console.servers.ask(server, f"{path}/entries?{query}")
+    document = await call.parts.servers.ask(server, f"{path}/entries?{query}")
     entry = next((item for item in document["entries"] if item["key"] == key), None)
-    feed = call.console.changes.feed(server, name)
+    feed = call.parts.changes.feed(server, name)
     history = [] if feed is None else feed.of_key(key)
     if entry is None and not history:
         raise NoEntry(name, key)
@@ -86,7 +86,7 @@ async def entry_page(call: Call) -> Response:
 async def live_page(call: Call) -> Response:
     """Return the newest changes of a directory; further ones come as events."""
     server, name, _ = call.directory()
-    feed = call.console.changes.feed(server, name)
+    feed = call.parts.changes.feed(server, name)
     return call.page(
         "live.html",
         server=server,
@@ -99,7 +99,7 @@ async def live_page(call: Call) -> Response:
 async def live_events(call: Call) -> Response:
     """Return each further change of a directory as an event that has a row of the page."""
     server, name, _ = call.directory()
-    feed = call.console.changes.feed(server, name)
+    feed = call.parts.changes.feed(server, name)
     if feed is None:
         raise ConfigError(f"{server.url} does not serve directory {name!r} now")
 
@@ -112,7 +112,7 @@ async def live_events(call: Call) -> Response:
                 except TimeoutError:
                     yield b": heartbeat\n\n"
                     continue
-                row = call.console.pages.fragment("_change.html", call.session, change=change, server=server, name=name)
+                row = call.parts.pages.fragment("_change.html", call.session, change=change, server=server, name=name)
                 yield event("row", row)
 
     return event_stream(events())
@@ -121,7 +121,7 @@ async def live_events(call: Call) -> Response:
 async def errors_page(call: Call) -> Response:
     """Return the bad records of a process."""
     server = call.server()
-    document = await call.console.servers.ask(server, "/v1/errors?limit=200")
+    document = await call.parts.servers.ask(server, "/v1/errors?limit=200")
     records = [record for record in document["errors"] if call.session.can_read(record["directory"])]
     if not call.session.is_admin:  # the text of an error may quote the value
         records = [record | {"error": record["error"].partition(":")[0], "stacktrace": None} for record in records]
@@ -136,9 +136,9 @@ async def resolve_errors(call: Call) -> Response:
         call.session.demand_admin(place["directory"])
     if act not in ("retry", "skip") or not places:
         raise ConfigError("choose records first, and retry or skip")
-    done = await call.console.servers.ask(server, f"/v1/errors:{act}", method="POST", document={"errors": places})
+    result = await call.parts.servers.ask(server, f"/v1/errors:{act}", method="POST", document={"errors": places})
     words = "were applied" if act == "retry" else "were dropped"
-    message = f"{done['done']} of {len(places)} records {words}; {done['outstanding']} are still bad."
+    message = f"{result['done']} of {len(places)} records {words}; {result['outstanding']} are still bad."
     return call.back(f"/servers/{server.number}/errors", message)
 
 

@@ -32,21 +32,21 @@ _FIELDS = ("state", "type", "group", "tenant", "payload")
 async def jobs_page(call: Call) -> Response:
     """Return the jobs that match, newest first, and the counts of all."""
     call.session.demand_read()
-    where, before = _filter(call.request.query_params), call.number("before")
+    where, before_id = _filter(call.request.query_params), call.number("before")
 
     def read(connection: psycopg.Connection[Any]) -> dict[str, Any]:
         return {
-            "jobs": jobs_where(connection, where=where, before_id=before, limit=_PAGE),
+            "jobs": jobs_where(connection, where=where, before_id=before_id, limit=_PAGE),
             "count": count_jobs(connection, where),
             "types": type_statuses(connection),
             "executors": executor_statuses(connection),
             "paused": paused(connection, "jobs", "job-groups"),
         }
 
-    found = await call.console.operators.in_database(read, open_jobs)
+    facts = await call.parts.operators.in_database(read, open_jobs)
     return call.page(
-        "jobs.html", where=where, before=before, states=STATES, acts=list(Act), page_size=_PAGE,
-        filter={name: value for name, value in asdict(where).items() if value is not None}, **found,
+        "jobs.html", where=where, before=before_id, states=STATES, acts=list(Act), page_size=_PAGE,
+        filter={name: value for name, value in asdict(where).items() if value is not None}, **facts,
     )  # fmt: skip
 
 
@@ -54,10 +54,10 @@ async def job_page(call: Call) -> Response:
     """Return one job with its payload and its last error."""
     call.session.demand_read()
     number = call.request.path_params["job"]
-    found = await call.console.operators.in_database(lambda sql: jobs_where(sql, [number]), open_jobs)
-    if not found:
+    jobs = await call.parts.operators.in_database(lambda sql: jobs_where(sql, [number]), open_jobs)
+    if not jobs:
         raise ConfigError(f"there is no job {number}, or it was deleted after its time")
-    job = found[0] if call.session.is_admin else replace(found[0], payload="(needs the admin scope)", headers=None)
+    job = jobs[0] if call.session.is_admin else replace(jobs[0], payload="(needs the admin scope)", headers=None)
     return call.page("job.html", job=job, acts=list(Act))
 
 
@@ -65,7 +65,7 @@ async def confirm_page(call: Call) -> Response:
     """Return the question whether so many jobs are to be changed."""
     call.session.demand_admin()
     act, where = _act(call.query("act")), _filter(call.request.query_params)
-    count = await call.console.operators.in_database(lambda sql: count_jobs(sql, where, act), open_jobs)
+    count = await call.parts.operators.in_database(lambda sql: count_jobs(sql, where, act), open_jobs)
     filter_ = {name: value for name, value in asdict(where).items() if value is not None}
     return call.page("confirm.html", act=act, count=count, filter=filter_)
 
@@ -81,7 +81,7 @@ async def change_jobs(call: Call) -> Response:
     if not ids and call.field("all") != "yes":
         raise ConfigError("choose jobs first")
     where = JobFilter() if ids else _filter({name: values[0] for name, values in call.form.items()})
-    count = await call.console.operators.in_database(
+    count = await call.parts.operators.in_database(
         lambda sql: _FUNCTIONS[act](sql, ids or None, where, by=call.by), open_jobs
     )
     target = f"/jobs/{ids[0]}" if call.field("back") == "job" else "/jobs"
@@ -98,7 +98,7 @@ async def _pause(call: Call, verb: str) -> Response:
             return ""
         return operators.pause(connection, type_, group=group, by=call.by).warning or ""
 
-    warning = await call.console.operators.in_database(switch, open_jobs)
+    warning = await call.parts.operators.in_database(switch, open_jobs)
     return call.back("/jobs", f"{verb}: {type_ or group}. {warning}")
 
 

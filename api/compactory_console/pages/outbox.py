@@ -33,8 +33,8 @@ async def outbox_page(call: Call) -> Response:
             "paused": [item.name for item in paused(connection, "outbox")],
         }
 
-    found = await call.console.operators.in_database(read, _open)
-    return call.page("outbox.html", topic=topic, shown=_SHOWN, **found)
+    facts = await call.parts.operators.in_database(read, _open)
+    return call.page("outbox.html", topic=topic, shown=_SHOWN, **facts)
 
 
 async def change_outbox(call: Call) -> Response:
@@ -46,12 +46,12 @@ async def change_outbox(call: Call) -> Response:
         if topic is None:
             raise ConfigError("name a topic")
         switch = operators.pause if verb == "pause" else operators.resume
-        await call.console.operators.in_database(lambda sql: switch(sql, topic, by=call.by), _open)
+        await call.parts.operators.in_database(lambda sql: switch(sql, topic, by=call.by), _open)
         return call.back("/outbox", f"{verb}: topic {topic}.")
     if verb not in ("retry", "drop") or not (ids or topic):
         raise ConfigError("choose messages or a topic, and retry or drop")
     function = operators.retry if verb == "retry" else operators.drop
-    count = await call.console.operators.in_database(lambda sql: function(sql, topic, ids, by=call.by), _open)
+    count = await call.parts.operators.in_database(lambda sql: function(sql, topic, ids, by=call.by), _open)
     return call.back("/outbox", f"{verb}: {count:,} messages.")
 
 

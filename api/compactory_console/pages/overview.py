@@ -24,11 +24,11 @@ async def overview_events(call: Call) -> Response:
     """Return the overview's content as events, at once and whenever a process has news."""
 
     async def events() -> AsyncIterator[bytes]:
-        servers = call.console.servers
+        servers = call.parts.servers
         while True:
             version = servers.version
             context = _context(call)
-            yield event("content", call.console.pages.fragment("_overview.html", call.session, **context))
+            yield event("content", call.parts.pages.fragment("_overview.html", call.session, **context))
             while not await servers.wait(version, _HEARTBEAT):
                 yield b": heartbeat\n\n"
 
@@ -41,7 +41,7 @@ async def chart_data(call: Call) -> Response:
     if figure not in ("lag", "age", "changes", "lookups"):
         figure = "lag"
     number = call.number("server")
-    chosen = [server for server in call.console.servers.all if number in (None, server.number)]
+    chosen = [server for server in call.parts.servers.processes if number in (None, server.number)]
     times = sorted({round(sample.at) for server in chosen for sample in server.samples})
     place = {time: index for index, time in enumerate(times)}
     series: list[dict[str, Any]] = []
@@ -67,10 +67,10 @@ def event_stream(events: AsyncIterator[bytes]) -> Response:
 
 def _context(call: Call) -> dict[str, Any]:
     return {
-        "servers": call.console.servers.all,
+        "servers": call.parts.servers.processes,
         "directories": [
             (server, directory, verdict_of_directory(directory))
-            for server in call.console.servers.all
+            for server in call.parts.servers.processes
             for directory in server.directories
             if call.session.can_read(directory["name"])
         ],

@@ -23,7 +23,7 @@ async def processors_page(call: Call) -> Response:
     processors: list[tuple[str, list[StoredEvent], str | None]] = []
     for name in _names(call):
         try:
-            events = await call.console.operators.in_kafka(lambda kafka, name=name: stored_events(kafka, name))  # type: ignore[misc]
+            events = await call.parts.operators.in_kafka(lambda kafka, name=name: stored_events(kafka, name))  # type: ignore[misc]
             processors.append((name, events, None))
         except CompactoryError as error:
             processors.append((name, [], str(error)))
@@ -38,18 +38,18 @@ async def change_processors(call: Call) -> Response:
         raise ConfigError(f"there is no processor {name!r}")
     if verb in ("pause", "resume"):
         switch = operators.pause if verb == "pause" else operators.resume
-        await call.console.operators.in_kafka(lambda kafka: switch(kafka, name, by=call.by))
+        await call.parts.operators.in_kafka(lambda kafka: switch(kafka, name, by=call.by))
         return call.back("/processors", f"{verb}: processor {name}.")
     if verb not in ("retry", "drop"):
         raise ConfigError("choose retry or drop")
     function = operators.retry if verb == "retry" else operators.drop
     ids = call.form.get("event", [])
-    count = await call.console.operators.in_kafka(lambda kafka: function(kafka, name, ids, by=call.by))
+    count = await call.parts.operators.in_kafka(lambda kafka: function(kafka, name, ids, by=call.by))
     return call.back("/processors", f"{verb}: {count:,} events.")
 
 
 def _names(call: Call) -> list[str]:
     """Return the processors of the options, and those whose processes the console knows."""
-    workers = (worker["name"] for server in call.console.servers.all for worker in server.workers)
-    seen = {name.removeprefix(_WORKER) for name in workers if name.startswith(_WORKER)}
-    return sorted({*call.console.options.processors, *seen})
+    workers = (worker["name"] for server in call.parts.servers.processes for worker in server.workers)
+    running = {name.removeprefix(_WORKER) for name in workers if name.startswith(_WORKER)}
+    return sorted({*call.parts.options.processors, *running})

@@ -29,7 +29,7 @@ _CLOCK_SECONDS = 2.0  # by which the clocks of Postgres and of the console may d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One prerequisite: what was checked, how it is, and what to do."""
+    """A prerequisite, with its state and its remedy."""
 
     name: str
     level: Level
@@ -40,7 +40,7 @@ class Check:
 async def setup_page(call: Call) -> Response:
     """Return every prerequisite."""
     call.session.demand_read()
-    operators = call.console.operators
+    operators = call.parts.operators
     checks = [*_processes(call)]
     try:
         checks += await operators.in_database(lambda connection: [*_database(connection)])
@@ -51,7 +51,7 @@ async def setup_page(call: Call) -> Response:
             checks.append(await _part(call, part, connect))
     except CompactoryError as error:
         checks.append(Check(name="Postgres", level=Level.BAD, state=str(error)))
-    topics = {directory["topic"] for server in call.console.servers.all for directory in server.directories}
+    topics = {directory["topic"] for server in call.parts.servers.processes for directory in server.directories}
     try:
         checks += await operators.in_kafka(lambda kafka: [*_topics(kafka, sorted(topics))])
     except CompactoryError as error:
@@ -63,13 +63,13 @@ async def log_page(call: Call) -> Response:
     """Return the newest acts of operators."""
     call.session.demand_read()
     part = call.query("part")
-    lines = await call.console.operators.in_database(lambda sql: operator_log(sql, part, _LOG_LINES))
+    lines = await call.parts.operators.in_database(lambda sql: operator_log(sql, part, _LOG_LINES))
     return call.page("log.html", lines=lines, part=part)
 
 
 def _processes(call: Call) -> Iterator[Check]:
-    versions = {server.status["version"] for server in call.console.servers.all if server.status}
-    for server in call.console.servers.all:
+    versions = {server.status["version"] for server in call.parts.servers.processes if server.status}
+    for server in call.parts.servers.processes:
         verdict = server.verdict()
         state = verdict.sentence or f"version {server.status['version'] if server.status else '?'}"
         yield Check(name=f"process {server.url}", level=verdict.level, state=state)
@@ -84,17 +84,17 @@ def _processes(call: Call) -> Iterator[Check]:
 
 
 def _database(connection: psycopg.Connection[Any]) -> Iterator[Check]:
-    found = status(connection)
-    pending = [migration.name for migration in found.migrations if migration.applied_at is None]
+    schema = status(connection)
+    pending = [migration.name for migration in schema.migrations if migration.applied_at is None]
     yield Check(
         name="migrations",
         level=Level.BAD if pending else Level.GOOD,
         state=f"{len(pending)} are missing: {', '.join(pending)}"
         if pending
-        else f"{len(found.migrations)} are applied",
+        else f"{len(schema.migrations)} are applied",
         remedy="compactory sql install" if pending else "",
     )
-    for table in found.tables:
+    for table in schema.tables:
         yield Check(
             name=f"table {table.table}",
             level=Level.BAD if table.problems else Level.GOOD,
@@ -114,7 +114,7 @@ def _database(connection: psycopg.Connection[Any]) -> Iterator[Check]:
 
 async def _part(call: Call, part: str, connect: Any) -> Check:
     try:
-        await call.console.operators.in_database(lambda _: None, connect)
+        await call.parts.operators.in_database(lambda _: None, connect)
     except CompactoryError as error:
         return Check(name=part, level=Level.WARNING, state=str(error))
     return Check(name=part, level=Level.GOOD, state="its tables are there, and the console's role may use them")

@@ -29,12 +29,12 @@ async def sinks_page(call: Call) -> Response:
         paused_names = [item.name for item in paused(connection, "sink")]
         return partition_offsets(connection, None), failed_records(connection, limit=_SHOWN), paused_names
 
-    offsets, records, paused_names = await call.console.operators.in_database(read, open_sink)
+    offsets, records, paused_names = await call.parts.operators.in_database(read, open_sink)
     places = {Partition(item.topic, item.partition) for item in offsets}
     ends: dict[Partition, int] = {}
     problem = None
     try:
-        ends = await call.console.operators.in_kafka(lambda kafka: kafka.stable_offsets(places) if places else {})
+        ends = await call.parts.operators.in_kafka(lambda kafka: kafka.stable_offsets(places) if places else {})
     except CompactoryError as error:
         problem = str(error)
     rows = [(item, _lag(ends.get(Partition(item.topic, item.partition)), item.offset)) for item in offsets]
@@ -52,7 +52,7 @@ async def change_sinks(call: Call) -> Response:
         raise ConfigError("name a sink")
     if verb in ("pause", "resume"):
         switch = operators.pause if verb == "pause" else operators.resume
-        await call.console.operators.in_database(lambda sql: switch(sql, sink, by=call.by), open_sink)
+        await call.parts.operators.in_database(lambda sql: switch(sql, sink, by=call.by), open_sink)
         return call.back("/sinks", f"{verb}: sink {sink}.")
     if verb not in ("retry", "drop"):
         raise ConfigError("choose retry or drop")
@@ -63,7 +63,7 @@ async def change_sinks(call: Call) -> Response:
         whole_number("offset", call.field("offset")),
     )
     function = operators.retry if verb == "retry" else operators.drop
-    count = await call.console.operators.in_database(lambda sql: function(sql, *choice, by=call.by), open_sink)
+    count = await call.parts.operators.in_database(lambda sql: function(sql, *choice, by=call.by), open_sink)
     return call.back("/sinks", f"{verb}: {count:,} records.")
 
 

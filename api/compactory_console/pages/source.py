@@ -23,7 +23,7 @@ async def source_page(call: Call) -> Response:
     """Return the status of a source; values of rows only for administrators."""
     call.session.demand_read()
     server, connector = call.server(), call.request.path_params["connector"]
-    status = await call.console.servers.ask(server, f"/v1/connectors/{quote(connector, safe='')}/status")
+    status = await call.parts.servers.ask(server, f"/v1/connectors/{quote(connector, safe='')}/status")
     return call.page(
         "source.html", server=server, connector=connector, status=status, verdict=verdict_of_worker(status)
     )
@@ -48,6 +48,6 @@ async def order_source(call: Call) -> Response:
         raise ConfigError(f"a source does not know the order {verb!r}")
     method = _VERBS.get(verb, "POST")
     address = f"/v1/connectors/{quote(connector, safe='')}/{path}"
-    await call.console.servers.ask(server, address, method=method, document=document)
+    await call.parts.servers.ask(server, address, method=method, document=document)
     target = "" if table is None else f" table {table}"
     return call.back(f"/servers/{server.number}/sources/{connector}", f"Order given: {verb}{target}.")
