@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -12,11 +13,12 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import psycopg
 from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
-SIZE = {"width": 1280, "height": 760}
-WARM_UP = 45.0  # seconds until the charts have lines
+SIZE = {"width": 1280, "height": 780}
+WARM_UP = 60.0  # seconds until the charts have lines
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -32,15 +34,25 @@ def main() -> None:
         compactory = Path(sys.executable).with_name("compactory")
         demo = subprocess.Popen([compactory, "demo"], cwd=folder, stdout=subprocess.DEVNULL)
         try:
-            take(_console(Path(folder) / ".compactory" / "demo.json"))
+            state = _state(Path(folder) / ".compactory" / "demo.json")
+            change(state["postgres"])
+            take(state["console"])
         finally:
             demo.terminate()
             demo.wait(30)
 
 
+def change(postgres: str) -> None:
+    """Change rows of the demo for a while, faster and slower."""
+    ends = time.monotonic() + WARM_UP
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        while (remaining := ends - time.monotonic()) > 0:
+            connection.execute("UPDATE terminal_acquirer SET acquirer_id = 'A' || mod(id, 7) WHERE mod(id, 997) = 0")
+            time.sleep(0.05 + 0.2 * abs(math.sin(remaining / 8)))
+
+
 def take(url: str) -> None:
     """Take the pictures of a console."""
-    time.sleep(WARM_UP)
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         for scheme in ("light", "dark"):
@@ -51,13 +63,13 @@ def take(url: str) -> None:
         browser.close()
 
 
-def _console(file: Path) -> str:
-    """Return the address of the demo's console once it answers."""
+def _state(file: Path) -> dict[str, str]:
+    """Return the contents of demo.json once the demo's console answers."""
     while True:
         try:
-            url: str = json.loads(file.read_text())["console"]
-            with urlopen(url, timeout=2):  # noqa: S310 (the demo has written it)
-                return url
+            state: dict[str, str] = json.loads(file.read_text())
+            with urlopen(state["console"], timeout=2):  # noqa: S310 (the demo has written it)
+                return state
         except (FileNotFoundError, URLError, ValueError):
             time.sleep(0.5)
 

@@ -36,22 +36,22 @@ async def overview_events(call: Call) -> Response:
 
 
 async def chart_data(call: Call) -> Response:
-    """Return the samples of one figure of every process: times, then values by process; None is a gap."""
+    """Return the samples of one figure of every process; a value of null is a gap."""
     figure = call.query("figure") or "lag"
     if figure not in ("lag", "age", "changes", "lookups"):
         figure = "lag"
     number = call.number("server")
     chosen = [server for server in call.parts.servers.processes if number in (None, server.number)]
-    times = sorted({round(sample.at) for server in chosen for sample in server.samples})
-    place = {time: index for index, time in enumerate(times)}
-    series: list[dict[str, Any]] = []
-    for server in chosen:
-        values: list[float | None] = [None] * len(times)
-        for sample in server.samples:
-            values[place[round(sample.at)]] = getattr(sample, figure)
-        if any(value is not None for value in values):
-            series.append({"label": server.url, "values": values})
-    return JSONResponse({"times": times, "series": series})
+    series = [
+        {
+            "label": server.url,
+            "times": [sample.at for sample in server.samples],
+            "values": [getattr(sample, figure) for sample in server.samples],
+        }
+        for server in chosen
+        if any(getattr(sample, figure) is not None for sample in server.samples)
+    ]
+    return JSONResponse({"series": series})
 
 
 def event(name: str, text: str) -> bytes:

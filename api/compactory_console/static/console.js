@@ -60,8 +60,8 @@ const drawChart = async (element) => {
   const update = async () => {
     const answer = await fetch(element.dataset.chart).catch(() => null);
     if (!answer || !answer.ok) return;
-    const { times, series } = await answer.json();
-    const data = [times, ...series.map((item) => item.values)];
+    const { series } = await answer.json();
+    const data = series.length ? uPlot.join(series.map((item) => [item.times, item.values]), series.map(() => [null, 2])) : [];
     const names = series.map((item) => item.label).join("\n");
     if (chart && names === labels) { chart.setData(data); return; }
     if (chart) chart.destroy();
