@@ -480,6 +480,28 @@ def test_old_finished_jobs_are_forgotten(bench: Bench, impatient: None) -> None:
     wait_until(lambda: bench.count("effects") == 1 and bench.count("compactory.jobs") == 0, what="retention")
 
 
+@pytest.mark.parametrize("takes_connection", [True, False])
+def test_a_type_without_history_leaves_its_failures_only(bench: Bench, takes_connection: bool) -> None:
+    def succeed_or_fail(job: Job) -> None:
+        if job.payload == "cancel":
+            raise Cancel("no longer needed")
+        if job.payload == "fail":
+            raise ValueError("the reason")
+
+    def with_connection(job: Job, _: psycopg.Connection) -> None:
+        succeed_or_fail(job)
+
+    handler = with_connection if takes_connection else succeed_or_fail
+    bench.jobs.handler("a", retry=Retry(max_attempts=1), history=False)(handler)
+    bench.jobs.handler("b")(lambda job: None)
+    bench.executor()
+    jobs = [bench.enqueue("a", payload) for payload in ("succeed", "cancel", "fail")]
+    bench.wait_for(bench.enqueue("b"), "succeeded")
+    wait_until(lambda: bench.column("SELECT id FROM compactory.jobs WHERE id = %s", jobs[0]) == [], what="the deletion")
+    bench.wait_for(jobs[1], "cancelled")
+    bench.wait_for(jobs[2], "failed")
+
+
 def test_everything_that_is_set_wrongly_is_told_at_once(bench: Bench) -> None:
     jobs = Jobs()
     jobs.handler("a", timeout=-1, retry=Retry(max_attempts=0))(lambda job: None)

@@ -151,7 +151,7 @@ class Attempts:
     def _run(self, attempt: Attempt, connection: KeptConnection) -> tuple[Outcome | None, bool]:
         """Run an attempt; return its outcome (None: the job was taken over), and True if the outcome is committed."""
         claimed, handler = attempt.job, attempt.handler
-        success = Outcome(id=claimed.id, token=claimed.token, state="succeeded")
+        success = Outcome(id=claimed.id, token=claimed.token, state="succeeded", history=handler.keeps_history)
         if claimed.cancelling:
             return replace(success, state="cancelled"), False
         executor, until = self.lease

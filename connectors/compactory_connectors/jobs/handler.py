@@ -97,13 +97,17 @@ def _has_secret(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """The function of a type of jobs. ``takes_connection``: it is called with the connection that commits the job."""
+    """The function of a type of jobs. ``takes_connection``: it is called with the connection that commits the job.
+
+    ``keeps_history`` False: jobs that succeed are deleted at once.
+    """
 
     type: str
     function: Callable[..., Any]
     retry: Retry
     timeout: float | None
     on_failure: OnFailure
+    keeps_history: bool
     payload: PayloadType
     is_async: bool
     takes_connection: bool
@@ -111,7 +115,14 @@ class Handler:
 
     @classmethod
     def of(
-        cls, type_: str, function: Callable[..., Any], retry: Retry, timeout: float | None, on_failure: OnFailure
+        cls,
+        type_: str,
+        function: Callable[..., Any],
+        retry: Retry,
+        timeout: float | None,
+        on_failure: OnFailure,
+        *,
+        keeps_history: bool,
     ) -> Handler:
         """Return the handler of a function. Its ``problems`` say what is wrong."""
         parameters = list(inspect.signature(function).parameters.values())
@@ -122,6 +133,7 @@ class Handler:
             retry=retry,
             timeout=timeout,
             on_failure=on_failure,
+            keeps_history=keeps_history,
             payload=PayloadType(type_, annotation),
             is_async=inspect.iscoroutinefunction(function),
             takes_connection=len(parameters) == 2,

@@ -45,17 +45,18 @@ class Jobs:
         retry: Retry | None = None,
         timeout: float | None = None,
         on_failure: OnFailure = "wait",
+        history: bool = True,
     ) -> Callable[[F], F]:
         """Decorate the function that runs jobs of a type: ``def send(job)`` or ``def send(job, conn)``, async or not.
 
         ``conn`` is a connection of psycopg whose transaction completes the job: what the handler writes through it
         commits once, with the job. Do not commit it. Annotate ``job: Job[Model]`` to have payloads checked by pydantic.
-        ``timeout`` are seconds. ``on_failure`` says what later jobs of its group do while it fails. Problems are
-        raised by the constructor of an executor.
+        ``timeout`` are seconds. ``on_failure`` says what later jobs of its group do while it fails. Without
+        ``history`` jobs that succeed are deleted at once. Problems are raised by the constructor of an executor.
         """
 
         def decorated(function: F) -> F:
-            handler = Handler.of(type, function, retry or Retry(), timeout, on_failure)
+            handler = Handler.of(type, function, retry or Retry(), timeout, on_failure, keeps_history=history)
             if type in self.handlers:
                 self._problems.append(f"type {type!r} has two handlers: keep one")
             self._problems += handler.problems

@@ -81,7 +81,8 @@ Chain: TypeAlias = list[Claimed]
 class Outcome:
     """The outcome of an attempt: the next ``state`` of the job, and the ``delay`` in seconds if it is ``scheduled``.
 
-    ``refund`` 1: the attempt does not count. ``holds``: later jobs of the group wait.
+    ``refund`` 1: the attempt does not count. ``holds``: later jobs of the group wait. Without ``history`` a job that
+    succeeds is deleted.
     """
 
     id: int
@@ -91,6 +92,7 @@ class Outcome:
     error: str | None = None
     holds: bool = True
     refund: int = 0
+    history: bool = True
 
     @classmethod
     def back(cls, job: Claimed, delay: float = 0.0) -> Outcome:

@@ -217,17 +217,19 @@ SELECT pg_notify('compactory_jobs', '');
 
 -- name: jobs/finish
 -- End attempts, each by its token, which only a running job has. Return the ids of jobs that still had the token.
--- A job that is to be cancelled ends as cancelled, whatever its outcome. The state is not in the condition: with
+-- A job that is to be cancelled ends as cancelled, whatever its outcome. A type without history leaves nothing of
+-- jobs that succeed. The state is not in the condition: with
 -- it the planner would use the index of running jobs, which has many dead entries. "= ANY (ARRAY[id])" forces a
 -- look-up: for "=" the planner scans all of jobs_live_pkey when it expects few rows.
 WITH o AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(outcomes)s::json)
-        AS o (id int8, token int8, state text, delay float8, error text, holds boolean, refund int)),
+        AS o (id int8, token int8, state text, delay float8, error text, holds boolean, refund int, history boolean)),
 gone AS (
     DELETE FROM compactory.jobs_live AS j USING o
      WHERE j.id = ANY (ARRAY[o.id]) AND j.token = o.token
        AND (o.state IN ('succeeded', 'cancelled') OR j.cancelling)
-    RETURNING j.*, CASE o.state WHEN 'succeeded' THEN o.state ELSE 'cancelled' END AS outcome, o.error),
+    RETURNING j.*, CASE o.state WHEN 'succeeded' THEN o.state ELSE 'cancelled' END AS outcome, o.error,
+              o.history OR o.state <> 'succeeded' AS has_history),
 kept AS (
     UPDATE compactory.jobs_live AS j
        SET state = o.state, run_at = CASE o.state WHEN 'scheduled' THEN clock_timestamp() + o.delay * interval '1 second' ELSE run_at END,
@@ -241,9 +243,8 @@ moved AS (
     INSERT INTO compactory.jobs_finished (id, type, state, "group", origin, place, payload, headers, run_at, last_only, unique_key,
                                           created_at, attempt, rescues, executor, started_at, finished_at, last_error)
     SELECT id, type, outcome, "group", origin, place, payload, headers, run_at, last_only, unique_key, created_at, attempt,
-           rescues, executor, started_at, clock_timestamp(), coalesce(error, last_error) FROM gone
-    RETURNING id)
-SELECT id FROM moved UNION ALL SELECT id FROM kept;
+           rescues, executor, started_at, clock_timestamp(), coalesce(error, last_error) FROM gone WHERE has_history)
+SELECT id FROM gone UNION ALL SELECT id FROM kept;
 
 -- name: jobs/cancelling
 -- Attempts of this list that an operator has cancelled. By id, because the index of running jobs has many dead
