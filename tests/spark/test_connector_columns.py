@@ -33,7 +33,7 @@ def test_columns_have_the_types_of_the_table(database: str, tmp_path: Path) -> N
 
     options = with_connector(ReadOptions.read(given))
 
-    assert (options.directory.envelope, options.base64_decimals) == ("connect", True)
+    assert (options.envelope, options.base64_decimals) == ("connect", True)
     assert {column.name: column.dataType.simpleString() for column in columns_of_connector(options)} == {
         "id": "int",
         "name": "string",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -13,11 +14,12 @@ from pyspark.sql.types import StructType
 from compactory.errors import CompactoryError, ConfigError
 from compactory.kafka.client import Kafka
 from compactory.watch.change import Cursor
-from compactory_connectors.spark import register
+from compactory_connectors.spark import infer_schema, register
 from compactory_connectors.spark.datasource.columns import checked_fields
 from compactory_connectors.spark.datasource.options import ReadOptions
 from compactory_connectors.spark.datasource.source import CompactorySource
 from compactory_connectors.spark.failures import spark_failures
+from compactory_connectors.spark.registration import _source_class
 from tests.store.topics import Topics
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ def by_key(frame: DataFrame) -> dict[str, Row]:
     return found
 
 
-def test_a_directory_has_the_newest_values_in_columns_found_in_all_of_them(topics: Topics, read: Read) -> None:
+def test_a_directory_has_the_newest_values_in_columns_of_a_sample(topics: Topics, read: Read) -> None:
     name = topics.create(3)
     topics.produce(name, ("T1", '{"id": 1, "isActive": true, "name": "old"}'), partition=0, timestamp=1000)
     topics.produce(name, ("T1", '{"id": 1, "isActive": true, "name": "жук"}'), partition=0, timestamp=2500)
@@ -80,8 +82,8 @@ def test_fields_that_get_no_column_are_named(topics: Topics, caplog: pytest.LogC
 
     found = CompactorySource({"kafka.bootstrap.servers": topics.address, "directory": name}).schema()
 
-    assert found.names[:2] == ["ID", "_key"], "the second one is the record's"
-    assert "fields without a column: _key, id;" in caplog.text
+    assert found.names[:2] == ["id", "_key"], "the second one is the record's"
+    assert "fields without a column: ID, _key;" in caplog.text
 
 
 def test_a_topic_is_no_schema_registrys_for_the_sake_of_a_partition_with_one_bad_value(
@@ -89,7 +91,7 @@ def test_a_topic_is_no_schema_registrys_for_the_sake_of_a_partition_with_one_bad
 ) -> None:
     name = topics.create(2)
     topics.produce(name, ("bad", b"\0\0\0\0\1\2"), partition=0)
-    with pytest.raises(ConfigError, match="in the wire format of a schema registry"):
+    with pytest.raises(ConfigError, match="set option valueFormat to avro or json-schema"):
         CompactorySource({"kafka.bootstrap.servers": topics.address, "directory": name}).schema()
     topics.produce(name, ("good", '{"id": 1}'), partition=1)
     rows = by_key(read(name))
@@ -148,13 +150,13 @@ def test_values_that_do_not_fit_are_told_and_never_null_in_silence(topics: Topic
     assert [rows[offset].n for offset in range(4)] == [1, None, None, None]
     assert [rows[offset]._error for offset in range(3)] == [
         None,
-        "field 'n' is not of type bigint",
+        "field 'n' is not of type smallint",
         "field 'n' is not of type smallint",
     ]
     assert rows[3]._error
     assert rows[4]._error == "the key is not UTF-8"
     with (
-        pytest.raises(CompactoryError, match="partition 0, offset 1: field 'n' is not of type bigint"),
+        pytest.raises(CompactoryError, match="partition 0, offset 1: field 'n' is not of type smallint"),
         spark_failures(),
     ):
         read(name, "n smallint").collect()
@@ -172,7 +174,7 @@ def test_raw_records_are_all_that_were_committed(topics: Topics, read: Read) -> 
 
     frame = read(name, raw="true")
 
-    assert frame.columns == ["key", "value", "partition", "offset", "timestamp"]
+    assert frame.columns == ["key", "value", "topic", "partition", "offset", "timestamp"]
     found = {(row.partition, row.offset): (row.key, row.value) for row in frame.collect()}
     assert found == {(0, 0): (b"a", b"1"), (0, 1): (b"a", None), (0, 2): (None, b"2"), (1, 0): (b"b", b"h")}
     [row] = read(name, raw="true", includeHeaders="true").where("partition = 1").collect()
@@ -242,6 +244,73 @@ def test_filters_spare_reading_and_change_no_result(topics: Topics, read: Read) 
     typed = read(name, "n bigint, _key string, _timestamp timestamp", keys="single")
     assert [row.n for row in typed.where("_key IN ('k3', 'none')").collect()] == [3]
     assert typed.where("_timestamp >= timestamp'1970-01-01 00:00:19'").count() == 2
+    placed = read(name, "n bigint, _partition int, _offset bigint", keys="single")
+    assert sorted(row.n for row in placed.where("_partition = 1 AND _offset >= 8").collect()) == [17, 19]
+    assert sorted(row.n for row in placed.where("_offset < 1").collect()) == [0, 1]
+
+
+def test_several_topics_are_read_at_once(spark: SparkSession, topics: Topics) -> None:
+    first, second = topics.create(), topics.create(2)
+    topics.produce(first, ("a", '{"n": 1}'), ("a", '{"n": 2}'))
+    topics.produce(second, ("a", '{"m": "x"}'))
+    register(spark)
+    reader = spark.read.format("compactory").option("kafka.bootstrap.servers", topics.address)
+
+    frame = reader.option("subscribe", f"{first}, {second}").load()
+    matching = reader.option("subscribePattern", f"{first}|{second}").option("subscribe", "").option("raw", "true")
+
+    assert {(row._topic, row._key, row.n, row.m) for row in frame.collect()} == {
+        (first, "a", 2, None),
+        (second, "a", None, "x"),
+    }
+    assert sorted((row.topic, row.offset) for row in matching.load().collect()) == sorted(
+        [(first, 0), (first, 1), (second, 0)]
+    )
+
+
+def test_the_schema_of_all_values_is_found_by_tasks(spark: SparkSession, topics: Topics) -> None:
+    name = topics.create(2)
+    topics.produce(
+        name, ("a", '{"n": 1, "x y": true, "at": {"OBJECT<": 1.5}}'), ("bad", "no JSON"), ("list", "[1]"), ("b", None)
+    )
+    topics.produce(name, ("c", '{"n": "text", "none": null, "tags": [1]}'), (b"\xff", b'{"n": "\xff"}'), partition=1)
+
+    found = infer_schema(spark, name, kafka=topics.address)
+
+    assert (
+        found.simpleString() == "struct<at:struct<OBJECT<:double>,n:string,none:string,tags:array<bigint>,x y:boolean>"
+    )
+    assert infer_schema(spark, topics.create(), kafka=topics.address).fields == []
+
+
+def test_a_view_of_sql_is_a_directory(spark: SparkSession, topics: Topics) -> None:
+    name = topics.create()
+    topics.produce(name, ("a", '{"n": 1}'), ("b", '{"n": 2}'))
+    register(spark)
+    spark.sql(
+        f"CREATE TEMPORARY VIEW terminals USING compactory OPTIONS (`kafka.bootstrap.servers` '{topics.address}',"
+        f" directory '{name}')"
+    )
+    assert spark.sql("SELECT sum(n) FROM terminals WHERE _key > 'a'").collect()[0][0] == 2
+
+
+def test_a_worker_without_compactory_is_named(spark: SparkSession) -> None:
+    class Missing:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name.startswith("compactory_connectors.spark.datasource"):
+                raise ImportError(name)
+
+    source = _source_class()
+    kept = {name: module for name, module in sys.modules.items() if name.startswith("compactory_connectors.spark.data")}
+    sys.meta_path.insert(0, Missing())  # type: ignore[arg-type]
+    try:
+        for name in kept:
+            del sys.modules[name]
+        with pytest.raises(ImportError, match=f"workers run {sys.executable}, which can't import"):
+            source({})
+    finally:
+        del sys.meta_path[0]
+        sys.modules.update(kept)
 
 
 def test_any_position_can_be_read(topics: Topics, read: Read) -> None:

@@ -1,8 +1,7 @@
-"""Loads, exports and comparisons in a session of one's own: what they return, and how a notebook shows it."""
+"""Loads in a session of one's own: what they return, and how a notebook shows it."""
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +15,7 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.schema import Adoption, adopt, install
-from compactory_connectors.spark.notebook import export, load
+from compactory_connectors.spark.notebook import load
 from compactory_connectors.spark.report import Outcome
 from compactory_connectors.spark.target import Change
 from tests.store.topics import Topics, eventually
@@ -73,15 +72,6 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
         assert sql.execute("SELECT code, acquirer FROM tariffs ORDER BY code").fetchall() == [("a", "1"), ("c", "3")]
 
 
-def test_an_export_returns_its_manifest(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    name = topics.create()
-    topics.produce(name, *((f"k{n}", json.dumps({"n": n})) for n in range(20)))
-    folder = tmp_path / "export"
-    manifest = export(spark, name, folder, kafka=topics.address, format="json")
-    assert manifest.counts.rows == 20
-    assert "<td>20</td>" in manifest._repr_html_()
-
-
 def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COMPACTORY_KAFKA", raising=False)
     rules = tmp_path / "rules.yaml"
@@ -92,10 +82,6 @@ def test_wrong_arguments_are_told(spark: SparkSession, tmp_path: Path, monkeypat
         load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", load_id="")
     with pytest.raises(ConfigError, match="mode must be upsert or replace, not 'repalce'; did you mean replace"):
         load(spark, "x.csv", "tariffs", "postgresql://127.0.0.1/x", mode="repalce")
-    with pytest.raises(ConfigError, match=r"which Kafka\? give export"):
-        export(spark, "tariffs", str(tmp_path))
-    with pytest.raises(ConfigError, match="there is no option 'formt'; did you mean format"):
-        export(spark, "tariffs", str(tmp_path), kafka="127.0.0.1:1", formt="csv")
 
 
 ZONE = "spark.sql.session.timeZone"

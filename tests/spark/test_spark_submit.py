@@ -43,4 +43,4 @@ def test_an_export_is_submitted(bench: Bench, kafka: str, tmp_path: Path) -> Non
     bench.once(name="terminal_acquirer")
     done = submit(bench, "spark", "export", bench.topic, "--to", tmp_path / "files", "--kafka", kafka, "--json")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout)["counts"]["rows"] == 50
+    assert json.loads(done.stdout)["rows"] == 50

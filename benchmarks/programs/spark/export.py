@@ -1,7 +1,7 @@
 """A topic exported to Parquet, by us or by Spark's own Kafka connector and ``max_by`` per key.
 
 Usage: spark.export BOOTSTRAP TOPIC ours|connector. The connector's side writes key and value; ours fields in columns,
-key, value and place, and a manifest with digests. Prints keys, seconds of the job and of a second one in the same
+key, partition, offset and timestamp. Prints keys, seconds of the job and of a second one in the same
 session, and those that Spark took to start, as JSON.
 """
 
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.stage import LAUNCHED, WORK
 from compactory import Directory
-from compactory.kafka.client import Kafka
-from compactory_connectors.spark.export.job import ExportOptions, export
+from compactory_connectors.spark.exporting import export
 from compactory_connectors.spark.session import SparkOptions, session
 from tests.stack.maven import fetch
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 def ours(spark: SparkSession, kafka: str, topic: str, path: str) -> int:
     """Export and return the number of keys."""
     directory = Directory(topic, active="isActive")
-    return export(spark, Kafka(kafka), directory, path, ExportOptions()).counts.rows
+    return export(spark, directory, path, kafka=kafka).rows
 
 
 def connector(spark: SparkSession, kafka: str, topic: str, path: str) -> int:

@@ -1,8 +1,4 @@
-"""Loads and exports in a session of one's own, as in a notebook.
-
-They do what ``compactory spark load`` and ``spark export`` do. Their reports show themselves as
-tables in a notebook.
-"""
+"""Loads in a session of one's own, as in a notebook: what ``compactory spark load`` does."""
 
 from __future__ import annotations
 
@@ -15,15 +11,10 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from compactory.directory import Directory
 from compactory.errors import ConfigError
-from compactory.kafka.client import Kafka
 from compactory.nearest import nearest
 from compactory_connectors.postgres.jdbc_url import checked_url
 
-from .export.job import ExportOptions
-from .export.job import export as run_export
-from .export.manifest import Manifest
 from .failures import spark_failures
 from .into_table.to_postgres import PostgresTarget
 from .load import Load, Plan
@@ -31,11 +22,10 @@ from .report import LoadReport
 from .rules.limit import Limit
 from .rules.rules import Reference, Rules
 from .rules.rules_file import read_rules
-from .servers import servers
 from .session import configured
 from .target import Mode
 
-__all__ = ["export", "load"]
+__all__ = ["load"]
 
 
 def load(
@@ -108,36 +98,10 @@ def load(
     return report
 
 
-def export(
-    spark: SparkSession,
-    directory: str | Directory[Any],
-    path: str | Path,
-    *,
-    kafka: str | Mapping[str, str] | None = None,
-    **options: Any,
-) -> Manifest:
-    """Export the newest records of a directory's topic to files in a folder; its manifest is written last.
-
-    ``kafka``: the servers, or the client's properties; default: the variable ``COMPACTORY_KAFKA``. ``options`` are
-    those of `ExportOptions`: ``format``, ``since``, ``history``, ``columns``, ``overwrite``, ``wait``, ``task_memory``.
-
-    Raises ConfigError, Unreachable, TopicChanged; then there is no export.
-    """
-    names = [*ExportOptions.__dataclass_fields__]
-    if unknown := [name for name in options if name not in names]:
-        raise ConfigError(f"there is no option {name!r}{nearest(name, names)}" for name in unknown)
-    with closing(Kafka(servers(kafka, "export"))) as client, _working(spark) as copy:
-        return run_export(copy, client, _directory(directory), str(path), ExportOptions(**options))
-
-
 @contextmanager
 def _working(spark: SparkSession) -> Iterator[SparkSession]:
     with spark_failures(), configured(spark):
         yield spark
-
-
-def _directory(directory: str | Directory[Any]) -> Directory[Any]:
-    return Directory(directory) if isinstance(directory, str) else directory
 
 
 def _allowed(frame: DataFrame, reference: Reference) -> DataFrame:

@@ -2,50 +2,69 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 __all__ = ["register"]
 
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
 
 def register(spark: SparkSession) -> None:
-    """Make ``spark.read``, ``spark.readStream`` and ``df.write`` know ``format("compactory")`` in this session.
+    """Register ``format("compactory")`` for ``spark.read``, ``readStream`` and ``df.write`` of this session.
 
-    Turns on the filters that Spark hands to Python data sources. Raises ConfigError for a Spark older than 4.2, for
-    Spark Connect, which has no such sessions, and where Spark's Python workers run an interpreter without Compactory.
-    """
-    from compactory.errors import ConfigError  # Spark's processes import this module as well, for a name
-
-    if not hasattr(spark, "_jsparkSession"):
-        raise ConfigError("the data source needs a classic Spark session: Spark Connect is not supported")
-    if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
-        raise ConfigError(f"the data source needs Spark 4.2 or newer, and this is {spark.version}")
-    _check_workers(spark.sparkContext.pythonExec)
-    from .datasource.source import CompactorySource
-
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(CompactorySource)
-
-
-def _check_workers(interpreter: str) -> None:
-    """Raise ConfigError where the interpreter of Spark's Python workers can't import Compactory.
-
-    Spark plans a read in such a worker beside the driver, so the check holds for a cluster too as far as the driver's
-    machine goes. ``interpreter`` is a name on PATH or a path.
+    Without it Spark finds the format by the package ``pyspark_compactory``, and gives no filters to it. Works through
+    Spark Connect, too. Raises ConfigError for a Spark older than 4.2. Where Spark's Python workers lack Compactory, a
+    query fails with the name of their interpreter.
     """
     from compactory.errors import ConfigError
 
-    if interpreter == sys.executable:
-        return
-    command = [interpreter, "-c", "import compactory_connectors"]
-    try:
-        is_usable = subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
-    except OSError:
-        is_usable = False
-    if not is_usable:
-        raise ConfigError(
-            f"Spark's Python workers run {interpreter!r}, which can't import compactory_connectors: set PYSPARK_PYTHON"
-            f" to {sys.executable} before the session starts (os.environ['PYSPARK_PYTHON'] = sys.executable)"
-        )
+    if tuple(map(int, spark.version.split(".")[:2])) < (4, 2):
+        raise ConfigError(f"the data source needs Spark 4.2 or newer, and this is {spark.version}")
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(_source_class())
+
+
+def _source_class() -> type[DataSource]:
+    """Return the data source as a local class.
+
+    Spark pickles such a class by value, so a worker that lacks Compactory can load it and say what it lacks.
+    """
+    from pyspark.sql.datasource import DataSource
+
+    class Compactory(DataSource):
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            try:
+                from compactory_connectors.spark.datasource.source import CompactorySource
+            except ImportError as error:
+                raise ImportError(
+                    f"Spark's Python workers run {sys.executable}, which can't import compactory_connectors.spark"
+                    f" ({error}): install compactory[spark] there, or set PYSPARK_PYTHON to a Python that has it"
+                ) from None
+            self.source = CompactorySource(options)
+
+        @classmethod
+        def name(cls) -> str:
+            return "compactory"
+
+        def schema(self) -> Any:
+            return self.source.schema()
+
+        def reader(self, schema: Any) -> Any:
+            return self.source.reader(schema)
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802 (Spark's name)
+            return self.source.streamReader(schema)
+
+        def writer(self, schema: Any, overwrite: bool) -> Any:
+            return self.source.writer(schema, overwrite)
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802
+            return self.source.streamWriter(schema, overwrite)
+
+    return Compactory

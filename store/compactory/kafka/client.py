@@ -166,7 +166,14 @@ class Kafka(Admin):
 
     def stable_offsets(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the last stable offset of each partition: where a read_committed reader has to stop."""
-        return self._list_offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED, timeout)
+        return {part: offset for part, (offset, _epoch) in self.stable_ends(partitions, timeout).items()}
+
+    def stable_ends(
+        self, partitions: Iterable[Partition], timeout: float = 10.0
+    ) -> dict[Partition, tuple[int, int | None]]:
+        """Return the last stable offset of each partition with the log's leader epoch, which old brokers don't know."""
+        answers = self._offset_answers(partitions, _LATEST, IsolationLevel.READ_COMMITTED, timeout)
+        return {part: (answer.offset, answer.leader_epoch) for part, answer in answers.items()}
 
     def log_starts(self, partitions: Iterable[Partition], timeout: float = 10.0) -> dict[Partition, int]:
         """Return the first offset that is still in the log of each partition."""
@@ -299,6 +306,12 @@ class Kafka(Admin):
     def _list_offsets(
         self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
     ) -> dict[Partition, int]:
+        answers = self._offset_answers(partitions, spec, isolation, timeout)
+        return {part: answer.offset for part, answer in answers.items()}
+
+    def _offset_answers(
+        self, partitions: Iterable[Partition], spec: OffsetSpec, isolation: IsolationLevel, timeout: float
+    ) -> dict[Partition, Any]:
         specs = {TopicPartition(part.topic, part.partition): spec for part in partitions}
         if not specs:
             return {}
@@ -308,7 +321,7 @@ class Kafka(Admin):
             timeout,
             lambda client, limit: client.list_offsets(specs, isolation_level=isolation, request_timeout=limit),
         )
-        return {Partition(part.topic, part.partition): answer.offset for part, answer in answers.items()}
+        return {Partition(part.topic, part.partition): answer for part, answer in answers.items()}
 
 
 def enqueue(producer: Producer, deadline: float, topic: str, value: bytes | None, key: Any, **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""The reader of ``spark.read``: a directory's newest records as typed rows, or every record of a topic.
+"""The reader of ``spark.read``: the newest records of directories as typed rows, or each record of topics.
 
-Planned on the driver in a Python process of its own, read in the executors with the store's Kafka client.
+Planned in a Python process beside the driver, read in the executors with the store's Kafka client.
 """
 
 from __future__ import annotations
@@ -21,32 +21,37 @@ from compactory.records import Partition
 
 from ..record_batch import Batches
 from ..topic.extent import Extent, Span, by_number
+from ..topic.newest import in_rows, newest_records
 from ..topic.partition_homes import strays
-from ..topic.reading import Reading, in_rows, newest_of, read_span, tuned
-from ..typed.fields import arrow_schema
-from ..typed.typed_rows import RowShape, TypedRows, times
-from .columns import checked_fields
+from ..topic.reading import Reading, read_span, tuned
 from .options import Keys, ReadOptions
-from .position import extent_of
-from .pushdown import Narrowed
+from .position import extents_of
+from .pushdown import Bounds
+from .row_shape import RowShape
 
-__all__ = ["BatchReader", "Piece", "pieces_of", "reading_of", "record_rows", "row_shape"]
+__all__ = ["BatchReader", "FilteredReader", "Piece", "pieces_of", "reading_of", "record_rows"]
 
-_LEAST: Final = 100_000  # offsets of a piece of raw records, unless more are asked for
-_TASK: Final = 500_000  # offsets of a piece of raw records
-_SAMPLED: Final = 500  # last offsets of a partition that show which partitioner wrote the topic
-_BUCKET: Final = 5_000_000  # offsets of a task at most, if a key may be in any partition
+_LEAST: Final = 100_000
+"""Offsets of a piece in which each record is a row, unless ``minPartitions`` asks for more pieces."""
+_PIECE: Final = 500_000
+"""Offsets of such a piece at most."""
+_SAMPLE: Final = 500
+"""Last offsets of a partition that show which partitioner wrote the topic."""
+_BUCKET: Final = 5_000_000
+"""Offsets of a task at most, if a key may be in any partition."""
 
 
 @dataclass
 class Piece(InputPartition):
     """The share of one task: spans of a topic, and one of the buckets into which the keys of these spans are parted.
 
-    ``keys`` says where the records of a key can be. Spark pickles the reader before it asks for pieces, so they carry
-    what is found out then.
+    ``keys`` says which partitions have a key, of the topic's ``partitions``. Spark pickles the reader before it asks
+    for pieces, so a piece has all that planning finds out.
     """
 
+    topic: str
     spans: Sequence[Span]
+    topic_id: str | None = None
     bucket: int = 0
     buckets: int = 1
     keys: Keys = "single"
@@ -58,70 +63,73 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._shape = row_shape(options, schema, changes=options.versions)
-        self._each = options.raw or options.versions
-        self._narrowed = Narrowed()
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 (Spark's name)
-        """Take what spares reading; Spark applies all of them again."""
-        self._narrowed = self._narrowed.by(filters, raw=self._options.raw)
-        return filters
+        self._shape = RowShape.of(options, schema, changes=options.versions)
+        self._every_record = options.raw or options.versions
+        self._bounds = Bounds()
 
     def partitions(self) -> list[InputPartition]:
-        """The pieces of the topic up to the position that is read, which all tasks and attempts share."""
+        """Return the pieces of the topics up to the position that is read, which all tasks and attempts share."""
         with closing(Kafka(self._options.kafka)) as kafka:
-            extent = extent_of(kafka, self._options)
-            extent = _newer(kafka, extent, self._narrowed.since_ms)
-            if self._each:
-                spans = self._narrowed.spans(pieces_of(extent, self._options.min_partitions))
-                return [Piece([span]) for span in spans] or [Piece([])]
-            keys = self._partitioner(extent)
-            return list(_of_directory(extent, keys, self._options.min_partitions)) or [Piece([])]
+            pieces: list[InputPartition] = []
+            for extent in extents_of(kafka, self._options):
+                pieces += self._pieces(_since(kafka, extent, self._bounds.since_ms))
+        return pieces or [Piece("", [])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece. Raises CompactoryError, Unreachable."""
+        """Return the rows of a piece. Raises TopicChanged, CompactoryError, Unreachable."""
         assert isinstance(partition, Piece)
         with tuned():
-            yield from self._every(partition) if self._each else self._newest(partition)
+            yield from self._records(partition) if self._every_record else self._newest(partition)
+        if partition.topic_id is not None:
+            with closing(Kafka(self._options.kafka)) as kafka:
+                _extent_of(partition).check(kafka)
 
-    def _every(self, piece: Piece) -> Batches:
+    def _pieces(self, extent: Extent) -> Iterator[Piece]:
+        if self._every_record:
+            spans = self._bounds.spans(pieces_of(extent, self._options.min_partitions), every_record=True)
+            yield from (Piece(extent.topic, [span], extent.topic_id) for span in spans)
+            return
+        keys = self._partitioner(extent)
+        tasks = self._options.min_partitions
+        if keys == "any":
+            shares = [extent.whole] if extent.whole else []
+            buckets = max(tasks, -(-extent.offsets // _BUCKET))
+        else:
+            shares = [[span] for span in self._bounds.spans(extent.whole, every_record=False)]
+            buckets = -(-tasks // max(1, len(shares)))
+        for spans in shares:
+            for bucket in range(buckets):
+                yield Piece(extent.topic, spans, extent.topic_id, bucket, buckets, keys, len(extent.ends))
+
+    def _records(self, piece: Piece) -> Batches:
+        reading = reading_of(self._options, self._shape, piece.topic)
         for span in piece.spans:
-            batches = (self._wanted(batch, piece) for batch in read_span(reading_of(self._options, self._shape), span))
-            yield from record_rows(batches, self._options, self._shape)
+            batches = (self._wanted(batch, piece) for batch in read_span(reading, span))
+            yield from record_rows(batches, self._shape, piece.topic)
 
     def _newest(self, piece: Piece) -> Batches:
-        reading = reading_of(self._options, self._shape)
-        rows = TypedRows(self._shape)
-        for batch in newest_of(self._keyed(reading, span, piece) for span in piece.spans):
-            yield rows.of(batch.filter(batch.column("value").is_valid())).rows
+        reading = reading_of(self._options, self._shape, piece.topic)
+        rows = self._shape.typed_rows(piece.topic)
+        records = (batch for span in piece.spans for batch in self._records_of_keys(reading, span, piece))
+        for batch in in_rows(newest_records(records, reading.memory)):
+            yield rows.of(batch.filter(batch.column("value").is_valid()))
 
-    def _keyed(self, reading: Reading, span: Span, piece: Piece) -> Batches:
+    def _records_of_keys(self, reading: Reading, span: Span, piece: Piece) -> Batches:
         for batch in read_span(reading, span):
-            self._check_home(batch, piece)
+            _check_partitioner(batch, piece)
             wanted = self._wanted(batch, piece)
             if wanted.num_rows:
                 yield wanted
 
     def _wanted(self, batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:
-        """Records of the piece's bucket whose key a filter wants."""
-        keys = self._narrowed.keys
+        """Return the records of the piece's bucket whose key a filter wants."""
+        keys = self._bounds.keys
         if keys is not None:
             batch = batch.filter(pa.array([key in keys for key in batch.column("key").to_pylist()], pa.bool_()))
         if piece.buckets == 1:
             return batch
-        mine = [crc32(key) % piece.buckets == piece.bucket for key in batch.column("key").to_pylist()]
-        return batch.filter(pa.array(mine, pa.bool_()))
-
-    def _check_home(self, batch: pa.RecordBatch, piece: Piece) -> None:
-        """Raise CompactoryError for keys that are not in the partition where the partitioner puts them."""
-        if piece.keys in ("java", "librdkafka"):
-            java, native = strays(batch.column("key"), batch.column("partition")[0].as_py(), piece.partitions)
-            if java if piece.keys == "java" else native:
-                raise CompactoryError(
-                    f"topic {self._options.directory.topic!r} has keys in other partitions than the {piece.keys}"
-                    " partitioner puts them in, so a key may be in two: set option keys to any, or to single if each"
-                    " key is in one partition only"
-                )
+        is_in_bucket = [crc32(key) % piece.buckets == piece.bucket for key in batch.column("key").to_pylist()]
+        return batch.filter(pa.array(is_in_bucket, pa.bool_()))
 
     def _partitioner(self, extent: Extent) -> Keys:
         if self._options.keys != "auto":
@@ -129,69 +137,72 @@ class BatchReader(DataSourceReader):
         partitions = len(extent.ends)
         if partitions == 1:
             return "single"
-        reading = reading_of(self._options, self._shape)
+        reading = reading_of(self._options, self._shape, extent.topic)
         java = native = 0
-        for span in extent.tail(_SAMPLED):
+        for span in extent.tail(_SAMPLE):
             for batch in read_span(reading, span):
-                found = strays(batch.column("key"), span.partition, partitions)
-                java, native = java + found[0], native + found[1]
+                strays_of_batch = strays(batch.column("key"), span.partition, partitions)
+                java, native = java + strays_of_batch[0], native + strays_of_batch[1]
         return "java" if not java else "librdkafka" if not native else "any"
 
 
-def record_rows(records: Batches, options: ReadOptions, shape: RowShape) -> Batches:
-    """A row for each record: raw, or typed."""
-    rows = TypedRows(shape)
+class FilteredReader(BatchReader):
+    """Reads less by the filters of a query. Spark refuses such a reader in a session that gives no filters."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 (Spark's name)
+        """Use the filters to read less; Spark applies all of them again."""
+        self._bounds = self._bounds.by(filters, raw=self._options.raw)
+        return filters
+
+
+def record_rows(records: Batches, shape: RowShape, topic: str) -> Batches:
+    """Return a row for each record: raw, or typed."""
+    rows = None if shape.raw else shape.typed_rows(topic)
     for batch in in_rows(records):
-        yield _raw(batch, shape.schema) if options.raw else rows.of(batch).rows
-
-
-def _raw(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of raw records that a schema names."""
-    found = [times(records) if name == "timestamp" else records.column(name) for name in schema.names]
-    return pa.RecordBatch.from_arrays(found, schema=schema)
-
-
-def row_shape(options: ReadOptions, schema: StructType, *, changes: bool) -> RowShape:
-    """The shape of rows. Raises ConfigError with every column that does not exist."""
-    fields = checked_fields(schema, raw=options.raw)
-    return RowShape(
-        schema=arrow_schema(schema),
-        fields=fields,
-        envelope=options.directory.envelope,
-        active=options.directory.active,
-        base64=options.base64_decimals,
-        changes=changes,
-    )
+        yield shape.raw_rows(batch, topic) if rows is None else rows.of(batch)
 
 
 def pieces_of(extent: Extent, tasks: int) -> list[Span]:
-    """Spans of about as many records each, for as many tasks at least where the topic has so many."""
-    return extent.spans(max(tasks, -(-extent.offsets // _TASK)), _LEAST if tasks == 1 else 1)
+    """Return spans of about as many records each, for ``tasks`` tasks at least if the topic has so many."""
+    return extent.spans(max(tasks, -(-extent.offsets // _PIECE)), _LEAST if tasks == 1 else 1)
 
 
-def _of_directory(extent: Extent, keys: Keys, tasks: int) -> Iterator[Piece]:
-    told: dict[str, Any] = {"keys": keys, "partitions": len(extent.ends)}
-    if keys == "any":
-        buckets = max(tasks, -(-extent.offsets // _BUCKET)) if extent.whole else 0
-        yield from (Piece(extent.whole, bucket=bucket, buckets=buckets, **told) for bucket in range(buckets))
+def reading_of(options: ReadOptions, shape: RowShape, topic: str) -> Reading:
+    """Return how tasks read a topic."""
+    return Reading(
+        properties=options.kafka,
+        topic=topic,
+        memory=options.task_memory,
+        keyless=options.raw,
+        headers=options.raw and "headers" in shape.schema.names,
+        fails_on_loss=options.fails_on_loss,
+    )
+
+
+def _extent_of(piece: Piece) -> Extent:
+    starts, ends = ({span.partition: getattr(span, name) for span in piece.spans} for name in ("start", "end"))
+    return Extent(topic=piece.topic, topic_id=piece.topic_id, starts=starts, ends=ends)
+
+
+def _check_partitioner(batch: pa.RecordBatch, piece: Piece) -> None:
+    """Raise CompactoryError for keys that are not in the partition where the partitioner puts them."""
+    if piece.keys not in ("java", "librdkafka"):
         return
-    buckets = -(-tasks // max(1, len(extent.whole)))
-    for span in extent.whole:
-        yield from (Piece([span], bucket=bucket, buckets=buckets, **told) for bucket in range(buckets))
+    java, native = strays(batch.column("key"), batch.column("partition")[0].as_py(), piece.partitions)
+    if java if piece.keys == "java" else native:
+        raise CompactoryError(
+            f"topic {piece.topic!r} has keys in other partitions than the {piece.keys} partitioner puts them in, so a"
+            " key may be in two: set option keys to any, or to single if each key is in one partition only"
+        )
 
 
-def _newer(kafka: Kafka, extent: Extent, since_ms: int | None) -> Extent:
-    """Without what is older than all wanted records: in a partition, all before the first that is as new."""
+def _since(kafka: Kafka, extent: Extent, since_ms: int | None) -> Extent:
+    """Return the extent without the records of each partition before the first one that is as new."""
     if since_ms is None:
         return extent
-    found = by_number(kafka.offsets_at((Partition(extent.topic, number) for number in extent.ends), since_ms))
-    starts = {number: min(max(at, extent.starts[number]), extent.ends[number]) for number, at in found.items()}
+    partitions = [Partition(extent.topic, number) for number in extent.ends]
+    offsets = by_number(kafka.offsets_at(partitions, since_ms))
+    starts = {
+        number: min(max(offset, extent.starts[number]), extent.ends[number]) for number, offset in offsets.items()
+    }
     return replace(extent, starts=starts)
-
-
-def reading_of(options: ReadOptions, shape: RowShape) -> Reading:
-    """The facts about the topic that tasks need."""
-    headers = options.raw and "headers" in shape.schema.names
-    return Reading(
-        properties=options.kafka, topic=options.directory.topic, spans=(), keyless=options.raw, headers=headers
-    )

@@ -1,10 +1,9 @@
-"""The columns of a DataFrame: the fields of values, or of raw records, and what a schema may ask for. Pure."""
+"""The columns of a DataFrame: the fields of values, or of raw records. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,16 +18,17 @@ from pyspark.sql.types import (
 from compactory.errors import ConfigError
 from compactory.nearest import nearest
 
-from ..typed.fields import in_json
+from ..typed.conversion import converter_of
 from ..typed.typed_rows import ERROR, OPERATION
 
-__all__ = ["ERROR", "OPERATION", "RAW", "RECORD", "checked_fields"]
+__all__ = ["RAW", "RECORD", "checked_fields"]
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 RAW: Final = StructType(
     [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
+        StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
         StructField("timestamp", TimestampType()),
@@ -42,6 +42,7 @@ RECORD: Final = StructType(
         StructField("_key", StringType()),
         StructField("_value", BinaryType()),
         StructField(OPERATION, StringType()),
+        StructField("_topic", StringType()),
         StructField("_partition", IntegerType()),
         StructField("_offset", LongType()),
         StructField("_timestamp", TimestampType()),
@@ -51,10 +52,10 @@ RECORD: Final = StructType(
 """The columns of a typed row that are the record's own."""
 
 
-def checked_fields(schema: StructType, *, raw: bool) -> dict[str, pa.DataType]:
-    """The fields of values that a schema asks for, in the types that JSON has for them.
+def checked_fields(schema: StructType, *, raw: bool) -> StructType:
+    """Return the fields of values that a schema asks for.
 
-    Raises ConfigError with every column that there is not, or not in this type.
+    Raises ConfigError with all columns that do not exist, or not in this type.
     """
     own = {column.name: column.dataType for column in (RAW if raw else RECORD).fields}
     problems: list[str] = []
@@ -67,6 +68,11 @@ def checked_fields(schema: StructType, *, raw: bool) -> dict[str, pa.DataType]:
             problems.append(f"column {name!r}: a record has no such column{nearest(name, own)}")
         elif kind != own[name].simpleString():
             problems.append(f"column {name!r} is {own[name].simpleString()}, not {kind}")
+    for field in fields:
+        try:
+            converter_of(field.name, field.dataType)
+        except ConfigError as error:
+            problems.append(str(error))
     if problems:
         raise ConfigError(problems)
-    return in_json(fields)
+    return StructType(fields)

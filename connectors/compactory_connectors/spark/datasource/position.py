@@ -1,7 +1,8 @@
-"""Up to where a topic is read: now, a cursor of ours, or a time."""
+"""The topics of a read, and the positions where it ends: now, a cursor, or a time."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,38 +15,50 @@ from compactory.watch.change import Cursor
 from ..topic.extent import Extent, by_number, capture, described_topic
 from .options import ReadOptions
 
-__all__ = ["check_position", "extent_of", "offsets_at"]
+__all__ = ["check_position", "extents_of", "offsets_at", "topics_of"]
 
 
-def extent_of(kafka: Kafka, options: ReadOptions) -> Extent:
-    """The topic up to the high watermarks of now, or up to the position that the options name.
+def topics_of(kafka: Kafka, options: ReadOptions) -> list[str]:
+    """Return the names of the topics. Raises ConfigError where no topic fits the pattern, Unreachable."""
+    if options.pattern is None:
+        return list(options.topics)
+    names = [name for name in kafka.topic_names() if re.fullmatch(options.pattern, name)]
+    if not names:
+        raise ConfigError(f"option subscribePattern: no topic's name fits {options.pattern!r}")
+    return names
 
-    Raises ConfigError for a position that is not, or not any more, one of this topic; Unreachable.
+
+def extents_of(kafka: Kafka, options: ReadOptions) -> list[Extent]:
+    """Return the topics up to the high watermarks of now, or up to the position that the options name.
+
+    Raises ConfigError for a position that is not, or not any more, one of its topic; Unreachable.
     """
-    name = options.directory.topic
+    return [_extent(kafka, name, options) for name in topics_of(kafka, options)]
+
+
+def _extent(kafka: Kafka, name: str, options: ReadOptions) -> Extent:
     if options.at is None:
         return capture(kafka, name, wait=options.wait)
-    topic = described_topic(kafka, name)
-    ends = offsets_at(kafka, topic, options.at, "at")
+    ends = offsets_at(kafka, described_topic(kafka, name), options.at, "at")
     extent = capture(kafka, name, ends=ends, wait=options.wait)
     return replace(extent, starts={part: min(start, extent.ends[part]) for part, start in extent.starts.items()})
 
 
 def offsets_at(kafka: Kafka, topic: Topic, text: str, option: str) -> dict[int, int]:
-    """The next offset of every partition at a position: a cursor ``TOPICID;0:42,1:17``, or a time.
+    """Return the next offset of each partition at a position: a cursor ``TOPICID;0:42,1:17``, or a time.
 
-    Partitions that a cursor does not name came later, and begin at their first offset. Raises ConfigError for a
+    Partitions that a cursor does not name are newer, and begin at their first offset. Raises ConfigError for a
     position that is not, or not any more, one of this topic.
     """
     if ";" not in text:
-        return by_number(kafka.offsets_at(topic.all(), _time(text, option)))
+        return by_number(kafka.offsets_at(topic.all(), _milliseconds(text, option)))
     cursor = Cursor.parse(text)
     check_position(kafka, topic, cursor.topic_id, cursor.positions, f"option {option}: take another position")
     return by_number(kafka.log_starts(topic.all())) | dict(cursor.positions)
 
 
 def check_position(kafka: Kafka, topic: Topic, topic_id: str | None, positions: Mapping[int, int], remedy: str) -> None:
-    """Raise ConfigError where these next offsets are not in the topic, or those of a former one of its name."""
+    """Raise ConfigError where these next offsets are not in the topic, or those of a former topic of this name."""
     if topic_id is not None and topic.topic_id is not None and topic_id != topic.topic_id:
         raise ConfigError(f"topic {topic.name!r} was deleted and created again since this position; {remedy}")
     if unknown := sorted(set(positions) - set(topic.partitions)):
@@ -53,20 +66,20 @@ def check_position(kafka: Kafka, topic: Topic, topic_id: str | None, positions: 
     partitions = [Partition(topic.name, number) for number in positions]
     starts, ends = kafka.log_starts(partitions), kafka.high_watermarks(partitions)
     for part in partitions:
-        at = positions[part.partition]
-        if at < starts[part]:
+        position = positions[part.partition]
+        if position < starts[part]:
             raise ConfigError(
                 f"partition {part.partition} of topic {topic.name!r} begins at offset {starts[part]}: the records from"
-                f" offset {at} on are gone; {remedy}"
+                f" offset {position} on are gone; {remedy}"
             )
-        if at > ends[part]:
+        if position > ends[part]:
             raise ConfigError(
-                f"partition {part.partition} of topic {topic.name!r} ends at offset {ends[part]}, before {at}: it was"
-                f" cut off; {remedy}"
+                f"partition {part.partition} of topic {topic.name!r} ends at offset {ends[part]}, before {position}: it"
+                f" was cut off; {remedy}"
             )
 
 
-def _time(text: str, option: str) -> int:
+def _milliseconds(text: str, option: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Filters of a query spare partitions, offsets and keys that no row of the result can have. Pure.
+"""Filters of a query leave out partitions, offsets and keys that no row of the result can have. Pure.
 
-Spark applies every filter again, so what is not understood here costs time only.
+Spark applies each filter again, so a filter that is not understood here costs time only.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 from ..topic.extent import Span
 
-__all__ = ["Narrowed"]
+__all__ = ["Bounds"]
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowed:
-    """Bounds that all filters share; None where there is none. The last offset and partition are included."""
+class Bounds:
+    """Bounds of the rows that a query wants; None where there is none. The last offset is included."""
 
     keys: frozenset[bytes] | None = None
     partitions: frozenset[int] | None = None
     first: int = 0
     last: int | None = None
     since_ms: int | None = None
-    """Records whose timestamp is older are not wanted."""
+    """Records with an older timestamp are left out."""
 
-    def by(self, filters: Iterable[Any], *, raw: bool) -> Narrowed:
+    def by(self, filters: Iterable[Any], *, raw: bool) -> Bounds:
         """Return these bounds and those of Spark's filters.
 
-        Only filters on the record's own columns count: `key` among raw records, `_key` beside the fields of values. A
+        Only filters on the record's own columns count: `key` of raw records, `_key` beside the fields of values. A
         field of a value may have any name, also `key` or `timestamp`.
         """
         bounds = self
@@ -38,27 +38,30 @@ class Narrowed:
             path: tuple[str, ...] = getattr(condition, "attribute", ())
             if len(path) == 1 and path[0].startswith(prefix):
                 column, value = path[0].removeprefix(prefix), getattr(condition, "value", None)
-                bounds = bounds._by(column, type(condition).__name__, value)
+                bounds = bounds._by_column(column, type(condition).__name__, value)
         return bounds
 
-    def spans(self, spans: Iterable[Span]) -> list[Span]:
-        """The rest of these spans; for raw records only, of which each stands for itself."""
+    def spans(self, spans: Iterable[Span], *, every_record: bool) -> list[Span]:
+        """Return the rest of these spans.
+
+        The last offset counts only where ``every_record`` is a row: else an older record would become a key's newest.
+        """
         kept: list[Span] = []
         for span in spans:
             if self.partitions is not None and span.partition not in self.partitions:
                 continue
             start = max(span.start, self.first)
-            end = span.end if self.last is None else min(span.end, self.last + 1)
+            end = span.end if self.last is None or not every_record else min(span.end, self.last + 1)
             if start < end:
                 kept.append(replace(span, start=start, end=end))
         return kept
 
-    def _by(self, column: str, kind: str, value: Any) -> Narrowed:
+    def _by_column(self, column: str, kind: str, value: Any) -> Bounds:
         values = {"EqualTo": (value,), "EqualNullSafe": (value,), "In": value}.get(kind)
         if values is not None and None in values:
             values = None
         if column == "key" and values is not None:
-            keys = frozenset(each.encode() if isinstance(each, str) else bytes(each) for each in values)
+            keys = frozenset(key.encode() if isinstance(key, str) else bytes(key) for key in values)
             return replace(self, keys=keys if self.keys is None else self.keys & keys)
         if column == "partition" and values is not None:
             numbers = frozenset(values)
@@ -70,7 +73,7 @@ class Narrowed:
             return replace(self, since_ms=since if self.since_ms is None else max(since, self.since_ms))
         return self
 
-    def _by_offset(self, kind: str, values: Iterable[int] | None, value: Any) -> Narrowed:
+    def _by_offset(self, kind: str, values: Iterable[int] | None, value: Any) -> Bounds:
         low: int | None = None
         high: int | None = None
         if values is not None:
@@ -78,11 +81,11 @@ class Narrowed:
         elif value is not None:
             low = {"GreaterThan": value + 1, "GreaterThanOrEqual": value}.get(kind)
             high = {"LessThan": value - 1, "LessThanOrEqual": value}.get(kind)
-        found = self if low is None else replace(self, first=max(self.first, low))
-        return found if high is None else replace(found, last=high if found.last is None else min(found.last, high))
+        bounds = self if low is None else replace(self, first=max(self.first, low))
+        return bounds if high is None else replace(bounds, last=high if bounds.last is None else min(bounds.last, high))
 
 
 def _milliseconds(value: datetime) -> int:
-    """Milliseconds since 1970, rounded down; a time without a zone is UTC, in which these sessions are."""
+    """Return milliseconds since 1970, rounded down; a time without a zone is UTC, in which these sessions are."""
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000) - 1

@@ -1,16 +1,16 @@
-"""Spark's Python Data Source API: names what reads and writes, and imports it when it is asked for.
+"""Spark's Python Data Source API: names what reads and writes, and imports it at its first use.
 
 Spark asks in processes of their own, several for a query, and most of them need the name alone.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
     from .options import ReadOptions, Use
 
@@ -18,15 +18,18 @@ __all__ = ["CompactorySource"]
 
 
 class CompactorySource(DataSource):
-    """``format("compactory")``: `ReadOptions`, `table_writer` and `entry_writer` say which options there are."""
+    """``format("compactory")``. `ReadOptions`, `table_writer` and `entry_writer` have its options."""
+
+    uses_filters: ClassVar[bool] = True
+    """Readers take the filters of a query, which Spark has to be told to give."""
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "compactory"
 
     def schema(self) -> StructType:
-        """The columns where the user gives none: of the connector, else as found in all values of the topic.
+        """Return the columns where the user gives none: those of the connector, else of a sample of the newest values.
 
         Raises ConfigError, Unreachable.
         """
@@ -37,28 +40,33 @@ class CompactorySource(DataSource):
         options = self._options()
         if options.raw:
             return RAW if options.headers else StructType([column for column in RAW if column.name != "headers"])
-        if options.connector is None:
-            fields = _inferred(options)
-        else:
+        if options.connector is not None:
             from .connector_columns import columns_of_connector
 
             fields = columns_of_connector(options)
-        return StructType([*fields, *(column for column in RECORD if column.name != "_value")])
+        else:
+            from .row_shape import RowShape
+            from .sampling import sampled_columns
+
+            fields = sampled_columns(options, RowShape.of(options, StructType(), changes=False))
+        has_topics = len(options.topics) != 1
+        own = [column for column in RECORD if column.name != "_value" and (has_topics or column.name != "_topic")]
+        return StructType([*fields, *own])
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of batches. Raises ConfigError."""
-        from .batch import BatchReader
+        """Return the reader of batches. Raises ConfigError."""
+        from .batch import BatchReader, FilteredReader
 
-        return BatchReader(self._options("batch"), schema)
+        return (FilteredReader if self.uses_filters else BatchReader)(self._options("batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """The reader of streams. Raises ConfigError."""
+        """Return the reader of streams. Raises ConfigError."""
         from .stream import StreamReader
 
         return StreamReader(self._options("stream"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of ``df.write``. Raises ConfigError, Unreachable."""
+        """Return the writer of ``df.write``. Raises ConfigError, Unreachable."""
         if any(name.lower() == "directory" for name in self.options):
             from .entry_writer import entry_writer
 
@@ -71,32 +79,12 @@ class CompactorySource(DataSource):
         from .options import ReadOptions
 
         options = ReadOptions.read(self.options, use)
-        if options.connector is None:
-            return options
-        from .connector_columns import with_connector
+        if options.connector is not None:
+            from .connector_columns import with_connector
 
-        return with_connector(options)
+            return with_connector(options)
+        if options.value_format != "json":
+            from .registry import with_registry
 
-
-def _inferred(options: ReadOptions) -> list[StructField]:
-    """Return the fields of all values up to now. A warning lists fields that Spark can't tell apart by name."""
-    import logging
-    from contextlib import closing
-
-    from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import StructField
-
-    from compactory.kafka.client import Kafka
-
-    from ..typed.fields import chosen, infer
-    from ..typed.json_types import settled
-    from .position import extent_of
-
-    with closing(Kafka(options.kafka)) as kafka:
-        fields, left_out = chosen(infer(kafka, extent_of(kafka, options), options.directory))
-    if left_out:
-        logging.getLogger("compactory.spark").warning(
-            "topic %s: fields without a column: %s; names begin with _, or differ from another in case alone",
-            options.directory.topic, ", ".join(left_out),
-        )  # fmt: skip
-    return [StructField(name, from_arrow_type(settled(kind))) for name, kind in fields.items()]
+            return with_registry(options)
+        return options

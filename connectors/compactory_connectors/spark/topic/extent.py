@@ -13,27 +13,32 @@ from compactory.records import Partition, Topic
 
 __all__ = ["Extent", "Span", "TopicChanged", "by_number", "capture", "described_topic"]
 
-_LOOK_EVERY = 0.2  # seconds between two looks at a transaction that is waited for
+_POLL_INTERVAL = 0.2  # seconds
 
 
 class TopicChanged(CompactoryError):
-    """The topic is not the one any more that was to be read: created again, cut off, or records of it are gone."""
+    """The topic was created again, or cut off, while it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Offsets of a partition: ``start`` is the first, ``end`` the one after the last."""
+    """Offsets of a partition: ``start`` is the first, ``end`` the one after the last.
+
+    ``epoch`` is the leader epoch of the log before ``start``, by which a broker knows that the log was cut off there;
+    -1: not known.
+    """
 
     partition: int
     start: int
     end: int
+    epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """A topic between its log starts and high watermarks of one moment, by number of partition.
+    """A topic between its log starts and its high watermarks at one time, by number of partition.
 
-    Below the ends everything is decided: no transaction is open there.
+    No transaction is open below the ends.
     """
 
     topic: str
@@ -43,12 +48,12 @@ class Extent:
 
     @property
     def offsets(self) -> int:
-        """How many there are; no more records than that."""
+        """Return the number of offsets; there are no more records."""
         return sum(max(0, end - self.starts[number]) for number, end in self.ends.items())
 
     @property
     def whole(self) -> list[Span]:
-        """A span for each partition that has offsets."""
+        """Return a span for each partition that has offsets."""
         return [
             Span(partition=number, start=self.starts[number], end=end)
             for number, end in sorted(self.ends.items())
@@ -56,30 +61,34 @@ class Extent:
         ]
 
     def tail(self, offsets: int) -> list[Span]:
-        """The last so many offsets of the largest partition; no span where the topic is empty."""
+        """Return the last ``offsets`` of the largest partition; no span for an empty topic."""
         largest = sorted(self.whole, key=lambda span: span.start - span.end)[:1]
         return [replace(span, start=max(span.start, span.end - offsets)) for span in largest]
 
+    def newest(self, offsets: int) -> list[Span]:
+        """Return the last ``offsets`` of each partition."""
+        return [replace(span, start=max(span.start, span.end - offsets)) for span in self.whole]
+
     def behind(self, positions: Mapping[int, int]) -> int:
-        """The number of offsets between these next offsets and the ends."""
+        """Return the number of offsets between these next offsets and the ends."""
         return sum(max(0, end - positions.get(number, 0)) for number, end in self.ends.items())
 
     def spans(self, tasks: int, least: int = 100_000) -> list[Span]:
-        """Pieces for about as many tasks, none of which is smaller than ``least`` offsets unless a partition is."""
+        """Return spans for about ``tasks`` tasks, none smaller than ``least`` offsets unless a partition is."""
         size = max(least, -(-self.offsets // max(1, tasks)))
-        found: list[Span] = []
+        spans: list[Span] = []
         for number, end in sorted(self.ends.items()):
             start = min(self.starts[number], end)
             pieces = max(1, round((end - start) / size))
             cuts = [start + (end - start) * piece // pieces for piece in range(pieces + 1)]
-            found += [Span(partition=number, start=low, end=high) for low, high in pairwise(cuts) if low < high]
-        return found
+            spans += [Span(partition=number, start=low, end=high) for low, high in pairwise(cuts) if low < high]
+        return spans
 
     def check(self, kafka: Kafka) -> None:
-        """See to it, after everything was read, that it was this topic. Raises TopicChanged and Unreachable."""
-        found = kafka.topics([self.topic]).get(self.topic)
-        if found is None or (self.topic_id is not None and found.topic_id != self.topic_id):
-            what = "deleted" if found is None else "deleted and created again"
+        """Check, after everything was read, that it was this topic. Raises TopicChanged and Unreachable."""
+        topic = kafka.topics([self.topic]).get(self.topic)
+        if topic is None or (self.topic_id is not None and topic.topic_id != self.topic_id):
+            what = "deleted" if topic is None else "deleted and created again"
             raise TopicChanged(f"topic {self.topic!r} was {what} while it was read: run this again")
         ends = kafka.high_watermarks(Partition(self.topic, number) for number in self.ends)
         short = [part.partition for part, end in sorted(ends.items()) if end < self.ends[part.partition]]
@@ -89,32 +98,32 @@ class Extent:
 
 
 def capture(kafka: Kafka, topic: str, *, ends: Mapping[int, int] | None = None, wait: float = 60.0) -> Extent:
-    """The whole topic as it is now, or up to these ``ends``; transactions open below them are waited for.
+    """Return the topic as it is now, or up to these ``ends``, once no transaction is open below them.
 
     ``ends`` are next offsets by number of partition, not above the high watermarks. Raises ConfigError where there is
-    no such topic, Unreachable where a transaction stays open for ``wait`` seconds (naming its producer) or Kafka does
-    not answer.
+    no such topic, Unreachable where a transaction stays open for ``wait`` seconds (with the command that names its
+    producer) or Kafka does not answer.
     """
-    found = described_topic(kafka, topic)
-    partitions = found.all() if ends is None else [Partition(topic, number) for number in sorted(ends)]
+    described = described_topic(kafka, topic)
+    partitions = described.all() if ends is None else [Partition(topic, number) for number in sorted(ends)]
     starts = kafka.log_starts(partitions)
     marks = kafka.high_watermarks(partitions) if ends is None else {part: ends[part.partition] for part in partitions}
     _settle(kafka, marks, wait)
     return Extent(
         topic=topic,
-        topic_id=found.topic_id,
+        topic_id=described.topic_id,
         starts=by_number(starts),
         ends=by_number(marks),
     )
 
 
 def by_number(offsets: Mapping[Partition, int]) -> dict[int, int]:
-    """Offsets of one topic by number of partition."""
+    """Return offsets of one topic by number of partition."""
     return {partition.partition: offset for partition, offset in offsets.items()}
 
 
 def described_topic(kafka: Kafka, name: str) -> Topic:
-    """The topic as the cluster describes it. Raises ConfigError where there is none, Unreachable."""
+    """Return the topic as the cluster describes it. Raises ConfigError where there is none, Unreachable."""
     topic = kafka.topics([name]).get(name)
     if topic is None:
         raise ConfigError(f"topic {name!r} does not exist; `compactory directories` lists what there is")
@@ -126,15 +135,15 @@ def _settle(kafka: Kafka, ends: Mapping[Partition, int], wait: float) -> None:
     deadline = time.monotonic() + wait
     while True:
         stable = kafka.stable_offsets(ends)
-        behind = [part for part, end in ends.items() if stable.get(part, 0) < end]
-        if not behind:
+        unsettled = [part for part, end in ends.items() if stable.get(part, 0) < end]
+        if not unsettled:
             return
         if time.monotonic() > deadline:
             break
-        time.sleep(_LOOK_EVERY)
-    said = "; ".join(
+        time.sleep(_POLL_INTERVAL)
+    commands = "; ".join(
         f"partition {part.partition} from offset {stable.get(part, 0)}, whose producer is listed by:"
         f" {kafka.list_producers_command(part)}"
-        for part in sorted(behind)
+        for part in sorted(unsettled)
     )
-    raise Unreachable("Kafka", f"topic {behind[0].topic!r} has open transactions after {wait:g} s: {said}")
+    raise Unreachable("Kafka", f"topic {unsettled[0].topic!r} has open transactions after {wait:g} s: {commands}")

@@ -10,7 +10,8 @@ from compactory.kafka.client import Kafka
 
 from ..record_batch import Batches, Task, in_arrow
 from .extent import Extent, capture
-from .reading import SCHEMA, Reading, newest, read_span, tuned
+from .newest import newest_records
+from .reading import SCHEMA, Reading, read_span, tuned
 
 __all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records", "with_validity"]
 
@@ -72,7 +73,7 @@ def with_validity(records: DataFrame, first: str, last: str, *, time: str, prefi
 def _of_partitions(spark: SparkSession, kafka: Kafka, extent: Extent, pieces: int | None) -> DataFrame:
     """The newest record of each key in each partition, where the later offset counts, whatever its timestamp says."""
     reading = _reading(spark, kafka, extent, pieces)
-    read = in_tasks(spark, reading, lambda batches: newest(batches, reading), SCHEMA)
+    read = in_tasks(spark, reading, lambda batches: newest_records(batches, reading.memory), SCHEMA)
     its = f.max_by(f.struct("value", "offset", "timestamp_ms"), "offset").alias("it")
     return read.repartition("key").groupBy("key", "partition").agg(its).select("key", "partition", "it.*")
 

@@ -1,6 +1,6 @@
-"""Whether keys are in the partition where a well-known partitioner puts them: for many keys at once. Pure.
+"""Counts keys that are not in the partition where a well-known partitioner puts them. Pure.
 
-Where one of them has put all keys of a topic, no key is in two partitions.
+If one partitioner has put all keys of a topic, no key is in two partitions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _M: Final = np.uint32(0x5BD1E995)
 
 
 def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, int]:
-    """How many of these keys belong elsewhere: as Java's producer and our source have it, and as librdkafka.
+    """Return how many of these keys belong elsewhere by the rules of Java's producer and our source, and of librdkafka.
 
     Sources: `topics.partitioner`; librdkafka's default, ``consistent`` (CRC-32 of the key).
     """
@@ -40,15 +40,15 @@ def strays(keys: pa.BinaryArray, partition: int, partitions: int) -> tuple[int, 
 
 
 def _murmur2(letters: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """The hashes of keys of one length; a row each."""
+    """Return the hashes of keys of one length, of which each row is one."""
     rows, length = letters.shape
     words = np.pad(letters, ((0, 0), (0, -length % 4))).view("<u4")
-    found = np.full(rows, _SEED ^ np.uint32(length), np.uint32)
+    hashes = np.full(rows, _SEED ^ np.uint32(length), np.uint32)
     for number in range(length // 4):
         part = words[:, number] * _M
         part = (part ^ (part >> np.uint32(24))) * _M
-        found = (found * _M) ^ part
+        hashes = (hashes * _M) ^ part
     if length % 4:
-        found = (found ^ words[:, -1]) * _M
-    found = (found ^ (found >> np.uint32(13))) * _M
-    return found ^ (found >> np.uint32(15))
+        hashes = (hashes ^ words[:, -1]) * _M
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * _M
+    return hashes ^ (hashes >> np.uint32(15))

@@ -1,1 +1,0 @@
-"""A topic to files, and what was exported known again."""

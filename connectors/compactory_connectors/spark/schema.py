@@ -1,0 +1,83 @@
+"""The columns of a directory, found by Spark's tasks in all of its values."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from compactory.directory import Envelope
+from compactory.errors import ConfigError
+
+from .registration import register
+from .servers import servers
+from .typed.inference import columns_of_variant
+
+__all__ = ["infer_schema", "options_of", "struct_of"]
+
+_log = logging.getLogger("compactory.spark")
+
+
+def infer_schema(
+    spark: SparkSession,
+    directory: str,
+    *,
+    kafka: str | Mapping[str, str] | None = None,
+    topic: str | None = None,
+    envelope: Envelope = "none",
+    at: str | None = None,
+) -> StructType:
+    """Return the fields of all JSON values of a topic, each with the type that holds its values, in order of names.
+
+    Spark's tasks read the topic once, old versions included; the driver gets the schema alone. Give the result to
+    ``spark.read.format("compactory").schema(…)``. ``kafka``: servers, or the client's properties; default: the
+    variable ``COMPACTORY_KAFKA``. A warning names fields without a column. Raises ConfigError, Unreachable.
+    """
+    register(spark)
+    options = options_of(kafka, "infer_schema", {"topic": topic or directory, "at": at})
+    records = spark.read.format("compactory").options(**options).option("raw", "true").schema("value binary").load()
+    text = f.try_validate_utf8(f.col("value").cast("string"))
+    payloads = records.select(_payload(f.try_parse_json(text), envelope).alias("payload"))
+    objects = payloads.where(f.schema_of_variant("payload").startswith("OBJECT"))
+    [row] = objects.select(f.schema_of_variant_agg("payload")).collect()
+    try:
+        columns, without_column = columns_of_variant(row[0] or "VOID")
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if without_column:
+        _log.warning("topic %s: fields without a column: %s", topic or directory, ", ".join(without_column))
+    return StructType(columns)
+
+
+def options_of(kafka: str | Mapping[str, str] | None, function: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """Return options of the format: Kafka's properties, and those of ``options`` that are not None."""
+    properties = {f"kafka.{name}": str(value) for name, value in servers(kafka, function).items()}
+    return properties | {name: str(value) for name, value in options.items() if value is not None}
+
+
+def struct_of(columns: str | StructType) -> StructType:
+    """Return columns, also of Spark's words for them, as ``id bigint, price decimal(10,2)``. Raises ConfigError."""
+    if isinstance(columns, StructType):
+        return columns
+    if not columns.strip():
+        raise ConfigError("the columns are empty: name columns, or leave them out")
+    try:
+        parsed = StructType.fromDDL(columns)
+    except PySparkException as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"columns {columns!r} are no list such as 'id bigint, name string': {reason}") from error
+    assert isinstance(parsed, StructType)  # the text of one type alone would be another
+    return parsed
+
+
+def _payload(value: Column, envelope: Envelope) -> Column:
+    """Return the object within an envelope."""
+    paths = {"connect": ("$.payload",), "debezium": ("$.payload.after", "$.after")}
+    if envelope not in paths:
+        return value
+    return f.coalesce(*(f.variant_get(value, path, "variant") for path in paths[envelope]))
