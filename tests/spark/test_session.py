@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError, Unreachable
-from compactory_connectors.spark import register
 from compactory_connectors.spark.jars import JARS_VARIABLE
 from compactory_connectors.spark.session import SparkOptions, _properties, configured, session
 
@@ -52,19 +51,6 @@ def test_a_master_may_be_a_spark_connect_server() -> None:
     properties = _properties(SparkOptions(master="sc://spark.test:15002"), is_submitted=False)
     assert properties["spark.remote"] == "sc://spark.test:15002"
     assert not {"spark.master", "spark.driver.memory"} & properties.keys(), "they are the server's"
-
-
-def test_workers_without_compactory_are_told_before_the_first_job(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a virtual environment that was not activated: PySpark's workers run the python3 on PATH."""
-    other = tmp_path / "python3"
-    other.write_text("#!/bin/sh\nexit 1\n")
-    other.chmod(0o755)
-    for interpreter in (str(other), "python-that-is-not-there"):
-        monkeypatch.setattr(spark.sparkContext, "pythonExec", interpreter)
-        with pytest.raises(ConfigError, match=f"run '{interpreter}', which can't import .* set PYSPARK_PYTHON"):
-            register(spark)
 
 
 def test_what_keeps_spark_from_starting_is_told_to_the_one_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
