@@ -49,7 +49,7 @@ ROOMS = [
         for name in ("connect", "jobs", "outbox", "processors", "sink", "source", "spark")
     ),
 ]
-ROOMS += ["api/compactory_api", "cli/compactory_cli"]
+ROOMS += ["api/compactory_api", "api/compactory_console", "cli/compactory_cli"]
 
 
 @pytest.mark.parametrize("folder", ROOMS)
