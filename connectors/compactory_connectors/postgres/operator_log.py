@@ -6,13 +6,14 @@ import getpass
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
-import psycopg
-from psycopg.rows import class_row
 
 from compactory_sql import query
+
+if TYPE_CHECKING:
+    import psycopg
 
 __all__ = ["LogLine", "log_act", "operator_log", "person"]
 
@@ -36,6 +37,8 @@ class LogLine:
 
 def operator_log(connection: psycopg.Connection[Any], part: str | None = None, limit: int = 100) -> list[LogLine]:
     """Return the newest lines, of one part or of all. Raises psycopg.Error."""
+    from psycopg.rows import class_row  # processors have no Postgres
+
     cursor = connection.cursor(row_factory=class_row(LogLine))
     return cursor.execute(query("operators/log"), {"part": part, "limit": limit}).fetchall()
 
