@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from compactory_cli.views.tables import Column, Table, print_tables, time_text
-from compactory_cli.views.terminal import _console, counted, legible, number, output
+from compactory_cli.views.terminal import _new_console, counted, legible, number, output
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_no_byte_of_a_row_steers_the_terminal(raw: bytes | None, shown: str) -> 
 
 
 def test_no_text_becomes_an_emoji(capsys: pytest.CaptureFixture[str]) -> None:
-    _console(stderr=False).print("'module:x:y' :smile:", markup=False)
+    _new_console(stderr=False).print("'module:x:y' :smile:", markup=False)
     assert capsys.readouterr().out == "'module:x:y' :smile:\n"
 
 

@@ -44,16 +44,16 @@ _WIDTH = 60  # characters shown of a long value, around the first difference
 @cache
 def output() -> Console:
     """Return the console on stdout. Piped output is never wrapped or shortened."""
-    return _console(stderr=False)
+    return _new_console(stderr=False)
 
 
 @cache
 def error_output() -> Console:
     """Return the console on stderr."""
-    return _console(stderr=True)
+    return _new_console(stderr=True)
 
 
-def _console(*, stderr: bool) -> Console:
+def _new_console(*, stderr: bool) -> Console:
     from rich.console import Console
 
     console = Console(stderr=stderr, emoji=False)
