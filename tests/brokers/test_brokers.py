@@ -16,6 +16,8 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
 
 from compactory import CompactoryError, Directory, DirectoryWriter, GlobalStore, StartTimeout, Unreachable
 from compactory.kafka.client import Kafka
@@ -26,6 +28,9 @@ from compactory_connectors.outbox import Outbox, OutboxRelay
 from compactory_connectors.processors import ProcessRunner
 from compactory_connectors.processors.pending import group_of
 from compactory_connectors.schema import Adoption, adopt, install
+from compactory_connectors.spark.datasource.options import ReadOptions
+from compactory_connectors.spark.datasource.stream import StreamReader
+from compactory_connectors.spark.topic.reading import RecordsGone
 from tests.conftest import needs_apache_kafka
 from tests.processors.harness import committed, registration
 from tests.source.outages import Child, Writer
@@ -130,7 +135,10 @@ def test_a_processor_outlives_the_coordinator_of_its_group(
 
 @pytest.mark.proof
 def test_an_unclean_election_cuts_a_log_off(three: KafkaCluster, unique: Callable[[str], str]) -> None:
-    """Guarantee 2: the log grows beyond the position, and only the epochs of leaders tell. A group's member says so."""
+    """Guarantee 2: the log grows beyond the position, and only the epochs of leaders tell.
+
+    A group's member and a stream of Spark say so.
+    """
     topics, name = Topics(three.address, unique), unique("cut")
     config = {"cleanup.policy": "compact", "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
     topics.admin.create_topics([NewTopic(name, 1, replica_assignment=[[1, 2]], config=config)])[name].result()
@@ -147,15 +155,21 @@ def test_an_unclean_election_cuts_a_log_off(three: KafkaCluster, unique: Callabl
     topics.produce(name, *((f"k{number}", '{"n": 1}') for number in range(10)))
     group = Group(Kafka(three.address), [name], unique("group"), {})
     group.attach(lambda partitions: dict.fromkeys(partitions, Located(0, 0)))
+    options = ReadOptions.read({"kafka.bootstrap.servers": three.address, "topic": name})
+    stream = StreamReader(options, StructType([StructField("n", LongType())]))
     with closing(group), GlobalStore(three.address, [name]) as store:
         three.brokers[1].stop()
         eventually(lambda: leader_and_in_sync(1, 1))
         topics.produce(name, ("k0", '{"n": 2}'), ("tail", '{"n": 2}'))
         eventually(lambda: read_to(12) and "tail" in store[name])
+        position = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
         three.brokers[0].kill()
         three.brokers[1].start()
         eventually(lambda: leader_and_in_sync(2, 2))
         topics.produce(name, *((f"k{number}", '{"n": 3}') for number in range(1, 20)))
+        [piece] = stream.partitions(position, stream.latestOffset(position, ReadAllAvailable()))
+        with pytest.raises(RecordsGone, match="was cut off before offset 12 and has grown again"):
+            list(stream.read(piece))
         want = {"k0": {"n": 1}} | {f"k{number}": {"n": 3} for number in range(1, 20)}
         eventually(lambda: dict(store[name]) == want)
         assert store.rebuilds() == {(name, "truncated"): 1}

@@ -15,6 +15,7 @@ from tests.spark.conftest import needs_spark
 from tests.store.topics import Topics
 
 
+@pytest.mark.proof
 def test_a_session_of_spark_connect(kafka: str, unique: Callable[[str], str], tmp_path: Path) -> None:
     needs_spark()
     pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'pyspark[connect]'")
@@ -24,7 +25,7 @@ def test_a_session_of_spark_connect(kafka: str, unique: Callable[[str], str], tm
     topics.produce(name, ("b", '{"n": 3}'), partition=1)
     command = [sys.executable, "-m", "tests.spark.connect_child", topics.address, name, str(tmp_path)]
     environment = {**os.environ, "SPARK_CONF_DIR": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "keys": [["a", 2], ["b", 3]],

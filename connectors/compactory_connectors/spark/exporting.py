@@ -169,8 +169,8 @@ def _fields(
     if columns is not None:
         return struct_of(columns)
     if "connector" in options or options.get("valueFormat", "json") != "json":
-        found = spark.read.format("compactory").options(**options).load().schema
-        return StructType([field for field in found.fields if not field.name.startswith("_")])
+        schema = spark.read.format("compactory").options(**options).load().schema
+        return StructType([field for field in schema.fields if not field.name.startswith("_")])
     kafka = {name.removeprefix("kafka."): value for name, value in options.items() if name.startswith("kafka.")}
     envelope: Any = source.envelope
     return infer_schema(spark, source.name, kafka=kafka, topic=source.topic, envelope=envelope, at=options.get("at"))

@@ -104,7 +104,7 @@ class BatchReader(DataSourceReader):
     def _records(self, piece: Piece) -> Batches:
         reading = reading_of(self._options, self._shape, piece.topic)
         for span in piece.spans:
-            batches = (self._wanted(batch, piece) for batch in read_span(reading, span))
+            batches = (self._matching(batch, piece) for batch in read_span(reading, span))
             yield from record_rows(batches, self._shape, piece.topic)
 
     def _newest(self, piece: Piece) -> Batches:
@@ -117,11 +117,11 @@ class BatchReader(DataSourceReader):
     def _records_of_keys(self, reading: Reading, span: Span, piece: Piece) -> Batches:
         for batch in read_span(reading, span):
             _check_partitioner(batch, piece)
-            wanted = self._wanted(batch, piece)
-            if wanted.num_rows:
-                yield wanted
+            matching = self._matching(batch, piece)
+            if matching.num_rows:
+                yield matching
 
-    def _wanted(self, batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:
+    def _matching(self, batch: pa.RecordBatch, piece: Piece) -> pa.RecordBatch:
         """Return the records of the piece's bucket whose key a filter wants."""
         keys = self._bounds.keys
         if keys is not None:

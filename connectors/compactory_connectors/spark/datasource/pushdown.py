@@ -46,15 +46,15 @@ class Bounds:
 
         The last offset counts only where ``every_record`` is a row: else an older record would become a key's newest.
         """
-        kept: list[Span] = []
+        bounded_spans: list[Span] = []
         for span in spans:
             if self.partitions is not None and span.partition not in self.partitions:
                 continue
             start = max(span.start, self.first)
             end = span.end if self.last is None or not every_record else min(span.end, self.last + 1)
             if start < end:
-                kept.append(replace(span, start=start, end=end))
-        return kept
+                bounded_spans.append(replace(span, start=start, end=end))
+        return bounded_spans
 
     def _by_column(self, column: str, kind: str, value: Any) -> Bounds:
         values = {"EqualTo": (value,), "EqualNullSafe": (value,), "In": value}.get(kind)
@@ -69,7 +69,7 @@ class Bounds:
         if column == "offset":
             return self._by_offset(kind, values, value)
         if column == "timestamp" and kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo") and value is not None:
-            since = _milliseconds(value)
+            since = _rounded_down_ms(value)
             return replace(self, since_ms=since if self.since_ms is None else max(since, self.since_ms))
         return self
 
@@ -85,7 +85,7 @@ class Bounds:
         return bounds if high is None else replace(bounds, last=high if bounds.last is None else min(bounds.last, high))
 
 
-def _milliseconds(value: datetime) -> int:
+def _rounded_down_ms(value: datetime) -> int:
     """Return milliseconds since 1970, rounded down; a time without a zone is UTC, in which these sessions are."""
     moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000) - 1

@@ -210,8 +210,8 @@ def _limited(starts: Mapping[str, _Positions], ends: Mapping[str, _Positions], l
     if total <= limit:
         return dict(ends)
     shares = {place: count * limit // total for place, count in pending.items()}
-    rest = limit - sum(shares.values())
-    for place in sorted(pending, key=lambda place: -pending[place])[:rest]:
+    remainder = limit - sum(shares.values())
+    for place in sorted(pending, key=lambda place: -pending[place])[:remainder]:
         shares[place] = min(shares[place] + 1, pending[place])
     return {
         name: replace(

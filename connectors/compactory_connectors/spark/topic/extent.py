@@ -73,9 +73,9 @@ class Extent:
         """Return the number of offsets between these next offsets and the ends."""
         return sum(max(0, end - positions.get(number, 0)) for number, end in self.ends.items())
 
-    def spans(self, tasks: int, least: int = 100_000) -> list[Span]:
-        """Return spans for about ``tasks`` tasks, none smaller than ``least`` offsets unless a partition is."""
-        size = max(least, -(-self.offsets // max(1, tasks)))
+    def spans(self, tasks: int, smallest: int = 100_000) -> list[Span]:
+        """Return spans for about ``tasks`` tasks, none smaller than ``smallest`` offsets unless a partition is."""
+        size = max(smallest, -(-self.offsets // max(1, tasks)))
         spans: list[Span] = []
         for number, end in sorted(self.ends.items()):
             start = min(self.starts[number], end)

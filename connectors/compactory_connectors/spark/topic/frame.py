@@ -1,9 +1,9 @@
-"""A topic as a DataFrame: the newest record of each key, or all of them, also with the time in which each counted."""
+"""A topic as a DataFrame: the newest record of each key, or all of them."""
 
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from compactory.kafka.client import Kafka
@@ -13,7 +13,7 @@ from .extent import Extent, capture
 from .newest import newest_records
 from .reading import SCHEMA, Reading, read_span, tuned
 
-__all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records", "with_validity"]
+__all__ = ["Extent", "capture", "copies", "in_tasks", "latest", "records"]
 
 
 def latest(
@@ -52,22 +52,6 @@ def records(spark: SparkSession, kafka: Kafka, extent: Extent, *, committed: boo
     """
     reading = _reading(spark, kafka, extent, None, committed=committed)
     return in_tasks(spark, reading, lambda batches: batches, SCHEMA)
-
-
-def with_validity(records: DataFrame, first: str, last: str, *, time: str, prefix: str = "") -> DataFrame:
-    """All records of a topic and, as columns ``first`` and ``last``, since when each counts and until when.
-
-    ``last`` is the time of the next version; null: none came. Times are those of the column ``time``; the columns
-    ``key``, ``partition`` and ``offset`` may have a ``prefix``. Within a partition records come in its order: one with
-    an older timestamp than one before it counts from that one's on. Versions that compaction has removed are not there;
-    the one before them is valid until the next that is.
-    """
-    key, partition, offset = f"{prefix}key", f"{prefix}partition", f"{prefix}offset"
-    in_log = Window.partitionBy(key, partition).orderBy(offset)
-    by_time = Window.partitionBy(key).orderBy(first, partition, offset)
-    found = records.repartition(key)
-    found = found.withColumn(first, f.max(time).over(in_log.rowsBetween(Window.unboundedPreceding, 0)))
-    return found.withColumn(last, f.lead(first).over(by_time))
 
 
 def _of_partitions(spark: SparkSession, kafka: Kafka, extent: Extent, pieces: int | None) -> DataFrame:

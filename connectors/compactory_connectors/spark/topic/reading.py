@@ -49,7 +49,7 @@ class RecordsGone(CompactoryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How tasks read a topic. It travels to the executors with the properties, secrets included: never log it."""
+    """The order of tasks to read a topic. It travels to the executors with the properties and logins: never log it."""
 
     properties: Mapping[str, Any]
     topic: str
@@ -68,7 +68,7 @@ class Reading:
 
 @contextmanager
 def tuned() -> Iterator[None]:
-    """Let this process, which belongs to the task alone, read quickly within the block."""
+    """Tune this process, which belongs to the task alone, to read quickly within the block."""
     pa.set_memory_pool(pa.system_memory_pool())  # a third of a task's time went into pages that other pools gave back
     with collector_paused():  # messages come by the million, and hold no cycles
         yield
