@@ -21,7 +21,8 @@ app = typer.Typer(name="spark", help="Load and export directories of any size wi
 def run_load(flags: Flags, arguments: LoadArguments, spark: SparkArguments) -> None:
     """Load files or a table into a directory: checked row by row, compared, and written as a whole or not at all.
 
-    Exit code 1: a limit refused the load, or a step failed; nothing was written. 4: a source owns the topic.
+    A load into a topic that fails may be written in part: run it again. Exit code 1: a limit refused the load, or a
+    step failed. 4: another load has the table.
 
     Example: `compactory spark load tenants.csv --directory tenants --to postgres --dry-run`
     """

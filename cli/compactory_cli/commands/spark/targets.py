@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from compactory_connectors.postgres.jdbc_url import Connection
     from compactory_connectors.source.config.connector import ConnectorConfig
     from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
-    from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+    from compactory_connectors.spark.into_topic import KafkaTarget
 
 __all__ = ["Aim", "References", "TableAim", "TopicAim", "aim_at"]
 
@@ -66,28 +66,25 @@ class TopicAim:
 
     kafka: Kafka
     directory: Directory[Any]
-    connector: ConnectorConfig | None
     rules: Rules
-    limit: Limit | None
+    limit: Limit | None = None
 
     @property
     def label(self) -> str:
         """Return the topic's name."""
         return f"topic {self.directory.topic}"
 
-    def target(self, spark: SparkSession, _load_id: str, dry_run: bool) -> KafkaTarget:
+    def target(self, spark: SparkSession, _load_id: str, _dry_run: bool) -> KafkaTarget:
         """Return the topic as a target, without connecting."""
-        from compactory_connectors.spark.into_topic.to_kafka import KafkaTarget
+        from compactory_connectors.spark.into_topic import KafkaTarget
 
         types = {name: str(rule.type) for name, rule in self.rules.columns.items() if rule.type is not None}
         return KafkaTarget(
             spark=spark,
             kafka=self.kafka,
             directory=self.directory,
-            connector=self.connector,
             types=types,
             key=self.rules.key,
-            dry_run=dry_run,
         )
 
 
@@ -97,14 +94,15 @@ Aim = TableAim | TopicAim
 def aim_at(configuration: Configuration, providers: Sequence[str], to: str, name: str, rules: Rules) -> Aim:
     """Return the target of a directory's name. Raises ConfigError with every problem."""
     settings = configuration.directories.get(name)
+    if to == "kafka":
+        if settings is not None and settings.connector is not None:
+            raise ConfigError(f"directory {name!r}: a connector owns its topic: load into its table (--to postgres)")
+        directory = settings.directory if settings is not None else Directory(name)
+        return TopicAim(kafka=configuration.kafka(), directory=directory, rules=rules)
     connector = None
     if settings is not None and settings.connector is not None:
         connector = _connector(name, load_connectors([settings.connector], providers))
     limit = Limit(percent=connector.max_removed_percent) if connector is not None else None
-    if to == "kafka":
-        directory = settings.directory if settings is not None else Directory(name)
-        kafka = configuration.kafka()
-        return TopicAim(kafka=kafka, directory=directory, connector=connector, rules=rules, limit=limit)
     soft = connector.soft_delete if connector is not None else None
     return TableAim(
         connection=_connection(configuration, connector),

@@ -23,8 +23,8 @@ from compactory_sql.naming import split_name
 
 from ..identifier import literal
 from ..into_table.staging import workers_conninfo
-from ..into_topic.topic_changes import living
 from ..record_batch import Batches
+from ..topic.entries import entry_test
 from ..topic.frame import capture, latest
 
 __all__ = ["of_table", "of_topic"]
@@ -70,7 +70,7 @@ def of_topic(spark: SparkSession, kafka: Kafka, directory: Directory[Any], field
     path = f"$['{name}']"
     value = "string(key)" if name is None else f"get_json_object(string(value), {literal(path)})"
     if directory.active is not None:
-        lives = living(directory)
+        lives = entry_test(directory)
 
         def leave(batches: Batches) -> Batches:
             for batch in batches:

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -67,10 +72,15 @@ class CompactorySource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of ``df.write``. Raises ConfigError, Unreachable."""
-        if any(name.lower() == "directory" for name in self.options):
+        names = {name.lower() for name in self.options}
+        if "directory" in names:
             from .entry_writer import entry_writer
 
             return entry_writer(self.options, schema, overwrite)
+        if "topic" in names:
+            from .topic_writer import topic_writer
+
+            return topic_writer(self.options, schema, overwrite)
         from .table_writer import table_writer
 
         return table_writer(self.options, schema, overwrite)
