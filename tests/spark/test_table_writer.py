@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,33 @@ def test_types_come_as_they_are(spark: SparkSession, sql: psycopg.Connection[Any
     ]
 
 
+def test_overwrite_deactivates_missing_keys_up_to_a_limit(
+    spark: SparkSession, sql: psycopg.Connection[Any], write: Write
+) -> None:
+    write(spark.createDataFrame([(code, "x") for code in "abcdef"], "code string, note string")).save()
+    fewer = spark.createDataFrame([(code, "y") for code in "abcd"], "code string, note string")
+    with pytest.raises(Exception, match=r"2 of 6 keys are missing .* option maxDeactivate allows 20%"):
+        write(fewer).mode("overwrite").save()
+    assert {row[2] for row in tariffs(sql)} == {"x"}
+    write(fewer, maxDeactivate="2").mode("overwrite").save()
+    assert [(row[0], row[2]) for row in tariffs(sql) if row[3]] == [(code, "y") for code in "abcd"]
+    assert [row[0] for row in tariffs(sql) if not row[3]] == ["e", "f"]
+
+
+def test_tasks_wait_for_one_of_few_connections(sql: psycopg.Connection[Any], database: str) -> None:
+    target = PostgresTarget(connection=parse_url(database), table="tariffs", connections=1)
+    with closing(target):
+        _, copying = target.open(["code"])
+    rows = [pa.RecordBatch.from_pydict({"code": ["a"]})]
+    with ThreadPoolExecutor(1) as thread, psycopg.connect(database) as other:
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 1))", [copying.staged])
+        copied = thread.submit(copying.copy, rows)
+        with pytest.raises(TimeoutError):
+            copied.result(timeout=0.5)
+        other.close()
+        assert copied.result(timeout=30).copied == 1
+
+
 def test_a_write_of_a_load_id_is_done_once(spark: SparkSession, sql: psycopg.Connection[Any], write: Write) -> None:
     for note in ("first", "second"):
         write(spark.createDataFrame([("a", note)], "code string, note string"), loadId="night").save()
@@ -128,10 +156,11 @@ def test_what_is_wrong_is_told_before_anything_is_staged(
 ) -> None:
     frame = spark.createDataFrame([("a", [1], "1")], "code string, rates array<int>, rat string")
     with pytest.raises(Exception, match="rates is nested: write it as text, by to_json") as refused:
-        write(frame, tabel="tariffs", wait="long").mode("overwrite").save()
+        write(frame, tabel="tariffs", wait="long", connections="0", maxDeactivate="all").mode("overwrite").save()
     for problem in (
         "no option 'tabel' for writing; did you mean table",
-        "mode overwrite would remove rows",
+        "option connections must be a whole number from 1 on, not '0'",
+        "option maxDeactivate all: must be a number of rows",
         "option wait must be a number",
     ):
         assert problem in str(refused.value)

@@ -324,7 +324,7 @@ def test_a_load_is_done_once_under_its_id(adopted: Loading) -> None:
 def test_rows_of_attempts_that_do_not_count(adopted: Loading) -> None:
     """A task that was tried again, or ran twice, has staged its rows twice, or writes them after everybody else."""
     target, staging = adopted.target(), "SELECT max(tablename) FROM pg_tables WHERE schemaname = 'compactory_staging'"
-    ghost = Copying(conninfo=workers_conninfo(adopted.sql), staged="", columns=("code", "rate", "note"))
+    ghost = Copying(conninfo=workers_conninfo(adopted.sql), staged="", columns=("code", "rate", "note"), connections=2)
     url = adopted.url
 
     def copied_twice(batches: Iterator[Any]) -> Iterator[Any]:

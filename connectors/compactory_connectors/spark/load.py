@@ -18,7 +18,7 @@ from .checking.duplicates import resolve
 from .checking.rejects import check_folder, refuse_source, rejected, some, write
 from .identifier import quoted
 from .report import LoadReport, Outcome
-from .rules.limit import Limit
+from .rules.limit import SHARE_OF_KEYS, Limit
 from .rules.mapping import Layout, Mapped, map_columns
 from .rules.rules import FileFormat, Reference, Rules
 from .sources.parts import Part, numbered
@@ -31,8 +31,6 @@ __all__ = ["Load", "Plan"]
 
 _SHOWN: Final = 5
 """Rejects that a report has as examples."""
-_SHARE: Final = Limit(percent=20)
-"""Of a directory's keys, more are not removed unless somebody says so; the same share as the source's."""
 _FILE_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 """Spark's property for the number of tasks among which it divides files; unset, it follows the cores of the moment."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
@@ -60,7 +58,7 @@ class Plan:
     """A folder for rejected rows."""
     max_rejects: Limit | None = None
     """None: none where no folder keeps them, else as many as there are."""
-    max_deactivate: Limit = _SHARE
+    max_deactivate: Limit = SHARE_OF_KEYS
 
 
 class Load:
@@ -130,12 +128,8 @@ class Load:
         with self._stage("comparing", report.accepted):
             differences = self._target.compare(rows, self._plan.mode, spared)
         report.changes, report.samples, report.present = differences.counts, differences.samples, differences.present
-        leaving = differences.counts.get(Change.DEACTIVATE, 0)
-        if not self._plan.max_deactivate.allows(leaving, differences.present):
-            self._refuse(
-                f"{leaving:,} of {differences.present:,} keys are missing from the source, and --max-deactivate allows"
-                f" {self._plan.max_deactivate}: look whether the source is whole, or allow more"
-            )
+        if refusal := differences.refusal(self._plan.max_deactivate, "--max-deactivate"):
+            self._refuse(refusal)
         if report.outcome is Outcome.REFUSED:
             return
         if self._plan.dry_run:

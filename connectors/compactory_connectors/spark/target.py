@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pyspark.sql import DataFrame
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-__all__ = ["REJECTED", "Change", "Differences", "Mode", "Received", "Sample", "Target", "TargetColumn", "Written"]
+    from .rules.limit import Limit
+
+__all__ = [
+    "REJECTED",
+    "Change",
+    "Differences",
+    "Mode",
+    "Received",
+    "Sample",
+    "Target",
+    "TargetColumn",
+    "Written",
+]
 
 REJECTED: Final = "_compactory_rejected"
 """Column of rows that a target receives while they are checked: true where it is to leave the row out."""
@@ -67,6 +80,16 @@ class Differences:
     present: int
     """Keys that the target has before the load and that count as active: what a share of removals is taken of."""
     samples: Mapping[Change, Sequence[Sample]] = field(default_factory=dict)
+
+    def refusal(self, limit: Limit, option: str) -> str | None:
+        """Return why a load is refused that deactivates more keys than the limit allows; None if it does not."""
+        missing = self.counts.get(Change.DEACTIVATE, 0)
+        if limit.allows(missing, self.present):
+            return None
+        return (
+            f"{missing:,} of {self.present:,} keys are missing from the source, and {option} allows {limit}: check that"
+            " the source is complete, or allow more"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

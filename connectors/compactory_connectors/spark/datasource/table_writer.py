@@ -15,17 +15,20 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from compactory.errors import ConfigError
+from compactory.errors import CompactoryError, ConfigError
 from compactory_connectors.postgres.jdbc_url import Connection, parse_url
 from compactory_connectors.source.config.files import load_connector
 
 from ..into_table.copying import Copying, Done
-from ..into_table.to_postgres import PostgresTarget
+from ..into_table.to_postgres import CONNECTIONS, PostgresTarget
+from ..rules.limit import SHARE_OF_KEYS, Limit
+from ..target import Mode
 from .options import write_problems
 
 __all__ = ["TableWriter", "table_writer"]
 
-_NAMES: Final = ("table", "connector", "url", "user", "password", "key", "active", "loadId", "wait", "lockTimeout")
+_LOCATION: Final = ("table", "connector", "url", "user", "password", "key", "active")
+_OPTIONS: Final = (*_LOCATION, "loadId", "wait", "lockTimeout", "connections", "maxDeactivate")
 _NESTED: Final = (t.StructType, t.ArrayType, t.MapType, t.VariantType)
 
 
@@ -38,10 +41,16 @@ class _Copied(WriterCommitMessage):
 
 @dataclass
 class TableWriter(DataSourceArrowWriter):
-    """Upserts the rows of a DataFrame into a table, all of them or none. Made by :func:`table_writer`."""
+    """Merges the rows of a DataFrame into a table, all of them or none. Made by :func:`table_writer`.
+
+    ``target`` are the arguments of :class:`PostgresTarget`. With :attr:`Mode.REPLACE` keys that the DataFrame lacks are
+    deactivated, at most ``limit``.
+    """
 
     target: Mapping[str, Any] = field(repr=False)
     names: Sequence[str]
+    mode: Mode
+    limit: Limit
     stem: str
     copying: Copying = field(repr=False)
 
@@ -58,22 +67,30 @@ class TableWriter(DataSourceArrowWriter):
         with closing(PostgresTarget(**self.target)) as target:
             if target.repeated() is None:
                 copied = [cast("_Copied", message).done for message in messages]
-                target.take_up(self.stem, self.names, copied)
+                differences = target.take_up(self.stem, self.names, copied, self.mode)
+                refusal = differences.refusal(self.limit, "option maxDeactivate")
+                if refusal and self.mode is Mode.REPLACE:
+                    raise CompactoryError(f"{target.label}: {refusal}; nothing was changed")
                 target.write()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was staged to the next load, which drops it."""
+        """Do nothing: the next load of the table drops what was staged."""
 
 
 def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bool) -> TableWriter:
-    """Check everything and make the staging table. Raises ConfigError with every problem, Unreachable."""
-    given = {name.lower(): value for name, value in options.items()}
-    names = schema.fieldNames()
-    problems = write_problems(options, _NAMES, ("wait", "lockTimeout"), overwrite)
-    if not given.get("table"):
-        problems.append("option table is missing: the table that rows are upserted into")
-    if ("url" in given) == ("connector" in given):
+    """Check the options and the columns, and make the staging table.
+
+    Raises ConfigError with every problem, Unreachable.
+    """
+    by_name = {name.lower(): value for name, value in options.items()}
+    limit, problems = _limit(by_name)
+    problems += write_problems(options, _OPTIONS, ("wait", "lockTimeout"), False)
+    if not by_name.get("table"):
+        problems.append("option table is missing: the table that rows are merged into")
+    if ("url" in by_name) == ("connector" in by_name):
         problems.append("give option url, or connector with the file of a connector")
+    if not by_name.get("connections", "1").isdecimal() or by_name.get("connections") == "0":
+        problems.append(f"option connections must be a whole number from 1 on, not {by_name['connections']!r}")
     problems += [
         f"column {field.name} is nested: write it as text, by to_json"
         for field in schema.fields
@@ -81,24 +98,34 @@ def table_writer(options: Mapping[str, str], schema: t.StructType, overwrite: bo
     ]
     if problems:
         raise ConfigError(problems)
-    described: dict[str, Any] = {
-        "connection": _connection(given),
-        "table": given["table"],
-        "key": [name.strip() for name in given["key"].split(",")] if "key" in given else None,
-        "active": given.get("active"),
-        "load_id": given.get("loadid"),
-        "wait": float(given.get("wait", 30)),
-        "lock_timeout": float(given.get("locktimeout", 30)),
+    arguments: dict[str, Any] = {
+        "connection": _connection(by_name),
+        "table": by_name["table"],
+        "key": [name.strip() for name in by_name["key"].split(",")] if "key" in by_name else None,
+        "active": by_name.get("active"),
+        "load_id": by_name.get("loadid"),
+        "wait": float(by_name.get("wait", 30)),
+        "lock_timeout": float(by_name.get("locktimeout", 30)),
+        "connections": int(by_name.get("connections", CONNECTIONS)),
     }
-    with closing(PostgresTarget(**described)) as target:
-        stem, copying = target.open(names)
-    return TableWriter(described, names, stem, copying)
+    names, mode = schema.fieldNames(), Mode.REPLACE if overwrite else Mode.UPSERT
+    with closing(PostgresTarget(**arguments)) as target:
+        stem, copying = target.open(names, mode)
+    return TableWriter(arguments, names, mode, limit, stem, copying)
 
 
-def _connection(given: Mapping[str, str]) -> Connection:
-    if "connector" in given:
-        return load_connector(Path(given["connector"])).connection
+def _limit(options: Mapping[str, str]) -> tuple[Limit, list[str]]:
     try:
-        return parse_url(given["url"], given.get("user"), given.get("password"))
+        text = options.get("maxdeactivate")
+        return SHARE_OF_KEYS if text is None else Limit.parse(text, "option maxDeactivate"), []
+    except ConfigError as error:
+        return SHARE_OF_KEYS, list(error.problems)
+
+
+def _connection(options: Mapping[str, str]) -> Connection:
+    if "connector" in options:
+        return load_connector(Path(options["connector"])).connection
+    try:
+        return parse_url(options["url"], options.get("user"), options.get("password"))
     except ValueError as error:
         raise ConfigError(f"option url: {line}" for line in str(error).splitlines()) from None

@@ -6,7 +6,9 @@ is for the driver to say, who is told the transaction's id by the attempt that S
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, Final
 
@@ -47,6 +49,13 @@ _SETTINGS: Final = (
 )
 """A task's texts mean the same whatever role and database say, and may take as long as Spark does."""
 
+_SLOT: Final = (
+    "SELECT number FROM generate_series(1, %s) AS number"
+    " WHERE pg_try_advisory_lock(hashtextextended(%s, number)) LIMIT 1"
+)
+"""Takes one of a load's numbered slots for as long as the connection lives; no row while others have all of them."""
+_SLOT_INTERVAL: Final = 0.2  # seconds between two attempts, on average
+
 _LOST: Final = ("08", "53", "57", "58")
 """Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
 
@@ -64,24 +73,26 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copying:
-    """Where to copy to: libpq's parameters of the connection, the staging table's name, the columns in order.
+    """Copies into a staging table. ``conninfo`` are libpq's parameters, ``columns`` the table's columns in order.
 
-    Rows may have behind them whether they are rejected, and not to be copied.
+    Rows may have one more column: true where the row is rejected, and not to be copied. At most ``connections`` tasks
+    copy at a time; further ones wait.
     """
 
     conninfo: Mapping[str, str]
     staged: str
     columns: tuple[str, ...]
+    connections: int
 
     def __call__(self, batches: Batches) -> Batches:
         """Copy one partition, as a task of ``mapInArrow``. Raises what :meth:`copy` does."""
         yield of_rows([astuple(self.copy(batches))], RESULT)
 
-    def copy(self, batches: Batches) -> Done:
+    def copy(self, batches: Iterable[pa.RecordBatch]) -> Done:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
         done = Done(filled=[0] * len(self.columns))
         try:
-            with psycopg.connect(**{**_CONNECTION, **self.conninfo}) as connection:
+            with self._connect() as connection:
                 self._copy(connection, batches, done)
         except psycopg.Error as error:
             if not error.sqlstate or error.sqlstate.startswith(_LOST):
@@ -91,7 +102,16 @@ class Copying:
             done.refused = refusal(error) + _column(error)
         return done
 
-    def _copy(self, connection: psycopg.Connection[Any], batches: Batches, done: Done) -> None:
+    def _connect(self) -> psycopg.Connection[Any]:
+        """Connect with one of the load's slots. A task that finds none holds no connection while it waits."""
+        while True:
+            connection = psycopg.connect(**{**_CONNECTION, **self.conninfo})
+            if connection.execute(_SLOT, [self.connections, self.staged]).fetchone() is not None:
+                return connection
+            connection.close()
+            time.sleep(random.uniform(0.5, 1.5) * _SLOT_INTERVAL)
+
+    def _copy(self, connection: psycopg.Connection[Any], batches: Iterable[pa.RecordBatch], done: Done) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier("compactory_staging", self.staged), names

@@ -30,8 +30,6 @@ __all__ = ["RowRefused", "Staging", "workers_conninfo"]
 
 _PARTS: Final = ("rows", "changes", "spared")
 _PAUSE: Final = 0.5
-_CONNECTIONS: Final = 16
-"""The most tasks that copy at a time: each has a connection, and the server is at its best with one a core of its."""
 _PATIENCE: Final = "3s"
 """How long tasks that do not count any more may go on."""
 
@@ -57,8 +55,11 @@ class RowRefused(CompactoryError):
 class Staging:
     """The staging tables of one load. Owned by one thread, as the connection is."""
 
-    def __init__(self, connection: psycopg.Connection[Any], table: LoadedTable, stem: str | None = None) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], table: LoadedTable, connections: int, stem: str | None = None
+    ) -> None:
         self._connection = connection
+        self._connections = connections
         self._table = table
         self.stem = stem or f"load_{table.oid}_{token_hex(4)}"
         """The beginning of its tables' names; another connection goes on with the rows that were staged under it."""
@@ -92,10 +93,9 @@ class Staging:
         Raises RowRefused, CompactoryError where Postgres refuses all of them.
         """
         copying = self.open(statements)
-        tasks = min(rows.sparkSession.sparkContext.defaultParallelism, _CONNECTIONS)
         columns = map(quoted, statements.given)
         sent = rows.select(*columns, *(name for name in rows.columns if name == REJECTED))
-        results = in_arrow(sent.coalesce(tasks), copying, RESULT).collect()
+        results = in_arrow(sent, copying, RESULT).collect()
         return self.received(statements, [Done(**row.asDict()) for row in results])
 
     def stage_keys(self, keys: DataFrame, part: str) -> str:
@@ -126,7 +126,12 @@ class Staging:
     def open(self, statements: LoadSql) -> Copying:
         """Make the table; what tasks do to copy into it."""
         self._connection.execute(statements.render("stage"))
-        return Copying(conninfo=workers_conninfo(self._connection), staged=statements.staged, columns=statements.given)
+        return Copying(
+            conninfo=workers_conninfo(self._connection),
+            staged=statements.staged,
+            columns=statements.given,
+            connections=self._connections,
+        )
 
     def received(self, statements: LoadSql, results: Sequence[Done]) -> Received:
         """Let nobody write any more; what the tasks have copied that Spark took, by their results.

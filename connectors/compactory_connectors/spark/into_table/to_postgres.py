@@ -31,8 +31,10 @@ from .loaded_table import LoadedTable, look_at
 from .merging import Compared, compare, merge, refuse_same, same_key
 from .staging import RowRefused, Staging
 
-__all__ = ["PostgresTarget"]
+__all__ = ["CONNECTIONS", "PostgresTarget"]
 
+CONNECTIONS: Final = 16
+"""Tasks that copy at a time, unless an option says otherwise; a server is fastest with about one for each core."""
 _SETTINGS: Final = {
     "lock_timeout": "0",  # the merge sets its own
     "work_mem": "256MB",  # the comparison joins two large tables once
@@ -46,7 +48,8 @@ class PostgresTarget:
 
     ``key`` and ``active`` are for a table that is not adopted. ``load_id`` names the load: one that was done under this
     id is not done again. ``wait``: seconds that another load of the table is waited for; ``lock_timeout``: seconds that
-    the merge waits for any lock of others before it gives up.
+    the merge waits for any lock of others before it gives up. ``connections``: how many of Spark's tasks may be
+    connected at a time.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class PostgresTarget:
         load_id: str | None = None,
         wait: float = 30.0,
         lock_timeout: float = 30.0,
+        connections: int = CONNECTIONS,
     ) -> None:
         if load_id == "":  # a variable of a scheduler that is not set
             raise ConfigError("the load id is empty: give each load one of its own, or none")
@@ -66,6 +70,7 @@ class PostgresTarget:
         self._name, self._key, self._active = table, key, active
         self._load_id = load_id or str(uuid4())
         self._wait, self._lock_timeout = wait, lock_timeout
+        self._connections = connections
         self._staged: tuple[LoadSql, Received] | None = None
         self._compared: Compared | None = None
 
@@ -121,29 +126,33 @@ class PostgresTarget:
             self._compared = compare(self._connection, statements, mode, received.rows)
         return self._compared.differences
 
-    def open(self, names: Sequence[str]) -> tuple[str, Copying]:
+    def open(self, names: Sequence[str], mode: Mode = Mode.UPSERT) -> tuple[str, Copying]:
         """Make a staging table for rows with these columns; its stem, for :meth:`take_up`, and what tasks do.
 
         Until then the table is no load's: one that begins drops it. Raises ConfigError where the columns do not fit.
         """
         with self._errors():
-            copying = self._staging.open(self._staging.statements(self._given(names, Mode.UPSERT)))
+            copying = self._staging.open(self._staging.statements(self._given(names, mode)))
             self._staging.leave()
             return self._staging.stem, copying
 
-    def take_up(self, stem: str, names: Sequence[str], results: Sequence[Done]) -> Differences:
+    def take_up(
+        self, stem: str, names: Sequence[str], results: Sequence[Done], mode: Mode = Mode.UPSERT
+    ) -> Differences:
         """Go on, in any process, with what tasks have staged; what it changes. Raises what :meth:`compare` does."""
         with self._errors():
-            staging = self.__dict__["_staging"] = Staging(self._connection, self._table, stem)
+            staging = self.__dict__["_staging"] = Staging(
+                self._connection, self._table, self._connections, stem
+            )
             staging.claim(self._wait)
-            statements = staging.statements(self._given(names, Mode.UPSERT))
+            statements = staging.statements(self._given(names, mode))
             try:
                 received = staging.received(statements, results)
             except psycopg.errors.UndefinedTable:
                 text = "another load began meanwhile, and dropped what was staged; nothing was changed: write again"
                 raise CompactoryError(f"{self._table.label}: {text}") from None
             refuse_same(self._connection, statements)
-            self._compared = compare(self._connection, statements, Mode.UPSERT, received.rows)
+            self._compared = compare(self._connection, statements, mode, received.rows)
         return self._compared.differences
 
     def write(self) -> Written:
@@ -185,7 +194,7 @@ class PostgresTarget:
 
     @cached_property
     def _staging(self) -> Staging:
-        staging = Staging(self._connection, self._table)
+        staging = Staging(self._connection, self._table, self._connections)
         staging.claim(self._wait)
         return staging
 
@@ -238,7 +247,7 @@ class PostgresTarget:
         It may also be about to: it has ended the transaction only once the lock of the old connection is gone.
         """
         del self.__dict__["_connection"]
-        again = Staging(self._connection, self._table)
+        again = Staging(self._connection, self._table, self._connections)
         again.claim(self._wait)
         again.close()
         done = self._done(self._connection)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compactory.errors import ConfigError
 
-__all__ = ["Limit"]
+__all__ = ["SHARE_OF_KEYS", "Limit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,3 +37,7 @@ class Limit:
 
     def __str__(self) -> str:
         return f"{self.count:,}" if self.count is not None else f"{self.percent:g}%"
+
+
+SHARE_OF_KEYS = Limit(percent=20)
+"""The most keys of a table that one load deactivates unless an option allows more. Sources have the same limit."""
