@@ -21,7 +21,7 @@ from compactory_connectors.spark.column_types import parse_type
 from compactory_connectors.spark.failures import spark_failures
 from compactory_connectors.spark.identifier import literal
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
-from compactory_connectors.spark.load import Load, Plan
+from compactory_connectors.spark.load_job import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.limit import Limit
 from compactory_connectors.spark.rules.mapping import Layout, map_columns

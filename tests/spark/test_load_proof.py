@@ -14,7 +14,7 @@ import pytest
 from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.schema import install
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
-from compactory_connectors.spark.load import Load, Plan
+from compactory_connectors.spark.load_job import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.rules_file import parse_rules
 from compactory_connectors.spark.target import Change, Mode

@@ -15,8 +15,8 @@ import pytest
 
 from compactory.errors import ConfigError
 from compactory_connectors.schema import Adoption, adopt, install
-from compactory_connectors.spark.notebook import load
-from compactory_connectors.spark.report import Outcome
+from compactory_connectors.spark import load
+from compactory_connectors.spark.report import LoadRefused, Outcome
 from compactory_connectors.spark.target import Change
 from tests.store.topics import Topics, eventually
 
@@ -49,9 +49,17 @@ def tariffs(database: str) -> str:
     return database
 
 
-def test_a_dataframe_is_no_file(spark: SparkSession, tariffs: str) -> None:
-    with pytest.raises(ConfigError, match="paths of files, not a DataFrame: write that by"):
-        load(spark, spark.range(1), "tariffs", tariffs)  # type: ignore[arg-type]
+def test_a_dataframe_is_loaded_by_the_same_rules(spark: SparkSession, tariffs: str, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("columns:\n  code: {from: tariff.code, pattern: '[a-z]'}\nduplicates: [at desc]\n")
+    frame = spark.createDataFrame(
+        [("a", "1", 1), ("a", "2", 2), ("b", "3", 1), ("?", "4", 1)], "`tariff.code` string, acquirer string, at int"
+    )
+    report = load(spark, frame, "tariffs", tariffs, rules=rules, rejects=tmp_path / "rejects")
+    assert (report.read, report.rejected, report.duplicates, report.changes[Change.INSERT]) == (4, 1, 1, 2)
+    assert [str(reason) for reason in report.reasons] == ["code does not match [a-z]"]
+    with psycopg.connect(tariffs) as sql:
+        assert sql.execute("SELECT code, acquirer FROM tariffs ORDER BY code").fetchall() == [("a", "2"), ("b", "3")]
 
 
 def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: Path) -> None:
@@ -60,9 +68,10 @@ def test_a_load_returns_its_report(spark: SparkSession, tariffs: str, tmp_path: 
     rules.write_text(RULES)
     known = spark.createDataFrame([("x", 1), ("y", 3)], "name string, id int")
     given = {"rules": rules, "references": {"acquirers": known}}
-    refused = load(spark, str(source), "tariffs", tariffs, key="code", max_rejects=0, **given)
+    with pytest.raises(LoadRefused, match="nothing was written: 1 of 3 rows are rejected") as error:
+        load(spark, str(source), "tariffs", tariffs, key="code", max_rejects=0, **given)
+    refused = error.value.report
     assert refused.outcome is Outcome.REFUSED
-    assert "1 of 3 rows are rejected" in str(refused.why)
     assert "<b>table public.tariffs: refused</b>" in refused._repr_html_()
     report = load(spark, source, "tariffs", tariffs, rejects=tmp_path / "rejects", load_id="night", **given)
     assert (report.outcome, report.changes[Change.INSERT]) == (Outcome.DONE, 2)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from benchmarks.stage import LAUNCHED
 from compactory_connectors.postgres.jdbc_url import parse_url
 from compactory_connectors.spark.into_table.to_postgres import PostgresTarget
-from compactory_connectors.spark.load import Load, Plan
+from compactory_connectors.spark.load_job import Load, Plan
 from compactory_connectors.spark.report import LoadReport, Outcome
 from compactory_connectors.spark.rules.rules_file import parse_rules
 from compactory_connectors.spark.session import SparkOptions, session

@@ -16,15 +16,17 @@ except ImportError:
 if TYPE_CHECKING:
     from .enriching import enrich
     from .exporting import export
+    from .loading import load
     from .registration import register
     from .schema import infer_schema
 
-__all__ = ["enrich", "export", "infer_schema", "register"]
+__all__ = ["enrich", "export", "infer_schema", "load", "register"]
 
 _MODULES = {
     "enrich": ".enriching",
     "export": ".exporting",
     "infer_schema": ".schema",
+    "load": ".loading",
     "register": ".registration",
 }
 

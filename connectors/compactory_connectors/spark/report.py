@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from compactory.errors import CompactoryError
+
 from .checking.checks import Reason
 from .checking.rejects import Rejected
 from .html import report_html
 from .target import Change, Mode, Sample
 
-__all__ = ["LoadReport", "Outcome"]
+__all__ = ["LoadRefused", "LoadReport", "Outcome"]
 
 
 class Outcome(StrEnum):
@@ -93,3 +95,11 @@ class LoadReport:
         reasons = [f"{count:,} rejected: {reason}" for reason, count in self.reasons.items()]
         why = [self.why] if self.why is not None else []
         return report_html(f"{self.target}: {self.outcome.value}", rows, [*why, *reasons, *self.notes])
+
+
+class LoadRefused(CompactoryError):
+    """A limit refused the load, and nothing was written. ``report`` has the numbers, and examples of rejected rows."""
+
+    def __init__(self, report: LoadReport) -> None:
+        super().__init__(f"{report.target}: nothing was written: {report.why}")
+        self.report = report

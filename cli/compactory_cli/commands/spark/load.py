@@ -30,7 +30,7 @@ from .arguments import LoadArguments
 from .targets import Aim, References, TableAim, TopicAim, aim_at
 
 if TYPE_CHECKING:
-    from compactory_connectors.spark.load import Plan
+    from compactory_connectors.spark.load_job import Plan
 
 __all__ = ["LoadCommand"]
 
@@ -78,9 +78,11 @@ class LoadCommand(LoadArguments):
             aim.check()
         with spark_failures(), StageBars() as stages:
             stages.begin("starting Spark", None)
-            start_thread("import-load", import_module, "compactory_connectors.spark.load")  # while Spark's JVM starts
+            start_thread(
+                "import-load", import_module, "compactory_connectors.spark.load_job"
+            )  # while Spark's JVM starts
             with session(f"compactory load {self.directory}", self._spark_options()) as spark:
-                from compactory_connectors.spark.load import Load
+                from compactory_connectors.spark.load_job import Load
 
                 plan = self._plan(aim, references, rules)
                 with stages.watching(spark), closing(aim.target(spark, report.load_id, self.dry_run)) as target:
@@ -100,7 +102,7 @@ class LoadCommand(LoadArguments):
             )
 
     def _plan(self, aim: Aim, references: References, rules: Rules) -> Plan:
-        from compactory_connectors.spark.load import Plan
+        from compactory_connectors.spark.load_job import Plan
 
         plan = Plan(
             sources=self.sources,

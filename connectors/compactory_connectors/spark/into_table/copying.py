@@ -6,7 +6,6 @@ is for the driver to say, who is told the transaction's id by the attempt that S
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
@@ -54,7 +53,7 @@ _SLOT: Final = (
     " WHERE pg_try_advisory_lock(hashtextextended(%s, number)) LIMIT 1"
 )
 """Takes one of a load's numbered slots for as long as the connection lives; no row while others have all of them."""
-_SLOT_INTERVAL: Final = 0.2  # seconds between two attempts, on average
+_SLOT_INTERVAL: Final = 0.2  # seconds between two attempts
 
 _LOST: Final = ("08", "53", "57", "58")
 """Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
@@ -109,7 +108,7 @@ class Copying:
             if connection.execute(_SLOT, [self.connections, self.staged]).fetchone() is not None:
                 return connection
             connection.close()
-            time.sleep(random.uniform(0.5, 1.5) * _SLOT_INTERVAL)
+            time.sleep(_SLOT_INTERVAL)
 
     def _copy(self, connection: psycopg.Connection[Any], batches: Iterable[pa.RecordBatch], done: Done) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))

@@ -141,9 +141,7 @@ class PostgresTarget:
     ) -> Differences:
         """Go on, in any process, with what tasks have staged; what it changes. Raises what :meth:`compare` does."""
         with self._errors():
-            staging = self.__dict__["_staging"] = Staging(
-                self._connection, self._table, self._connections, stem
-            )
+            staging = self.__dict__["_staging"] = Staging(self._connection, self._table, self._connections, stem)
             staging.claim(self._wait)
             statements = staging.statements(self._given(names, mode))
             try:

@@ -18,7 +18,7 @@ from .parquet_footers import alike
 from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
 from .source_files import SourceFile, shown
 
-__all__ = ["read_files", "read_table"]
+__all__ = ["read_files", "read_frame", "read_table"]
 
 _DRIVERS: Final = {
     "postgresql": "org.postgresql.Driver",
@@ -83,6 +83,11 @@ def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[st
         if texts:
             frame = spark.read.format("jdbc").options(**options, customSchema=", ".join(texts)).load()
     return _part(frame, f"table {table}", located=None)
+
+
+def read_frame(frame: DataFrame, label: str) -> Part:
+    """Return the rows of a DataFrame as a part."""
+    return _part(frame, label, located=None)
 
 
 def _reader(spark: SparkSession, kind: FileFormat) -> DataFrameReader:

@@ -22,7 +22,7 @@ from .rules.limit import SHARE_OF_KEYS, Limit
 from .rules.mapping import Layout, Mapped, map_columns
 from .rules.rules import FileFormat, Reference, Rules
 from .sources.parts import Part, numbered
-from .sources.reading import read_files, read_table
+from .sources.reading import read_files, read_frame, read_table
 from .sources.source_files import format_of, list_files
 from .stages import Stages
 from .target import REJECTED, Change, Mode, Target, TargetColumn
@@ -31,6 +31,7 @@ __all__ = ["Load", "Plan"]
 
 _SHOWN: Final = 5
 """Rejects that a report has as examples."""
+_PARTITIONS: Final = "32"
 _FILE_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 """Spark's property for the number of tasks among which it divides files; unset, it follows the cores of the moment."""
 _TWICE: Final = "is there more than once with different values, and no order in the rules says which row counts"
@@ -41,7 +42,9 @@ class Plan:
     """The order for a load."""
 
     sources: Sequence[str]
-    """Files, globs, folders; or a JDBC URL."""
+    """Files, globs, folders; or a JDBC URL; or a name for ``frame``."""
+    frame: DataFrame | None = None
+    """Rows to load in place of sources."""
     table: str | None = None
     """The table behind the URL."""
     jdbc: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -92,7 +95,7 @@ class Load:
         Between two jobs a cluster may gain or lose executors, and Spark would divide files anew.
         """
         if self._spark.conf.get(_FILE_PARTITIONS, None) is None:
-            self._spark.conf.set(_FILE_PARTITIONS, str(self._spark.sparkContext.defaultParallelism))
+            self._spark.conf.set(_FILE_PARTITIONS, _PARTITIONS)
 
     def _prepared(self) -> Checks | None:
         """The rows and what is asked of them, before any is read; None where the load was done before."""
@@ -185,6 +188,9 @@ class Load:
 
     def _parts(self, columns: Sequence[TargetColumn]) -> list[Part]:
         plan = self._plan
+        if plan.frame is not None:
+            part = read_frame(plan.frame, plan.sources[0])
+            return [replace(part, frame=self._keep(part.frame))]
         if plan.table is not None:
             part = read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)
             return [replace(part, frame=self._keep(part.frame))]  # others change a table between two looks at it
