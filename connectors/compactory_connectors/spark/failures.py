@@ -48,16 +48,16 @@ _DENIED: Final = re.compile(r"permission denied", re.IGNORECASE)
 
 
 class _SparkFailed(CompactoryError):
-    """Whatever else a job fails with; ``said`` is why."""
+    """A failure of a job that none of our errors stands for; ``reason`` is Spark's text."""
 
-    def __init__(self, said: str) -> None:
-        super().__init__(f"Spark failed: {said}")
-        self.said = said.rstrip(".")
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Spark failed: {reason}")
+        self.reason = reason.rstrip(".")
 
 
 @contextmanager
-def misfits(what: str, remedy: str) -> Iterator[None]:
-    """Raise what Spark fails with within the block, which does nothing but look at ``what``, as ConfigError.
+def misfits(subject: str, remedy: str) -> Iterator[None]:
+    """Raise what Spark fails with within the block, which does nothing but look at ``subject``, as ConfigError.
 
     What :func:`spark_failures` knows, such as a server that is not reached, is raised as that; lacking rights on a file
     are no mistake of the arguments.
@@ -66,9 +66,9 @@ def misfits(what: str, remedy: str) -> Iterator[None]:
         with spark_failures():
             yield
     except _SparkFailed as error:
-        if _DENIED.search(error.said):
+        if _DENIED.search(error.reason):
             raise
-        raise ConfigError(f"{what}: {error.said}; {remedy}") from error
+        raise ConfigError(f"{subject}: {error.reason}; {remedy}") from error
 
 
 @contextmanager
@@ -87,8 +87,8 @@ def spark_failures() -> Iterator[None]:
         cause = _connecting(error)
         raise (_of_text(str(error)) if cause is None else _of_java(cause)) from error
     except (Py4JNetworkError, ConnectionError) as error:
-        gone = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
-        raise CompactoryError(gone) from error
+        problem = "Spark's JVM is gone: was it killed, or out of memory? Give it more: --conf spark.driver.memory=4g"
+        raise CompactoryError(problem) from error
     except Py4JError as error:
         raise _of_text(str(error)) from error
     finally:
@@ -107,38 +107,40 @@ def _of_java(thrown: Any) -> CompactoryError:
         thrown = cause
         file = file or _FILE.search(str(thrown.getMessage()))
     kind = str(thrown.getClass().getSimpleName())
-    said = str(thrown.getMessage() or kind)
+    message = str(thrown.getMessage() or kind)
     if kind == "PSQLException" and str(thrown.getSQLState() or "").startswith(_NOT_CONNECTED):
-        return Unreachable("Postgres", said.partition("\n")[0])
+        return Unreachable("Postgres", message.partition("\n")[0])
     if kind == "PSQLException":
-        return _SparkFailed(said.partition("\n")[0].removeprefix("ERROR: "))
+        return _SparkFailed(message.partition("\n")[0].removeprefix("ERROR: "))
     if kind == "ClassNotFoundException":
-        name = said.removeprefix("Class ").removesuffix(" not found")  # Hadoop says it so
+        name = message.removeprefix("Class ").removesuffix(" not found")  # Hadoop says it so
         return ConfigError(f"Spark lacks the Java class {name}: name a folder with its jar by --jars")
     if kind in _AWAY:
-        return Unreachable("a server that Spark asks", f"Spark reaches no server: {kind}: {said.partition(chr(10))[0]}")
+        return Unreachable(
+            "a server that Spark asks", f"Spark reaches no server: {kind}: {message.partition(chr(10))[0]}"
+        )
     if kind in _NO_PATH:
-        return ConfigError(f"a path can't be used: {said.partition(chr(10))[0]}")
-    found = _of_text(said, kind)
-    if file is not None and isinstance(found, _SparkFailed) and not _DENIED.search(found.said):
+        return ConfigError(f"a path can't be used: {message.partition(chr(10))[0]}")
+    failure = _of_text(message, kind)
+    if file is not None and isinstance(failure, _SparkFailed) and not _DENIED.search(failure.reason):
         path = re.sub(r"\Afile:/+", "/", file[1])
-        return ConfigError(f"{path}: can't be read: {found.said}; is it whole? write or copy it again")
-    return found
+        return ConfigError(f"{path}: can't be read: {failure.reason}; is it whole? write or copy it again")
+    return failure
 
 
-def _of_text(said: str, kind: str = "") -> CompactoryError:
-    if "OutOfMemoryError" in kind + said or "Java heap space" in said:
+def _of_text(message: str, kind: str = "") -> CompactoryError:
+    if "OutOfMemoryError" in kind + message or "Java heap space" in message:
         return CompactoryError(_MEMORY)
-    if ours := _OURS.findall(said):
+    if ours := _OURS.findall(message):
         name, text = ours[-1]
         if name == "Unreachable":
             return Unreachable(_TASKS, text)
         return ConfigError(text) if name == "ConfigError" else CompactoryError(text)
-    if _NO_MODULE in said:
+    if _NO_MODULE in message:
         return ConfigError(_OTHER_PYTHON)
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
     trace = any(line.startswith("Traceback") for line in lines)
     text = lines[-1] if trace else " ".join(lines)  # a Python worker's error ends with what it says
     if lost := next((line for line in lines if line.startswith("psycopg.")), None):
         return Unreachable("Postgres", f"Spark's tasks lost Postgres: {lost[:_LONGEST]}")
-    return CompactoryError(_ROOM) if _FULL in said else _SparkFailed(text[:_LONGEST])
+    return CompactoryError(_ROOM) if _FULL in message else _SparkFailed(text[:_LONGEST])

@@ -1,4 +1,4 @@
-"""A load: a source read, checked, compared with its target, and written, or refused before anything is."""
+"""A load: reads a source, checks its rows, compares them with the target, and writes the differences or refuses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from compactory.errors import CompactoryError
 from .checking.checks import Checks, Reason
 from .checking.counted import Counted, count
 from .checking.duplicates import resolve
-from .checking.rejects import check_folder, refuse_source, rejected, some, write
+from .checking.rejects import check_folder, rejected, some, write
 from .identifier import quoted
 from .report import LoadReport, Outcome
 from .rules.limit import SHARE_OF_KEYS, Limit
@@ -30,7 +30,7 @@ from .target import REJECTED, Change, Mode, Target, TargetColumn
 __all__ = ["Load", "Plan"]
 
 _SHOWN: Final = 5
-"""Rejects that a report has as examples."""
+"""Examples of rejects in a report."""
 _PARTITIONS: Final = "32"
 _FILE_PARTITIONS: Final = "spark.sql.files.minPartitionNum"
 """Spark's property for the number of tasks among which it divides files; unset, it follows the cores of the moment."""
@@ -39,7 +39,7 @@ _TWICE: Final = "is there more than once with different values, and no order in 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The order for a load."""
+    """What a load reads, checks and allows."""
 
     sources: Sequence[str]
     """Files, globs, folders; or a JDBC URL; or a name for ``frame``."""
@@ -48,24 +48,24 @@ class Plan:
     table: str | None = None
     """The table behind the URL."""
     jdbc: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Further options of Spark's JDBC reader; may hold credentials."""
+    """Further options of Spark's JDBC reader; may have credentials."""
     format: FileFormat | None = None
     rules: Rules = field(default_factory=Rules)
     references: Callable[[SparkSession, str, Reference], DataFrame] | None = None
     """(session, column that refers, reference) → frame of one column ``value`` of text, each once."""
     whole: bool = False
-    """Every column of the target has to be filled."""
+    """True if each column of the target must be filled."""
     mode: Mode = Mode.UPSERT
     dry_run: bool = False
     rejects: str | None = None
     """A folder for rejected rows."""
     max_rejects: Limit | None = None
-    """None: none where no folder keeps them, else as many as there are."""
+    """None: no limit with a folder for rejects, else no reject is allowed."""
     max_deactivate: Limit = SHARE_OF_KEYS
 
 
 class Load:
-    """One load into one target. Belongs to one thread; :meth:`run` once."""
+    """A load into a target. Belongs to one thread; :meth:`run` is called once."""
 
     def __init__(
         self, spark: SparkSession, target: Target, plan: Plan, report: LoadReport, stages: Stages | None = None
@@ -75,22 +75,22 @@ class Load:
         self._plan = plan
         self._report = report
         self._stages = stages or Stages()
-        self._kept = ExitStack()
+        self._persisted = ExitStack()
 
     def run(self) -> None:
-        """Load, and fill the report while it goes on; whether a limit refused it is in the report.
+        """Load, and fill the report meanwhile. The report says whether a limit refused the load.
 
-        Raises ConfigError before anything is read, Unreachable, and what the target raises; readers of the target have
-        seen nothing then.
+        Raises ConfigError before a row is read, Unreachable, and the errors of the target; readers of the target see no
+        change then.
         """
         self._fix_file_partitions()
-        with self._kept:
+        with self._persisted:
             checks = self._prepared()
             if checks is not None:
                 self._run(checks)
 
     def _fix_file_partitions(self) -> None:
-        """Divide files alike in all jobs of the load: lines are counted in one job and numbered in another one.
+        """Make all jobs of the load divide files alike: one job counts lines, and another numbers them.
 
         Between two jobs a cluster may gain or lose executors, and Spark would divide files anew.
         """
@@ -98,15 +98,13 @@ class Load:
             self._spark.conf.set(_FILE_PARTITIONS, _PARTITIONS)
 
     def _prepared(self) -> Checks | None:
-        """The rows and what is asked of them, before any is read; None where the load was done before."""
+        """Return the checks of the rows before a row is read; None if the load was done before."""
         plan = self._plan
         with self._stage("preparing", None):
-            done = None if plan.dry_run else self._target.repeated()
-            if done is not None:
-                self._report.changes, self._report.outcome = done.counts, Outcome.REPEATED
+            finished = None if plan.dry_run else self._target.repeated()
+            if finished is not None:
+                self._report.changes, self._report.outcome = finished.counts, Outcome.REPEATED
                 return None
-            if plan.rejects is not None:
-                check_folder(self._spark, plan.rejects)
             columns = self._target.columns
             parts = self._parts(columns)
             mapped = self._mapped([part.layout for part in parts], columns)
@@ -141,25 +139,25 @@ class Load:
             self._write()
 
     def _received(self, checks: Checks) -> tuple[DataFrame, DataFrame | None] | None:
-        """Rows that the target has received while they were checked, and the rejected rows, None if there are none.
+        """Return the rows that the target received while they were checked, and the rejected ones; None if none are.
 
-        None: it has not, or found several rows of a key or one that it does not take, so that the source is read again
-        to decide between them, and rejects are kept before the load fails.
+        None: the target received none. It does not do so, or several rows have one key, or it can't take a row. The
+        source is read again then, to decide between rows of a key, and to write rejects before the load fails.
         """
         received = self._target.receive(checks.marked, self._plan.mode)
         if received is None:
             return None
-        bad = self._keep(checks.bad) if received.rejected else None
+        bad = self._persist(checks.bad) if received.rejected else None
         self._count(count(checks, bad, received))
         if self._report.rejected != received.rejected:
             raise CompactoryError("the source has changed while it was read; nothing was changed: load again")
         return checks.marked.where(f"NOT {REJECTED}"), bad
 
     def _resolved(self, checks: Checks) -> tuple[DataFrame, DataFrame | None]:
-        """Rows that have each key once, and the rejected rows, None if there are none. Keeps the rows that it reads."""
-        self._count(count(checks, self._keep(checks.rows)))
+        """Return rows with each key once, and the rejected rows; None if none are. Persists the rows that it reads."""
+        self._count(count(checks, self._persist(checks.rows)))
         keys = checks.mapped.keys
-        resolved = resolve(checks.good, checks.names, keys, self._plan.rules.duplicates, self._keep)
+        resolved = resolve(checks.good, checks.names, keys, self._plan.rules.duplicates, self._persist)
         report = self._report
         bad = checks.bad if report.rejected else None
         if resolved is None:
@@ -180,34 +178,39 @@ class Load:
         self._report.changes = written.counts
         self._report.outcome = Outcome.REPEATED if written.repeated else Outcome.DONE
 
-    def _refuse(self, why: str) -> None:
-        before = f"{self._report.why}; " if self._report.why else ""
-        self._report.outcome, self._report.why = Outcome.REFUSED, before + why
+    def _refuse(self, reason: str) -> None:
+        earlier = f"{self._report.why}; " if self._report.why else ""
+        self._report.outcome, self._report.why = Outcome.REFUSED, earlier + reason
 
     # Reading.
 
     def _parts(self, columns: Sequence[TargetColumn]) -> list[Part]:
         plan = self._plan
         if plan.frame is not None:
+            self._check_folder([])
             part = read_frame(plan.frame, plan.sources[0])
-            return [replace(part, frame=self._keep(part.frame))]
+            return [replace(part, frame=self._persist(part.frame))]
         if plan.table is not None:
+            self._check_folder([])
             part = read_table(self._spark, plan.sources[0], plan.table, plan.jdbc)
-            return [replace(part, frame=self._keep(part.frame))]  # others change a table between two looks at it
+            return [replace(part, frame=self._persist(part.frame))]  # others may change a table between two reads
         files = list_files(self._spark, plan.sources)
         self._report.files = len(files)
-        if plan.rejects is not None:
-            refuse_source(self._spark, plan.rejects, files)
+        self._check_folder(files)
         kind = format_of(files, plan.format or plan.rules.read.format)
         return read_files(self._spark, files, kind, plan.rules.read, self._fields(columns))
 
+    def _check_folder(self, files: Sequence[str]) -> None:
+        if self._plan.rejects is not None:
+            check_folder(self._spark, self._plan.rejects, files)
+
     def _fields(self, columns: Sequence[TargetColumn]) -> list[str]:
-        """The fields of JSON objects that may be of interest."""
+        """Return the fields of JSON objects that the load uses."""
         rules = self._plan.rules
         named = {name: rule.source or name for name, rule in rules.columns.items()}
-        found = [named.get(column.name, column.name) for column in columns]
-        found += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
-        return list(dict.fromkeys(name for name in found if name not in rules.ignore))
+        fields = [named.get(column.name, column.name) for column in columns]
+        fields += [order.column for order in rules.duplicates if order.column not in {"file", "line"}]
+        return list(dict.fromkeys(name for name in fields if name not in rules.ignore))
 
     def _mapped(self, layouts: Sequence[Layout], columns: Sequence[TargetColumn]) -> Mapped:
         target, plan = self._target, self._plan
@@ -223,7 +226,7 @@ class Load:
             return {}
         rules = self._plan.rules.columns.items()
         return {
-            name: self._keep(look_up(self._spark, name, rule.reference))
+            name: self._persist(look_up(self._spark, name, rule.reference))
             for name, rule in rules
             if rule.reference is not None
         }
@@ -236,26 +239,26 @@ class Load:
         report.accepted = counted.read - counted.rejected
 
     def _rejects(self, checks: Checks, bad: DataFrame | None) -> str | None:
-        """Keep the rejects; says why the load can't go on with so many of them."""
+        """Write the rejects, and return why the load can't go on with so many of them; None if it can."""
         report, plan = self._report, self._plan
         if bad is None and plan.rejects is None:
             return None
         located = numbered(bad, checks.parts) if bad is not None else checks.rows.where("false")
-        found = rejected(located, checks.names, checks.reasons)
+        records = rejected(located, checks.names, checks.reasons)
         if plan.rejects is not None:
-            write(found, plan.rejects, report.rejected)
+            write(records, plan.rejects, report.rejected)
             report.rejects_folder = plan.rejects
         if report.rejected:
-            report.rejects = some(found, _SHOWN)
+            report.rejects = some(records, _SHOWN)
         if plan.max_rejects is not None and not plan.max_rejects.allows(report.rejected, report.read):
             return f"--max-rejects allows {plan.max_rejects}"
         if plan.max_rejects is None and plan.rejects is None:
-            return "nothing would keep them: give --rejects DIR to load the others, or --max-rejects N"
+            return "nothing would keep them: give --rejects DIR to load the other rows, or --max-rejects N"
         return None
 
-    def _keep(self, frame: DataFrame) -> DataFrame:
-        """Have a frame computed once, until the load is over."""
-        self._kept.callback(frame.unpersist)
+    def _persist(self, frame: DataFrame) -> DataFrame:
+        """Persist a frame until the load is over."""
+        self._persisted.callback(frame.unpersist)
         return frame.persist()
 
     @contextmanager

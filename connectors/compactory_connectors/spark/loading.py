@@ -65,7 +65,7 @@ def load(
         directory=table,
         target=f"table {table}",
         mode=Mode(mode),
-        source=_names(source),
+        source=_source_names(source),
     )
     target = PostgresTarget(
         connection=checked_url(postgres),
@@ -83,8 +83,8 @@ def load(
         mode=report.mode,
         dry_run=dry_run,
         rejects=None if rejects is None else str(rejects),
-        max_rejects=_limit("max_rejects", max_rejects),
-        max_deactivate=_limit("max_deactivate", max_deactivate) or SHARE_OF_KEYS,
+        max_rejects=_parsed_limit("max_rejects", max_rejects),
+        max_deactivate=_parsed_limit("max_deactivate", max_deactivate) or SHARE_OF_KEYS,
     )
     with spark_failures(), configured(spark), closing(target):
         Load(spark, target, plan, report).run()
@@ -93,13 +93,13 @@ def load(
     return report
 
 
-def _names(source: DataFrame | str | Path | Sequence[str | Path]) -> list[str]:
+def _source_names(source: DataFrame | str | Path | Sequence[str | Path]) -> list[str]:
     if isinstance(source, DataFrame):
         return ["the DataFrame"]
     return [str(source)] if isinstance(source, str | Path) else [*map(str, source)]
 
 
-def _limit(name: str, limit: str | int | None) -> Limit | None:
+def _parsed_limit(name: str, limit: str | int | None) -> Limit | None:
     return Limit.parse(str(limit), name) if limit is not None else None
 
 

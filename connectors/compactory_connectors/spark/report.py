@@ -18,11 +18,11 @@ __all__ = ["LoadRefused", "LoadReport", "Outcome"]
 
 
 class Outcome(StrEnum):
-    """How a load ended."""
+    """The end of a load."""
 
     DONE = "done"
     REPEATED = "repeated"
-    """A load of this id had been done before: nothing was done now."""
+    """A load with this id was done before: nothing was done now."""
     DRY_RUN = "dry run"
     REFUSED = "refused"
     """A limit was passed: nothing was written."""
@@ -42,7 +42,7 @@ class LoadReport:
     read: int = 0
     rejected: int = 0
     duplicates: int = 0
-    """Rows that gave way to another of their key, or were equal to it."""
+    """Rows that another row of their key replaced, or that were equal to it."""
     accepted: int = 0
     reasons: Mapping[Reason, int] = field(default_factory=dict)
     rejects: Sequence[Rejected] = field(default=(), repr=False)
@@ -54,7 +54,7 @@ class LoadReport:
     notes: list[str] = field(default_factory=list)
     outcome: Outcome = Outcome.FAILED
     why: str | None = None
-    """Why it was refused, or failed."""
+    """The reason of a refusal or a failure."""
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the report's file."""
@@ -81,7 +81,7 @@ class LoadReport:
             "present": self.present,
             "changes": {change.value: self.changes[change] for change in Change if change in self.changes},
             "samples": {
-                change.value: [{"before": each.before, "after": each.after} for each in samples]
+                change.value: [{"before": sample.before, "after": sample.after} for sample in samples]
                 for change, samples in self.samples.items()
             },
             "seconds": {stage: round(seconds, 3) for stage, seconds in self.seconds.items()},
@@ -89,7 +89,7 @@ class LoadReport:
         }
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the report as a notebook shows it."""
         rows = [("read", self.read), ("rejected", self.rejected), ("duplicates left out", self.duplicates)]
         rows += [("accepted", self.accepted), *((change.value, count) for change, count in self.changes.items())]
         reasons = [f"{count:,} rejected: {reason}" for reason, count in self.reasons.items()]

@@ -40,7 +40,7 @@ _SQL: Final = {
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
     "spark.sql.codegen.hugeMethodLimit": "8000",  # the JVM compiles no longer method, and rules make long ones
 }
-_RESTORED: Final = (*_SQL, "spark.sql.files.minPartitionNum", "spark.sql.files.maxPartitionBytes")
+_RESTORED: Final = (*_SQL, "spark.sql.files.minPartitionNum", "spark.sql.legacy.javaCharsets")
 _JVM: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

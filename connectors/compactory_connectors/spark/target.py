@@ -1,4 +1,4 @@
-"""Where a load goes: what every target is asked, and what it answers."""
+"""The protocol of a load's target, a table or a topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REJECTED: Final = "_compactory_rejected"
 
 
 class Mode(StrEnum):
-    """The treatment of keys that the source does not have."""
+    """The treatment of keys that the source lacks."""
 
     UPSERT = "upsert"
     """They stay as they are."""
@@ -57,7 +57,7 @@ class TargetColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A key that a load changes, for people to look at; None: it is not there before, or not afterwards."""
+    """A key that a load changes, as an example; None: the key does not exist before, or not afterwards."""
 
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
@@ -65,7 +65,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Received:
-    """The rows that a target has received and left out, and how many have a value in each column."""
+    """Numbers of rows that a target has received and left out, and of their values in each column."""
 
     rows: int
     rejected: int
@@ -78,7 +78,7 @@ class Differences:
 
     counts: Mapping[Change, int]
     present: int
-    """Keys that the target has before the load and that count as active: what a share of removals is taken of."""
+    """Active keys of the target before the load: a share of removals is a share of these."""
     samples: Mapping[Change, Sequence[Sample]] = field(default_factory=dict)
 
     def refusal(self, limit: Limit, option: str) -> str | None:
@@ -98,7 +98,7 @@ class Written:
 
     counts: Mapping[Change, int]
     repeated: bool = False
-    """This load had been done before, and nothing was done now."""
+    """True if this load was done before, and nothing was done now."""
 
 
 class Target(Protocol):
@@ -108,7 +108,7 @@ class Target(Protocol):
 
     @property
     def label(self) -> str:
-        """Its name for people: ``table public.tariffs``."""
+        """The target's name for people: ``table public.tariffs``."""
         ...
 
     @property
@@ -122,7 +122,7 @@ class Target(Protocol):
         ...
 
     def repeated(self) -> Written | None:
-        """The changes of this load if an earlier run has done it; None if it has not, or nobody knows."""
+        """Return the changes of this load if an earlier run has done it; None if none has, or that is unknown."""
         ...
 
     def receive(self, rows: DataFrame, mode: Mode) -> Received | None:
@@ -134,7 +134,7 @@ class Target(Protocol):
         ...
 
     def compare(self, rows: DataFrame, mode: Mode, spared: DataFrame | None = None) -> Differences:
-        """The changes that these rows would make; readers of the target notice nothing.
+        """Return the changes that these rows would make; readers of the target notice nothing.
 
         They are not read where the target has received them. ``rows`` have columns of the target's names and of the
         types that ``column_types`` says, one row a key.
@@ -144,9 +144,9 @@ class Target(Protocol):
         ...
 
     def write(self) -> Written:
-        """Do what :meth:`compare` has found, all or nothing to those who read the target."""
+        """Write the changes that :meth:`compare` listed. Readers of the target see all of them or none."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; may be called twice, and after a failure."""
+        """Release everything. May be called twice, and after a failure."""
         ...

@@ -141,13 +141,13 @@ SELECT compactory_change::text AS change, count(*) AS rows FROM {changes} GROUP 
 
 -- name: load/sample
 -- Some changed rows, before and after the load.
-SELECT (SELECT json_object({names}, ARRAY[{before}]) FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS before,
-       {after} AS after
+SELECT (SELECT json_object({names}, ARRAY[{old_row}]) FROM {target} AS t WHERE {match} AND {active} LIMIT 1) AS before,
+       {new_row} AS after
   FROM {changes} AS s WHERE {chosen} LIMIT {limit};
 
 -- name: load/equal
 -- Some unchanged rows.
-SELECT json_object({names}, ARRAY[{before}]) AS before, json_object({names}, ARRAY[{before}]) AS after
+SELECT json_object({names}, ARRAY[{old_row}]) AS before, json_object({names}, ARRAY[{old_row}]) AS after
   FROM {staged} AS s JOIN {target} AS t ON {match} AND {active} AND NOT {differs} WHERE {wanted} LIMIT {limit};
 
 -- name: load/finished
@@ -182,7 +182,7 @@ INSERT INTO {target} ({columns}) SELECT {values} FROM {changes} AS s WHERE {inse
 
 -- name: load/sorted
 -- Needed if there is an index on the key: inserting in its order takes half the time.
- ORDER BY {taken};
+ ORDER BY {locked};
 
 -- name: load/update
 -- Update rows that differ; where others insert meanwhile, also rows that were absent at the comparison.

@@ -1,10 +1,9 @@
-"""Texts and values of a source → values of Postgres' types, in Spark's SQL, and what is wrong with others.
+"""Texts and values of a source → values of Postgres' types, and the problems of the others, in Spark's SQL.
 
 Stricter than either side by itself: Spark takes ``2024`` for a date, ``1d`` for a fraction and rounds money; Postgres
 drops the offset of a time for a column without one. All of that is a reject here.
 
-Expressions are SQL and no Columns: a Column takes a call to the JVM for each of its parts, and a small load consists of
-little else.
+Expressions are SQL rather than Columns: a Column takes a call to the JVM for each of its parts.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _ZONE_SIGNS: Final = "XxOzVZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spelling:
-    """How values of a column are written."""
+    """The spelling of a column's values."""
 
     format: str | None = None
     decimal: str = "."
@@ -48,7 +47,7 @@ class Spelling:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong with a value where ``condition`` is true."""
+    """A fault of values for which ``condition`` is true."""
 
     text: str
     condition: str
@@ -62,9 +61,9 @@ class Cast:
     problems: Sequence[Problem]
 
 
-def as_text(value: str, held: DataType, kind: ColumnType) -> str:
-    """A value that Spark holds as ``held``, as the text that :func:`cast` makes a ``kind`` of."""
-    name = held.typeName()
+def as_text(value: str, data_type: DataType, kind: ColumnType) -> str:
+    """SQL of a value of type ``data_type`` as the text that :func:`cast` converts to ``kind``."""
+    name = data_type.typeName()
     if name in {"array", "map", "struct", "variant"}:
         return f"to_json({value})"
     if name in {"decimal", "double", "float"} and kind.name in _INTEGERS:
@@ -76,7 +75,7 @@ def as_text(value: str, held: DataType, kind: ColumnType) -> str:
 
 
 def cast(text: str, kind: ColumnType, spelling: Spelling) -> Cast:
-    """A text, not blank unless the type is one of text, as a value of this type."""
+    """SQL of a text as a value of this type. The text is not blank unless the type is one of text."""
     if kind.name == "numeric":
         return _numeric(_number(text, spelling), kind)
     if kind.name in _INTEGERS:
@@ -97,7 +96,7 @@ def cast(text: str, kind: ColumnType, spelling: Spelling) -> Cast:
         return Cast(value, [Problem("is neither true nor false", f"({value}) IS NULL")])
     if kind.name == "uuid":
         return _good(f"lower(trim({text}))", f"lower(trim({text})) RLIKE {_UUID}", "is not a UUID")
-    return _text(text, kind)
+    return _characters(text, kind)
 
 
 def _good(value: str, good: str, otherwise: str) -> Cast:
@@ -129,12 +128,12 @@ def _numeric(text: str, kind: ColumnType) -> Cast:
         return _digits(text, kind, r"r'\A-?\d{1,131072}(\.\d{0,16383})?\z'")
     precision, scale = (*kind.modifiers, 0)[:2]
     if kind.spark == "string":
-        most = max(precision - scale, 1)
-        return _digits(text, kind, rf"r'\A-?\d{{1,{most}}}(\.\d{{0,{max(scale, 0)}}}0*)?\z'")
-    seen = _DIGITS - precision + scale
+        digits = max(precision - scale, 1)
+        return _digits(text, kind, rf"r'\A-?\d{{1,{digits}}}(\.\d{{0,{max(scale, 0)}}}0*)?\z'")
+    visible = _DIGITS - precision + scale
     value = f"try_cast({text} AS {kind.spark})"
-    exact = f"try_cast({text} AS decimal({_DIGITS},{seen}))"
-    lossy = f"({exact} <> {value} OR {_rounds(text, scale, seen)} OR {_off(text, value)})"
+    exact = f"try_cast({text} AS decimal({_DIGITS},{visible}))"
+    lossy = f"({exact} <> {value} OR {_rounds(text, scale, visible)} OR {_off(text, value)})"
     return Cast(
         f"if(NOT {lossy}, {value}, NULL)",
         [
@@ -145,22 +144,22 @@ def _numeric(text: str, kind: ColumnType) -> Cast:
     )
 
 
-def _rounds(text: str, scale: int, seen: int) -> str:
-    """Whether decimals are lost beyond those that Spark has seen: it rounds what no decimal of its own holds."""
-    return rf"(octet_length({text}) > {seen} AND {text} RLIKE r'\A[+-]?\d*\.\d{{{scale}}}0*[1-9]\d*\z')"
+def _rounds(text: str, scale: int, visible: int) -> str:
+    """SQL that is true where decimals are lost beyond the first 38 digits, which Spark rounds before it compares."""
+    return rf"(octet_length({text}) > {visible} AND {text} RLIKE r'\A[+-]?\d*\.\d{{{scale}}}0*[1-9]\d*\z')"
 
 
 def _off(text: str, value: str) -> str:
-    """Whether a number with a negative exponent is another one now."""
+    """SQL that is true where a number with a negative exponent has changed."""
     small = f"(contains({text}, 'e-') OR contains({text}, 'E-'))"
     return f"({small} AND try_cast({text} AS double) <> try_cast({value} AS double))"
 
 
 def _digits(text: str, kind: ColumnType, fits: str) -> Cast:
     """A number that no decimal of Spark's holds, spelt as Postgres does."""
-    held = f"try_cast({text} AS decimal(38,18))"
-    whole = rf"regexp_replace(string({held}), r'\.?0+\z', '')"
-    value = f"CASE WHEN {text} RLIKE {_PLAIN} THEN {text} WHEN NOT {_off(text, held)} THEN {whole} END"
+    decimal = f"try_cast({text} AS decimal(38,18))"
+    whole = rf"regexp_replace(string({decimal}), r'\.?0+\z', '')"
+    value = f"CASE WHEN {text} RLIKE {_PLAIN} THEN {text} WHEN NOT {_off(text, decimal)} THEN {whole} END"
     for pattern, by in (
         (r"\A\+", ""),
         (r"\A(-?)0+(?=\d)", "$1"),
@@ -214,18 +213,18 @@ def _timestamp(text: str, kind: ColumnType, spelling: Spelling) -> Cast:
         moment = _moment(text)
     value, problems = local, list[Problem]()
     if zoned:
-        there, problems = _in_zone(local, spelling.time_zone, offset)
-        value = f"if({offset}, {moment}, {there})"
+        zoned_value, problems = _in_zone(local, spelling.time_zone, offset)
+        value = f"if({offset}, {moment}, {zoned_value})"
     elif not spelling.format:
         problems = [Problem("has an offset, and the column has no time zone", offset)]
     value = _rounded(value, kind.fraction or 0, text)
     value = f"CAST(if({value} >= TIMESTAMP'0001-01-01', {value}, NULL) AS {kind.spark})"
-    other = " AND ".join([f"{value} IS NULL", *(f"NOT ({problem.condition})" for problem in problems)])
-    return Cast(value, [Problem(f"is not a time {_how(spelling, 'YYYY-MM-DD HH:MM:SS')}", other), *problems])
+    unexplained = " AND ".join([f"{value} IS NULL", *(f"NOT ({problem.condition})" for problem in problems)])
+    return Cast(value, [Problem(f"is not a time {_how(spelling, 'YYYY-MM-DD HH:MM:SS')}", unexplained), *problems])
 
 
 def _has_zone(pattern: str) -> bool:
-    """Whether times of this pattern say their offset; quoted text does not, but for the Z that stands for UTC."""
+    """Return True if times of this pattern have an offset. Of quoted text only Z is one: UTC."""
     letters = "Z" if "'Z'" in pattern else ""
     return any(sign in letters + re.sub(r"'[^']*'", "", pattern) for sign in _ZONE_SIGNS)
 
@@ -278,7 +277,7 @@ def _json(text: str, kind: ColumnType) -> Cast:
     )
 
 
-def _text(text: str, kind: ColumnType) -> Cast:
+def _characters(text: str, kind: ColumnType) -> Cast:
     zero = f"contains({text}, char(0))"
     good, problems = f"NOT {zero}", [Problem("has a NUL character, which Postgres does not hold", zero)]
     value = text

@@ -1,4 +1,4 @@
-"""Records → rows of the target with what is wrong with them. A row has all its reasons, not the first alone."""
+"""Records → rows of the target, rejected ones with all their reasons."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from typing import Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
@@ -15,7 +14,6 @@ from pyspark.sql.types import DataType
 
 from compactory.errors import ConfigError
 
-from ..file_system import java
 from ..identifier import literal, quoted
 from ..rules.mapping import Filling, Mapped
 from ..rules.rules import Rules
@@ -26,7 +24,7 @@ from .casting import Spelling, as_text, cast
 __all__ = ["ORDER", "REASONS", "Checks", "Reason"]
 
 REASONS: Final = "_reasons"
-"""Column of what is wrong, as numbers of :attr:`Checks.reasons`; null where nothing is."""
+"""Column of the reasons of a rejected row, as indexes of :attr:`Checks.reasons`; null in other rows."""
 ORDER: Final = "_order"
 """Beginning of the names of columns of the source by which one of several rows of a key is chosen."""
 
@@ -47,7 +45,7 @@ class Reason:
         return f"{self.column} {self.text}" if self.column else self.text
 
     def rejects_a_value_of(self, column: str) -> bool:
-        """Whether the column has a value, and it is what is wrong."""
+        """Return True if the column has a value, and the value is rejected."""
         return self.column == column and self.rule != "required"
 
 
@@ -128,8 +126,8 @@ class Checks:
             f"WHEN '{code}' THEN array({self.number(Reason(column='', rule='record', text=text))})"
             for code, text in FAULTS.items()
         )
-        found = f"CASE split_part({FAULT}, ':', 1) {faults} ELSE array_compact(array({numbers})) END"
-        wrong = f"CASE WHEN {self._is_broken} THEN {found} END AS {REASONS}"
+        reasons = f"CASE split_part({FAULT}, ':', 1) {faults} ELSE array_compact(array({numbers})) END"
+        wrong = f"CASE WHEN {self._is_broken} THEN {reasons} END AS {REASONS}"
         frames = [
             frame.selectExpr(*map(quoted, self.names), *PLACE, RAW, FAULT, *self._order(part), wrong)
             for part, frame in zip(self.parts, self._values, strict=True)
@@ -174,7 +172,7 @@ class Checks:
 
     @property
     def _is_broken(self) -> str:
-        return f"({' OR '.join(f'({each})' for each in self._checked.broken)})"
+        return f"({' OR '.join(f'({condition})' for condition in self._checked.broken)})"
 
     @cached_property
     def _values(self) -> list[DataFrame]:
@@ -193,7 +191,7 @@ class Checks:
         types = {column.name: column.dataType for column in part.frame.schema}
         texts = [self._text(frame, part, types, item) for item in self.mapped.fillings]
         values = [
-            f"{cast(_text(item), item.type, self._spelling(item)).value} AS {quoted(item.name)}"
+            f"{cast(_text_column(item), item.type, self._spelling(item)).value} AS {quoted(item.name)}"
             for item in self.mapped.fillings
         ]
         return frame.selectExpr(*texts, *PLACE, RAW, FAULT, *self._order(part).values()).selectExpr("*", *values)
@@ -204,8 +202,8 @@ class Checks:
         if rule.value is not None:
             value = literal(rule.value)
         elif rule.expression is not None:
-            held = _type_of(frame, rule.expression, f"{rule.place}.expression")
-            value = as_text(f"({rule.expression}\n)", held, item.type)
+            data_type = _type_of(frame, rule.expression, f"{rule.place}.expression")
+            value = as_text(f"({rule.expression}\n)", data_type, item.type)
         elif place is not None:
             value = as_text(position(place), types[position(place)], item.type)
         else:
@@ -217,11 +215,11 @@ class Checks:
         if item.type.name in _HELD_AS_TEXT or (item.type.name not in _BLANK_IS_TEXT and item.type.spark != "string"):
             value = f"if(trim({value}) = '', NULL, {value})"
         value = f"coalesce({value}, {literal(rule.default)})" if rule.default is not None else value
-        return f"{value} AS {_text(item)}"
+        return f"{value} AS {_text_column(item)}"
 
     def _check(self, item: Filling, checked: _Checked) -> None:
-        """When the value of a column is rejected, and for which reason."""
-        text, rule, value = _text(item), item.rule, quoted(item.name)
+        """Add the checks of a column."""
+        text, rule, value = _text_column(item), item.rule, quoted(item.name)
 
         def reason(kind: str, why: str) -> Reason:
             return Reason(column=item.name, rule=kind, text=why)
@@ -242,14 +240,14 @@ class Checks:
         if rule.pattern is not None:
             whole = literal(rf"\A(?:{rule.pattern})\z")
             checked.reject(reason("pattern", f"does not match {rule.pattern}"), f"NOT {text} RLIKE {whole}")
-        if rule.least is not None:
-            less = _less(item, value, checked.constant(item, "min", rule.least))
-            checked.reject(reason("range", f"is less than {rule.least}"), less)
-        if rule.most is not None:
-            greater = _less(item, checked.constant(item, "max", rule.most), value)
-            checked.reject(reason("range", f"is greater than {rule.most}"), greater)
+        if rule.minimum is not None:
+            less = _less(item, value, checked.constant(item, "min", rule.minimum))
+            checked.reject(reason("range", f"is less than {rule.minimum}"), less)
+        if rule.maximum is not None:
+            greater = _less(item, checked.constant(item, "max", rule.maximum), value)
+            checked.reject(reason("range", f"is greater than {rule.maximum}"), greater)
         if rule.allowed is not None:
-            allowed = ", ".join(checked.constant(item, "allowed", each) for each in rule.allowed) or "NULL"
+            allowed = ", ".join(checked.constant(item, "allowed", choice) for choice in rule.allowed) or "NULL"
             checked.reject(reason("allowed", "is not one of the allowed values"), f"{value} NOT IN ({allowed})")
 
     def _spelling(self, item: Filling) -> Spelling:
@@ -263,11 +261,11 @@ class Checks:
         literals = self._checked.literals
         if literals:
             missing = [f"({value}) IS NULL" for value in literals.values()]
-            found = spark.sql("VALUES 0").selectExpr(*missing).collect()[0]  # which Spark folds without a job
-            problems += [problem for problem, none in zip(literals, found, strict=True) if none]
+            results = spark.sql("VALUES 0").selectExpr(*missing).collect()[0]  # which Spark folds without a job
+            problems += [problem for problem, none in zip(literals, results, strict=True) if none]
         for item in self.mapped.fillings:
-            said = _pattern_problem(spark, item.rule.pattern) if item.rule.pattern is not None else None
-            problems += [f"{item.rule.place}.pattern: {said}"] if said else []
+            problem_text = _pattern_problem(spark, item.rule.pattern) if item.rule.pattern is not None else None
+            problems += [f"{item.rule.place}.pattern: {problem_text}"] if problem_text else []
             if item.rule.format is not None and not _is_format(
                 spark, cast("'x'", item.type, self._spelling(item)).value
             ):
@@ -281,15 +279,15 @@ class Checks:
     def _order(self, part: Part) -> dict[str, str]:
         """The source's columns that decide between rows of a key, by the names that they get."""
         places = {"file": FILE, "line": LINE} | {name: position(at) for at, name in enumerate(part.layout.columns)}
-        found = {}
+        columns = {}
         for number, order in enumerate(self.rules.duplicates):
             if order.column in self.names:
                 continue
             if order.column not in places:
-                known = ", ".join(dict.fromkeys([*self.names, *places]))
-                raise ConfigError(f"duplicates: {part.layout.label} has no column {order.column!r}; known are {known}")
-            found[f"{ORDER}{number}"] = f"{places[order.column]} AS {ORDER}{number}"
-        return found
+                existing = ", ".join(dict.fromkeys([*self.names, *places]))
+                raise ConfigError(f"duplicates: {part.layout.label} has no column {order.column!r}; it has {existing}")
+            columns[f"{ORDER}{number}"] = f"{places[order.column]} AS {ORDER}{number}"
+        return columns
 
     def _referring(self, frame: DataFrame, verdict: str, rejected: Callable[[Filling], str]) -> DataFrame:
         """Rules that are about other directories; the column ``verdict`` says what is wrong with a row."""
@@ -297,10 +295,10 @@ class Checks:
         for item in self.mapped.fillings:
             if item.rule.reference is None:
                 continue
-            known = self.references[item.name].selectExpr("value AS _known")
+            allowed = self.references[item.name].selectExpr("value AS _known")
             value = f"string({quoted(item.name)})"
             wrong = f"if({value} IS NOT NULL AND _known IS NULL, {rejected(item)}, {verdict}) AS {verdict}"
-            frame = frame.join(known, sf.expr(f"{value} = _known"), "left").selectExpr(*columns, wrong)
+            frame = frame.join(allowed, sf.expr(f"{value} = _known"), "left").selectExpr(*columns, wrong)
         return frame
 
     def _one_more(self, item: Filling) -> str:
@@ -311,15 +309,17 @@ class Checks:
         return f"array_append(coalesce({REASONS}, CAST(array() AS array<int>)), {number})"
 
 
-def _less(item: Filling, one: str, other: str) -> str:
+def _less(item: Filling, smaller: str, greater: str) -> str:
     """Compared as numbers also where Spark holds them as texts, of which ``99`` is the greater one beside ``100``."""
     if item.type.name != "numeric" or item.type.spark != "string":
-        return f"{one} < {other}"
-    exact, near = (f"try_cast({one} AS {kind}) < try_cast({other} AS {kind})" for kind in ("decimal(38,9)", "double"))
+        return f"{smaller} < {greater}"
+    exact, near = (
+        f"try_cast({smaller} AS {kind}) < try_cast({greater} AS {kind})" for kind in ("decimal(38,9)", "double")
+    )
     return f"({exact} IS TRUE OR {near})"
 
 
-def _text(item: Filling) -> str:
+def _text_column(item: Filling) -> str:
     return quoted(f"_text {item.name}")
 
 
@@ -328,12 +328,12 @@ def _type_of(frame: DataFrame, text: str, place: str) -> DataType:
     try:
         return frame.selectExpr("*", text).schema[-1].dataType  # beside columns an aggregate is refused
     except PySparkException as error:
-        said = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
-        raise ConfigError(f"{place}: {said}") from None
+        message = str(error).strip().partition("\n")[0].partition(" SQLSTATE")[0]
+        raise ConfigError(f"{place}: {message}") from None
 
 
 def _is_format(spark: SparkSession, value: str) -> bool:
-    """Whether Spark understands the pattern by which a value is made of a text."""
+    """Return True if Spark understands the pattern in the expression of a value."""
     try:
         spark.sql("VALUES 0").selectExpr(value).collect()
     except PySparkException:
@@ -343,7 +343,7 @@ def _is_format(spark: SparkSession, value: str) -> bool:
 
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:
     try:
-        java(spark).java.util.regex.Pattern.compile(pattern)
-    except (Py4JJavaError, PySparkException) as error:
+        spark.sql("VALUES 0").selectExpr(f"'' RLIKE {literal(pattern)}").collect()
+    except PySparkException as error:
         return f"not a regular expression: {str(error).partition(chr(10))[0]}"
     return None

@@ -1,4 +1,4 @@
-"""How many rows of a source are rejected, and for which reason."""
+"""Numbers of rejected rows by reason."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def count(checks: Checks, rows: DataFrame | None, received: Received | None = No
             " (null), or to `ignore` it (left as it is)"
             for item in nowhere
         )
-    return Counted(read=read, rejected=rejected, reasons=dict(sorted(counted.items(), key=lambda each: -each[1])))
+    return Counted(read=read, rejected=rejected, reasons=dict(sorted(counted.items(), key=lambda item: -item[1])))
 
 
 def _fields(checks: Checks) -> list[Filling]:
@@ -63,6 +63,6 @@ def _fields(checks: Checks) -> list[Filling]:
 
 
 def _groups(rows: DataFrame, fields: Sequence[Filling]) -> list[Row]:
-    """How many rows have the same faults, and how many of these have a value in each of the fields."""
+    """Return the numbers of rows with equal reasons, and of their values in each of the fields."""
     filled = [sf.count(quoted(item.name)).alias(f"filled{number}") for number, item in enumerate(fields)]
     return rows.groupBy(REASONS).agg(sf.count("*").alias("rows"), *filled).collect()

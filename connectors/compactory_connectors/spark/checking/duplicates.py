@@ -36,7 +36,7 @@ def resolve(
     orders: Sequence[Order],
     keep: Callable[[DataFrame], DataFrame],
 ) -> Resolved | None:
-    """One row a key; None where each key occurs once.
+    """Return one row for each key; None if no key occurs twice.
 
     Rows that are equal in ``columns`` are one; the others are decided by ``orders``, or not at all.
 
@@ -46,14 +46,14 @@ def resolve(
     that a source without duplicates costs next to nothing, and a key of a million rows no more than its sort.
     """
     hashed = rows.selectExpr("*", f"xxhash64({', '.join(map(quoted, key))}) AS _hash")
-    again = keep(hashed.groupBy("_hash").count().where("count > 1").select("_hash"))
-    if again.isEmpty():
+    repeated_hashes = keep(hashed.groupBy("_hash").count().where("count > 1").select("_hash"))
+    if repeated_hashes.isEmpty():
         return None
     names = [*map(quoted, rows.columns)]
-    repeated = keep(_decided(hashed.join(again, "_hash", "left_semi"), columns, key, orders))
+    repeated = keep(_decided(hashed.join(repeated_hashes, "_hash", "left_semi"), columns, key, orders))
     counts = [sf.expr(text) for text in ("count(*)", "count_if(_loaded)", "count_if(_undecided)")]
     [counted] = repeated.agg(*counts).collect()
-    single = hashed.join(again, "_hash", "left_anti").select(*names)
+    single = hashed.join(repeated_hashes, "_hash", "left_anti").select(*names)
     return Resolved(
         rows=single.unionByName(repeated.where("_loaded").select(*names)),
         undecided=repeated.where("_undecided").select(*names),
@@ -66,16 +66,16 @@ def resolve(
 def _decided(rows: DataFrame, columns: Sequence[str], key: Sequence[str], orders: Sequence[Order]) -> DataFrame:
     """Of the rows of a key that the order puts first, one is loaded if all have the same in every column."""
     keys = ", ".join(map(quoted, key))
-    order = ", ".join(_order(rows, number, each) for number, each in enumerate(orders))
+    order = ", ".join(_order(rows, number, order_rule) for number, order_rule in enumerate(orders))
     rank = f"rank() OVER (PARTITION BY {keys} ORDER BY {order})" if order else "1"
-    same = f"PARTITION BY {keys}, _rank"
+    window = f"PARTITION BY {keys}, _rank"
     nulls = [f"isnull({quoted(name)})" for name in columns]  # the hash passes over null: (a, null) was (null, a)
     content = f"xxhash64({', '.join([*map(quoted, columns), *nulls])})"
-    alike = f"min({content}) OVER ({same}) = max({content}) OVER ({same})"
-    one = f"row_number() OVER ({same} ORDER BY 0) = 1"
+    alike = f"min({content}) OVER ({window}) = max({content}) OVER ({window})"
+    is_first = f"row_number() OVER ({window} ORDER BY 0) = 1"
     return rows.selectExpr("*", f"{rank} AS _rank").selectExpr(
         "*",
-        f"_rank = 1 AND {alike} AND {one} AS _loaded",
+        f"_rank = 1 AND {alike} AND {is_first} AS _loaded",
         f"_rank = 1 AND NOT ({alike}) AS _undecided",
     )
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 
 from compactory.errors import ConfigError
 
-from ..file_system import names_in, qualified
 from ..identifier import literal, quoted
 from ..sources.parts import FAULT, FILE, LINE, RAW
-from ..sources.source_files import SourceFile
+from ..sources.source_files import files_below
 from .checks import REASONS, Reason
 
-__all__ = ["Rejected", "check_folder", "refuse_source", "rejected", "some", "write"]
+__all__ = ["Rejected", "check_folder", "rejected", "some", "write"]
 
 _OURS: Final = re.compile(r"(part-.*\.json(\..*)?|_SUCCESS|_temporary|\..*)")
 _A_FILE: Final = 250_000
@@ -34,20 +34,16 @@ class Rejected:
     record: str
 
 
-def check_folder(spark: SparkSession, folder: str) -> None:
-    """See to it that writing there overwrites nothing but former rejects. Raises ConfigError."""
-    others = sorted(name for name in names_in(spark, folder) if not _OURS.fullmatch(name))
-    if others:
-        raise ConfigError(
-            f"--rejects {folder}: holds {others[0]!r}, which is no file of rejects; name a folder of its own"
-        )
-
-
-def refuse_source(spark: SparkSession, folder: str, files: Sequence[SourceFile]) -> None:
-    """See to it that rejects are not written over what they are of. Raises ConfigError."""
-    within = f"{qualified(spark, folder)}/"
-    if any(file.path.startswith(within) for file in files):
+def check_folder(spark: SparkSession, folder: str, files: Sequence[str]) -> None:
+    """Raise ConfigError if writing there would overwrite one of the files to be loaded, or other files than rejects."""
+    existing = files_below(spark, folder)
+    if not set(existing).isdisjoint(files):
         raise ConfigError(f"--rejects {folder}: has files that are to be loaded; name another folder")
+    foreign = sorted(name for file in existing if not _OURS.fullmatch(name := PurePosixPath(file).name))
+    if foreign:
+        raise ConfigError(
+            f"--rejects {folder}: holds {foreign[0]!r}, which is no file of rejects; name a folder of its own"
+        )
 
 
 def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason]) -> DataFrame:
@@ -55,12 +51,12 @@ def rejected(rows: DataFrame, columns: Sequence[str], reasons: Sequence[Reason])
     # Spark's paths are percent-encoded, and those of this machine have a scheme that nobody types.
     file = rf"regexp_replace(url_decode(replace({FILE}, '+', '%2B')), r'\Afile:/+', '/') AS file"
     table = f"array({', '.join(map(_told, reasons))})"
-    made = f"to_json(struct({', '.join(map(quoted, columns))}))"
+    converted = f"to_json(struct({', '.join(map(quoted, columns))}))"
     return rows.selectExpr(
         file,
         f"{LINE} AS line",
         f"transform({REASONS}, number -> get({table}, number)) AS reasons",
-        f"coalesce({RAW}, {made}) AS record",
+        f"coalesce({RAW}, {converted}) AS record",
     )
 
 
@@ -77,7 +73,7 @@ def write(frame: DataFrame, folder: str, count: int) -> None:
     files.sortWithinPartitions("file", "line").write.mode("overwrite").json(folder)
 
 
-def some(frame: DataFrame, most: int) -> list[Rejected]:
+def some(frame: DataFrame, limit: int) -> list[Rejected]:
     """A few rejects, to be shown."""
     return [
         Rejected(
@@ -86,5 +82,5 @@ def some(frame: DataFrame, most: int) -> list[Rejected]:
             reasons=tuple(str(reason["text"]) for reason in row["reasons"]),
             record=row["record"],
         )
-        for row in frame.limit(most).collect()
+        for row in frame.limit(limit).collect()
     ]

@@ -36,7 +36,7 @@ _NESTED: Final = (t.StructType, t.ArrayType, t.MapType, t.VariantType)
 class _Copied(WriterCommitMessage):
     """The report of a task."""
 
-    done: Done
+    result: Done
 
 
 @dataclass
@@ -66,7 +66,7 @@ class TableWriter(DataSourceArrowWriter):
         """
         with closing(PostgresTarget(**self.target)) as target:
             if target.repeated() is None:
-                copied = [cast("_Copied", message).done for message in messages]
+                copied = [cast("_Copied", message).result for message in messages]
                 differences = target.take_up(self.stem, self.names, copied, self.mode)
                 refusal = differences.refusal(self.limit, "option maxDeactivate")
                 if refusal and self.mode is Mode.REPLACE:

@@ -1,7 +1,7 @@
-"""A Spark task copies its rows into the staging table, in one transaction of its own.
+"""Tasks of Spark copy rows into a staging table, each in a transaction of its own.
 
-Runs in Python workers. A task that is tried again, or that runs twice, copies twice; which of its transactions counts
-is for the driver to say, who is told the transaction's id by the attempt that Spark took.
+Runs in Python workers. A task that is tried again, or that runs twice, copies twice. Each attempt reports the id of its
+transaction. Spark counts one attempt of a task, and the load deletes the rows of the others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SETTINGS: Final = (
     "SET IntervalStyle = postgres; SET DateStyle = 'ISO, YMD'; SET TimeZone = 'UTC';"
     " SET lock_timeout = 0; SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0"
 )
-"""A task's texts mean the same whatever role and database say, and may take as long as Spark does."""
+"""Makes the meaning of texts independent of the settings of role and database; sets no limit of time."""
 
 _SLOT: Final = (
     "SELECT number FROM generate_series(1, %s) AS number"
@@ -56,7 +56,7 @@ _SLOT: Final = (
 _SLOT_INTERVAL: Final = 0.2  # seconds between two attempts
 
 _LOST: Final = ("08", "53", "57", "58")
-"""Classes of errors that another attempt may not meet: connections, resources, an operator, the system."""
+"""Classes of errors that may be gone at another attempt: connections, resources, an operator, the system."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,17 +89,17 @@ class Copying:
 
     def copy(self, batches: Iterable[pa.RecordBatch]) -> Done:
         """Copy one partition. Raises psycopg.Error where another attempt may succeed."""
-        done = Done(filled=[0] * len(self.columns))
+        result = Done(filled=[0] * len(self.columns))
         try:
             with self._connect() as connection:
-                self._copy(connection, batches, done)
+                self._copy(connection, batches, result)
         except psycopg.Error as error:
             if not error.sqlstate or error.sqlstate.startswith(_LOST):
                 raise
             from compactory_connectors.postgres.postgres_errors import refusal  # workers are spared it else
 
-            done.refused = refusal(error) + _column(error)
-        return done
+            result.refused = refusal(error) + _column(error)
+        return result
 
     def _connect(self) -> psycopg.Connection[Any]:
         """Connect with one of the load's slots. A task that finds none holds no connection while it waits."""
@@ -110,7 +110,7 @@ class Copying:
             connection.close()
             time.sleep(_SLOT_INTERVAL)
 
-    def _copy(self, connection: psycopg.Connection[Any], batches: Iterable[pa.RecordBatch], done: Done) -> None:
+    def _copy(self, connection: psycopg.Connection[Any], batches: Iterable[pa.RecordBatch], result: Done) -> None:
         names = sql.SQL(", ").join(map(sql.Identifier, self.columns))
         into = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier("compactory_staging", self.staged), names
@@ -118,15 +118,15 @@ class Copying:
         connection.execute(_SETTINGS)
         row = connection.execute("SELECT pg_current_xact_id()::text::numeric % 4294967296").fetchone()
         assert row is not None
-        done.xid = int(row[0])
+        result.xid = int(row[0])
         with connection.cursor().copy(into) as copy:
             for batch in batches:
                 good = self._good(batch)
-                done.rejected += batch.num_rows - good.num_rows
-                done.copied += good.num_rows
-                done.filled = [
+                result.rejected += batch.num_rows - good.num_rows
+                result.copied += good.num_rows
+                result.filled = [
                     filled + good.num_rows - column.null_count
-                    for filled, column in zip(done.filled, good.columns, strict=True)
+                    for filled, column in zip(result.filled, good.columns, strict=True)
                 ]
                 copy.write(_lines(good))
         connection.commit()
@@ -164,14 +164,14 @@ def _written(column: pa.Array) -> pa.Array:
 
 def _before_christ(text: str) -> str:
     """A date as Postgres reads it, which knows no year 0: it is the year 1 BC."""
-    year, _, rest = text[1:].partition("-") if text.startswith("-") else text.partition("-")
+    year, _, month_and_day = text[1:].partition("-") if text.startswith("-") else text.partition("-")
     if not text.startswith("-") and int(year):
         return text
-    return f"{int(year) + 1:04d}-{rest} BC"
+    return f"{int(year) + 1:04d}-{month_and_day} BC"
 
 
 def _column(error: psycopg.Error) -> str:
-    """Which column of the table an error of COPY is about, where it says."""
+    """Return the column that an error of COPY names."""
     place = (error.diag.context or "").rpartition(", column ")
     name = place[2].partition(":")[0]
     return f", column {name}" if place[1] else ""

@@ -25,14 +25,14 @@ def staging_table(name: str) -> sql.Identifier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSql:
-    """Statements about ``table`` and the rows of a load, which have the columns ``given``.
+    """Statements about ``table`` and the rows of a load, which have the columns ``columns``.
 
     ``spared``: the keys that must stay as they are. ``everything``: the table was empty, so that no list of changes was
     made and the staged rows stand for it.
     """
 
     table: LoadedTable
-    given: tuple[str, ...]
+    columns: tuple[str, ...]
     staged: str
     changes: str
     spared: str | None = None
@@ -41,11 +41,11 @@ class LoadSql:
     @property
     def data(self) -> list[str]:
         """The columns that are compared, and set where they differ."""
-        return [name for name in self.given if name not in self.table.key and name != self.table.active]
+        return [name for name in self.columns if name not in self.table.key and name != self.table.active]
 
-    def render(self, name: str, **more: sql.Composable) -> sql.Composed:
+    def render(self, name: str, **parts: sql.Composable) -> sql.Composed:
         """A named query of ``load.sql``."""
-        return sql.SQL(query(f"load/{name}")).format(**{**self._parts(), **more})
+        return sql.SQL(query(f"load/{name}")).format(**{**self._parts(), **parts})
 
     def missing(self) -> sql.Composed:
         """Finds the keys that the load does not have."""
@@ -54,19 +54,21 @@ class LoadSql:
             unspared = self.render("unspared", spared=staging_table(self.spared))
         return self.render("missing", unspared=unspared)
 
-    def sample(self, kind: str | None, most: int) -> sql.Composed:
+    def sample(self, kind: str | None, number: int) -> sql.Composed:
         """Shows some changes of a kind, as text; None: rows that don't change.
 
         The number is no parameter: with one, a percent sign in a column's name would be taken for another.
         """
-        limit = sql.Literal(most)
-        names = sql.SQL("ARRAY[{}]").format(_COMMA.join(sql.Literal(name) for name in self.given))
-        before = _texts("t", self.given)
+        limit = sql.Literal(number)
+        names = sql.SQL("ARRAY[{}]").format(_COMMA.join(sql.Literal(name) for name in self.columns))
+        old_row = _texts("t", self.columns)
         if kind is None:
-            return self.render("equal", names=names, before=before, limit=limit)
-        after: sql.Composable = sql.SQL("json_object({}, ARRAY[{}])").format(names, _texts("s", self.given))
-        after = sql.SQL("NULL") if kind == "d" else after
-        return self.render("sample", names=names, before=before, after=after, chosen=self._those(kind), limit=limit)
+            return self.render("equal", names=names, old_row=old_row, limit=limit)
+        new_row: sql.Composable = sql.SQL("json_object({}, ARRAY[{}])").format(names, _texts("s", self.columns))
+        new_row = sql.SQL("NULL") if kind == "d" else new_row
+        return self.render(
+            "sample", names=names, old_row=old_row, new_row=new_row, chosen=self._those(kind), limit=limit
+        )
 
     def breaking(self, broken: sql.Composable) -> sql.Composed:
         """Finds the key of a row for which this is true."""
@@ -80,14 +82,14 @@ class LoadSql:
         if self.table.active is not None:
             names.append(sql.Identifier(self.table.active))
             values.append(_TRUE)
-        taken = _COMMA.join(sql.Identifier("s", name) for name in self.table.key)
+        locked = _COMMA.join(sql.Identifier("s", name) for name in self.table.key)
         return self.render(
             "insert",
             columns=_COMMA.join(names),
             values=_COMMA.join(values),
             inserts=self._those("i"),
             absent=sql.SQL("") if empty else self.render("absent"),
-            sorted=self.render("sorted", taken=taken) if self.table.unique else sql.SQL(""),
+            sorted=self.render("sorted", locked=locked) if self.table.unique else sql.SQL(""),
         )
 
     def update(self, *kinds: str) -> sql.Composed | None:
@@ -119,23 +121,23 @@ class LoadSql:
             "changes": changes,
             "key": _COMMA.join(map(sql.Identifier, key)),
             "keys": _COMMA.join(sql.Identifier("t", name) for name in key),
-            "columns": _COMMA.join(map(sql.Identifier, self.given)),
+            "columns": _COMMA.join(map(sql.Identifier, self.columns)),
             "match": sql.SQL(" AND ").join(sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in key),
             "active": _TRUE if active is None else self._active(active),
-            "wanted": sql.SQL("s.{} IS NOT FALSE").format(flag) if active in self.given else _TRUE,
+            "wanted": sql.SQL("s.{} IS NOT FALSE").format(flag) if active in self.columns else _TRUE,
             "differs": self._differs(),
             "flag": flag,
         }
 
     def _active(self, flag: str) -> sql.Composable:
-        """Whether a row of the table is active: only FALSE deletes. A partial index is found by IS TRUE alone."""
+        """SQL that is true for active rows: only FALSE deletes. Postgres uses a partial index for IS TRUE alone."""
         test = "{} IS TRUE" if self.table.column(flag).not_null else "{} IS NOT FALSE"
         return sql.SQL(test).format(sql.Identifier("t", flag))
 
     def _differs(self) -> sql.Composable:
-        """Whether a column of the table, t, is another than the load's, s.
+        """SQL that is true where a column of the table, t, differs from the load's, s.
 
-        Values that Postgres calls equal and spells differently are different records; only their bytes tell.
+        Values that Postgres calls equal and spells differently are different records: their bytes are compared.
         """
         if not self.data:
             return sql.SQL("false")

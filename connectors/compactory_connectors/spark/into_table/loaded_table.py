@@ -1,4 +1,4 @@
-"""A table that files are loaded into: what a load may fill, what its key is, and why it may be refused."""
+"""A table that files are loaded into: its key, the columns that a load may fill, reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LoadedTable:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """The table's name for people."""
         return f"table {self.sql}"
 
     @property
@@ -76,18 +76,19 @@ class LoadedTable:
         """The column of this name, which has to be there."""
         return next(column for column in self.columns if column.name == name)
 
-    def required(self, given: Sequence[str]) -> list[str]:
-        """Columns without which no row can be inserted and that are not among those given."""
-        made = {*given, self.active, *self.stamped}
+    def required(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns that a new row needs and that a load with these columns lacks."""
+        filled = {*columns, self.active, *self.stamped}
         return [
-            c.name for c in self.columns if c.not_null and not (c.has_default or c.made_by_server or c.name in made)
+            c.name for c in self.columns if c.not_null and not (c.has_default or c.made_by_server or c.name in filled)
         ]
 
 
 def find_table(place: Place, name: str, key: Sequence[str] | None, active: str | None) -> LoadedTable:
     """Look a table up without Spark. Raises ConfigError where it can't be loaded, Unreachable."""
-    with postgres_errors(place), closing(connect({"application_name": "compactory-load", **place.conninfo})) as found:
-        return look_at(found, name, key, active)
+    parameters = {"application_name": "compactory-load", **place.conninfo}
+    with postgres_errors(place), closing(connect(parameters)) as connection:
+        return look_at(connection, name, key, active)
 
 
 def look_at(
@@ -105,11 +106,11 @@ def look_at(
     if lacking:
         raise ConfigError(lacking)
     facts = read_table(connection, oid)
-    found = judge(facts)
+    inspection = judge(facts)
     with connection.cursor(row_factory=class_row(LoadedColumn)) as cursor:
         columns = tuple(cursor.execute(query("load/columns"), {"oid": oid}))
-    problems = list(_disagreements(found, key, active))
-    keys, flag = _key(found, facts, key), found.adoption.active if found.adoption else active
+    problems = list(_disagreements(inspection, key, active))
+    keys, flag = _key(inspection, facts, key), inspection.adoption.active if inspection.adoption else active
     problems += _misnamed(row["sql"], columns, keys, flag)
     if problems:
         raise ConfigError(problems)
@@ -119,10 +120,10 @@ def look_at(
         columns=columns,
         key=keys,
         active=flag,
-        newest=found.adoption.id if found.adoption else columns[0].name,
+        newest=inspection.adoption.id if inspection.adoption else columns[0].name,
         unique=_unique(facts, keys, flag),
-        stamped=frozenset({found.adoption.timestamp, found.adoption.id, XID_COLUMN} - {*keys})
-        if found.adoption
+        stamped=frozenset({inspection.adoption.timestamp, inspection.adoption.id, XID_COLUMN} - {*keys})
+        if inspection.adoption
         else frozenset(),
     )
 
@@ -146,45 +147,47 @@ def _rights(row: dict[str, Any]) -> Iterator[str]:
         yield f"{role} may not stage rows: run compactory sql roles {name} --writer {role}, once more after sql install"
 
 
-def _disagreements(found: Inspection, key: Sequence[str] | None, active: str | None) -> Iterator[str]:
-    if found.adoption is None:
+def _disagreements(inspection: Inspection, key: Sequence[str] | None, active: str | None) -> Iterator[str]:
+    if inspection.adoption is None:
         return
-    if not found.adopted:
-        yield f"table {found.table} is not as it was adopted, run {found.remedy}: {'; '.join(found.problems)}"
-    if key is not None and {*key} != {*found.adoption.key}:
+    if not inspection.adopted:
+        problems = "; ".join(inspection.problems)
+        yield f"table {inspection.table} is not as it was adopted, run {inspection.remedy}: {problems}"
+    if key is not None and {*key} != {*inspection.adoption.key}:
         yield (
-            f"table {found.table}: its key is ({', '.join(found.adoption.key)}), as it was adopted, and the load's is"
-            f" ({', '.join(key)})"
+            f"table {inspection.table}: its key is ({', '.join(inspection.adoption.key)}), as it was adopted, and the"
+            f" load's is ({', '.join(key)})"
         )
-    if active is not None and active != found.adoption.active:
-        yield f"table {found.table} was adopted with --active {found.adoption.active}, and the load says {active}"
+    if active is not None and active != inspection.adoption.active:
+        adopted = inspection.adoption.active
+        yield f"table {inspection.table} was adopted with --active {adopted}, and the load says {active}"
 
 
-def _key(found: Inspection, facts: Table, key: Sequence[str] | None) -> tuple[str, ...]:
-    if found.adoption is not None:
-        return found.adoption.key
+def _key(inspection: Inspection, facts: Table, key: Sequence[str] | None) -> tuple[str, ...]:
+    if inspection.adoption is not None:
+        return inspection.adoption.key
     if key is not None:
         return tuple(key)
     unique = {tuple(i.columns) for i in facts.indexes_of(facts.root) if i.unique and i.valid and None not in i.columns}
     if len(unique) == 1:
         return tuple(name for name in unique.pop() if name is not None)
     raise ConfigError(
-        f"table {found.table} is not adopted, and {len(unique) or 'no'} unique indexes of it could tell its key:"
+        f"table {inspection.table} is not adopted, and {len(unique) or 'no'} unique indexes of it could tell its key:"
         " name the columns of the key"
     )
 
 
 def _misnamed(name: str, columns: Sequence[LoadedColumn], key: Sequence[str], active: str | None) -> Iterator[str]:
-    known = {column.name: column for column in columns}
-    for wanted in (*key, *([active] if active is not None else [])):
-        if wanted not in known:
-            yield f"table {name} has no column {wanted}; it has {', '.join(known)}"
-    if active in known and known[active].type != "boolean":
-        yield f"table {name}: column {active} is {known[active].type}, and soft deletion needs a boolean one"
+    existing = {column.name: column for column in columns}
+    for name_of_column in (*key, *([active] if active is not None else [])):
+        if name_of_column not in existing:
+            yield f"table {name} has no column {name_of_column}; it has {', '.join(existing)}"
+    if active in existing and existing[active].type != "boolean":
+        yield f"table {name}: column {active} is {existing[active].type}, and soft deletion needs a boolean one"
 
 
 def _unique(facts: Table, key: Sequence[str], active: str | None) -> bool:
-    """Whether an index of the whole table keeps its active rows unique by the key."""
+    """Return True if an index of the whole table keeps its active rows unique by the key."""
     enough: set[str | None] = {None}
     if active is not None and active in facts.columns:
         column = facts.columns[active]

@@ -23,7 +23,7 @@ __all__ = ["Compared", "compare", "merge", "refuse_same", "same_key"]
 _KINDS: Final = {Change.INSERT: "i", Change.UPDATE: "u", Change.DEACTIVATE: "d"}
 _SAMPLES: Final = 5
 _TRIES: Final = 5
-"""How often a merge is begun that met others' transactions head on."""
+"""Attempts at a merge that conflicts with transactions of others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,40 +41,40 @@ def compare(connection: psycopg.Connection[Any], statements: LoadSql, mode: Mode
     Raises ConfigError where the table or the load is not fit for it.
     """
     _refuse_several(connection, statements)
-    before = _scalar(connection, statements.render("present"))
-    if not before and _scalar(connection, statements.render("empty")):
+    present = _scalar(connection, statements.render("present"))
+    if not present and _scalar(connection, statements.render("empty")):
         statements = replace(statements, everything=True)
         inserted = _scalar(connection, statements.render("wanted"))
         counts = {Change.INSERT: inserted}
     else:
         connection.execute(statements.render("compare"))
-        if statements.table.active in statements.given:
+        if statements.table.active in statements.columns:
             total -= _run(connection, statements.render("switched_off"))
         if mode is Mode.REPLACE:
             connection.execute(statements.missing())
-        found = dict(connection.execute(statements.render("counts")).fetchall())
-        counts = {change: found.get(kind, 0) for change, kind in _KINDS.items()}
+        changes = dict(connection.execute(statements.render("counts")).fetchall())
+        counts = {change: changes.get(kind, 0) for change, kind in _KINDS.items()}
     _refuse_incomplete(statements, counts[Change.INSERT])
     counts = _with_unchanged(counts, total)
     samples = {
-        change: _samples(connection, statements, change) for change, number in counts.items() if number and before
+        change: _samples(connection, statements, change) for change, number in counts.items() if number and present
     }
     if counts[Change.INSERT]:
         samples[Change.INSERT] = _samples(connection, statements, Change.INSERT)
-    differences = Differences(counts=counts, present=before, samples=samples)
+    differences = Differences(counts=counts, present=present, samples=samples)
     return Compared(statements=statements, differences=differences, total=total)
 
 
 def merge(
     connection: psycopg.Connection[Any], compared: Compared, load_id: str, lock_timeout: float
 ) -> Mapping[Change, int]:
-    """Do what was found, in one transaction that says so under the load's id; the numbers are what was really done.
+    """Apply the changes in one transaction that also records the load's id, and return the numbers of changed keys.
 
     Raises CompactoryError where a row breaks a rule of the table, Unreachable where locks of others do not end; nothing
     was changed then.
     """
     tries = 0
-    before: str | None = ""
+    previous: str | None = ""
     while True:
         tries += 1
         try:
@@ -82,9 +82,9 @@ def merge(
                 return _merge(connection, compared, load_id, lock_timeout)
         except (psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation) as error:
             detail = error.diag.message_detail
-            if tries == _TRIES or detail == before:  # others insert a key once; what the load itself breaks is the same
+            if tries == _TRIES or detail == previous:  # a rule that the load itself breaks has the same detail again
                 raise _refused(connection, compared.statements, error) from error
-            before = detail
+            previous = detail
         except psycopg.errors.LockNotAvailable as error:
             raise _blocked(connection, compared.statements, lock_timeout) from error
         except (psycopg.IntegrityError, psycopg.DataError, psycopg.errors.RaiseException) as error:
@@ -98,43 +98,43 @@ def _merge(
     connection.execute(query("load/begin"), {"lock_timeout": f"{lock_timeout:g}s"})
     if not statements.table.unique:
         connection.execute(statements.render("alone"))
-    done = dict.fromkeys(_KINDS, 0)
+    changes = dict.fromkeys(_KINDS, 0)
     # In this order, a value that only one active row may have goes from a key that is left to one that is new.
     if expected.get(Change.DEACTIVATE):
-        done[Change.DEACTIVATE] = _run(connection, statements.render("deactivate"))
+        changes[Change.DEACTIVATE] = _run(connection, statements.render("deactivate"))
     if expected[Change.UPDATE]:
-        done[Change.UPDATE] = _run(connection, statements.update("u"))
+        changes[Change.UPDATE] = _run(connection, statements.update("u"))
     if expected[Change.INSERT]:
-        done[Change.INSERT] = _run(connection, statements.reactivate())
+        changes[Change.INSERT] = _run(connection, statements.reactivate())
         # A row that comes after this look violates the unique index.
         empty = statements.everything and _scalar(connection, statements.render("empty"))
-        done[Change.INSERT] += _run(connection, statements.insert(empty=empty))
-    if done[Change.INSERT] < expected[Change.INSERT]:
-        done[Change.UPDATE] += _run(connection, statements.update("i"))  # somebody else has inserted them since
+        changes[Change.INSERT] += _run(connection, statements.insert(empty=empty))
+    if changes[Change.INSERT] < expected[Change.INSERT]:
+        changes[Change.UPDATE] += _run(connection, statements.update("i"))  # somebody else has inserted them since
     connection.execute(query("load/settle"))
-    counts = _with_unchanged(done, compared.total)
+    counts = _with_unchanged(changes, compared.total)
     changed = json.dumps({change.value: number for change, number in counts.items()})
     connection.execute(query("load/record"), {"oid": statements.table.oid, "id": load_id, "changed": changed})
     return counts
 
 
 def _with_unchanged(counts: Mapping[Change, int], total: int) -> dict[Change, int]:
-    """The same with the keys of the load that are neither inserted nor updated."""
+    """Return the numbers with that of the keys of the load that stay as they are."""
     full = {change: counts.get(change, 0) for change in _KINDS}
     full[Change.UNCHANGED] = max(total - full[Change.INSERT] - full[Change.UPDATE], 0)
     return full
 
 
 def same_key(connection: psycopg.Connection[Any], statements: LoadSql) -> str | None:
-    """A key that Postgres finds in several staged rows, if there is one."""
-    same = connection.execute(statements.render("same_key")).fetchone()
-    return _named(statements.table.key, same) if same is not None else None
+    """Return a key that several staged rows have for Postgres; None if there is none."""
+    row = connection.execute(statements.render("same_key")).fetchone()
+    return _named(statements.table.key, row) if row is not None else None
 
 
 def refuse_same(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
-    """See to it that Postgres takes no two staged keys for one. Raises ConfigError naming such a key."""
-    if same := same_key(connection, statements):
-        raise ConfigError(f"{statements.table.label}: the load has keys that are equal for Postgres: {same}")
+    """Raise ConfigError naming a key that several staged rows have for Postgres."""
+    if equal_key := same_key(connection, statements):
+        raise ConfigError(f"{statements.table.label}: the load has keys that are equal for Postgres: {equal_key}")
 
 
 def _refuse_several(connection: psycopg.Connection[Any], statements: LoadSql) -> None:
@@ -148,7 +148,7 @@ def _refuse_several(connection: psycopg.Connection[Any], statements: LoadSql) ->
 
 
 def _refuse_incomplete(statements: LoadSql, inserted: int) -> None:
-    lacking = statements.table.required(statements.given) if inserted else []
+    lacking = statements.table.required(statements.columns) if inserted else []
     if lacking:
         raise ConfigError(
             f"{statements.table.label}: {inserted} keys are new, and the load has no column"
@@ -163,8 +163,8 @@ def _samples(connection: psycopg.Connection[Any], statements: LoadSql, change: C
 
 
 def _refused(connection: psycopg.Connection[Any], statements: LoadSql, error: psycopg.Error) -> CompactoryError:
-    """The refusal of a row by Postgres, with the row's key where it can be found."""
-    said = error.diag.message_primary or str(error)
+    """Return the refusal of a row by Postgres, with the row's key where it can be found."""
+    message = error.diag.message_primary or str(error)
     which = ""
     if isinstance(error, psycopg.errors.UniqueViolation | psycopg.errors.ForeignKeyViolation):
         which = f" ({error.diag.message_detail})"
@@ -174,18 +174,18 @@ def _refused(connection: psycopg.Connection[Any], statements: LoadSql, error: ps
         )
     elif isinstance(error, psycopg.errors.CheckViolation):
         which = _breaking_check(connection, statements, error.diag.constraint_name)
-    return CompactoryError(f"{statements.table.label} refuses the load: {said}{which}; nothing was changed")
+    return CompactoryError(f"{statements.table.label} refuses the load: {message}{which}; nothing was changed")
 
 
 def _breaking_check(connection: psycopg.Connection[Any], statements: LoadSql, name: str | None) -> str:
-    found = connection.execute(query("load/constraint"), {"oid": statements.table.oid, "name": name}).fetchone()
-    if found is None:
+    row = connection.execute(query("load/constraint"), {"oid": statements.table.oid, "name": name}).fetchone()
+    if row is None:
         return ""
-    return _breaking(connection, statements, sql.SQL("NOT ({})").format(sql.SQL(found[0])))
+    return _breaking(connection, statements, sql.SQL("NOT ({})").format(sql.SQL(row[0])))
 
 
 def _breaking(connection: psycopg.Connection[Any], statements: LoadSql, broken: sql.Composable) -> str:
-    """The key of a row that breaks a rule; nothing where the rule is about columns that the load does not have."""
+    """Return the key of a row that breaks a rule; nothing for a rule about columns that the load lacks."""
     with suppress(psycopg.Error):
         row = connection.execute(statements.breaking(broken)).fetchone()
         return f" ({_named(statements.table.key, row)})" if row is not None else ""
@@ -194,10 +194,11 @@ def _breaking(connection: psycopg.Connection[Any], statements: LoadSql, broken: 
 
 def _blocked(connection: psycopg.Connection[Any], statements: LoadSql, lock_timeout: float) -> Unreachable:
     holders = connection.execute(query("adoption/blockers"), {"oids": [statements.table.oid]}).fetchall()
-    held = "; ".join(holder for (holder,) in holders) or "a transaction that has ended by now"
+    sessions = "; ".join(holder for (holder,) in holders) or "a transaction that has ended by now"
     return Unreachable(
         "Postgres",
-        f"{statements.table.label}: a lock was not got in {lock_timeout:g} s, and nothing was changed; held by {held}",
+        f"{statements.table.label}: a lock was not got in {lock_timeout:g} s, and nothing was changed; held by"
+        f" {sessions}",
     )
 
 

@@ -29,15 +29,15 @@ from .loaded_table import LoadedTable
 __all__ = ["RowRefused", "Staging", "workers_conninfo"]
 
 _PARTS: Final = ("rows", "changes", "spared")
-_PAUSE: Final = 0.5
-_PATIENCE: Final = "3s"
-"""How long tasks that do not count any more may go on."""
+_LOCK_INTERVAL: Final = 0.5
+_STRAY_TASKS: Final = "3s"
+"""Time for attempts that do not count to end by themselves."""
 
 
 def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
-    """How Spark's tasks reach the server that this connection has reached, password included."""
+    """Return libpq's parameters of the server that this connection has reached, password included."""
     info = connection.info
-    found = {**info.get_parameters(), "host": info.host, "port": str(info.port), "password": info.password}
+    parameters = {**info.get_parameters(), "host": info.host, "port": str(info.port), "password": info.password}
     left_out = {
         "application_name",
         "hostaddr",
@@ -45,7 +45,7 @@ def workers_conninfo(connection: psycopg.Connection[Any]) -> dict[str, str]:
         "load_balance_hosts",
         "client_encoding",
     }
-    return {name: value for name, value in found.items() if value and name not in left_out}
+    return {name: value for name, value in parameters.items() if value and name not in left_out}
 
 
 class RowRefused(CompactoryError):
@@ -77,14 +77,14 @@ class Staging:
                 raise Unreachable(
                     "Postgres", f"{self._table.label} is being loaded by {holder}; try again when it ended"
                 )
-            time.sleep(_PAUSE)
+            time.sleep(_LOCK_INTERVAL)
         self._locked = True
         self._drop_leftovers()
 
     def statements(self, columns: Sequence[str], part: str = "rows") -> LoadSql:
-        """The statements of a load with these columns, before anything is staged."""
+        """Return the statements of a load with these columns."""
         staged, changes = self._name(part), self._name("changes")
-        return LoadSql(table=self._table, given=tuple(columns), staged=staged, changes=changes)
+        return LoadSql(table=self._table, columns=tuple(columns), staged=staged, changes=changes)
 
     def stage(self, rows: DataFrame, statements: LoadSql) -> Received:
         """Copy the rows into their table, each once however often tasks are tried, but those that :data:`REJECTED` says
@@ -93,26 +93,26 @@ class Staging:
         Raises RowRefused, CompactoryError where Postgres refuses all of them.
         """
         copying = self.open(statements)
-        columns = map(quoted, statements.given)
+        columns = map(quoted, statements.columns)
         sent = rows.select(*columns, *(name for name in rows.columns if name == REJECTED))
         results = in_arrow(sent, copying, RESULT).collect()
         return self.received(statements, [Done(**row.asDict()) for row in results])
 
     def stage_keys(self, keys: DataFrame, part: str) -> str:
-        """Copy keys into a table of their own; its name."""
+        """Copy keys into a table of their own and return its name."""
         statements = self.statements(self._table.key, part)
         self.stage(keys, statements)
         return statements.staged
 
     def close(self) -> None:
-        """Drop the tables and let the next load begin."""
+        """Drop the tables and release the lock."""
         if self._connection.closed or not self._locked:
             return
         self.forget()
         self.leave()
 
     def leave(self) -> None:
-        """Let the next load begin, which drops the tables."""
+        """Release the lock. The next load drops the tables."""
         self._connection.execute(query("load/unlock"), self._lock(self._table.oid))
         self._locked = False
 
@@ -120,34 +120,34 @@ class Staging:
         return f"{self.stem}_{part}"
 
     def forget(self) -> None:
-        """Drop what was staged: other rows are to be."""
+        """Drop the tables, so that other rows can be staged."""
         self._drop([self._name(part) for part in _PARTS])
 
     def open(self, statements: LoadSql) -> Copying:
-        """Make the table; what tasks do to copy into it."""
+        """Make the table; return what tasks call to copy into it."""
         self._connection.execute(statements.render("stage"))
         return Copying(
             conninfo=workers_conninfo(self._connection),
             staged=statements.staged,
-            columns=statements.given,
+            columns=statements.columns,
             connections=self._connections,
         )
 
     def received(self, statements: LoadSql, results: Sequence[Done]) -> Received:
-        """Let nobody write any more; what the tasks have copied that Spark took, by their results.
+        """Stop all writes to the table, and return the numbers of rows of the attempts that Spark counts.
 
         Raises RowRefused, CompactoryError where Postgres refuses all of them.
         """
         refused = next((result.refused for result in results if result.refused is not None), None)
         if refused is not None:
-            said = f"{self._table.label} refuses rows: {refused}"
+            message = f"{self._table.label} refuses rows: {refused}"
             if "SQLSTATE 2" in refused:
-                raise RowRefused(f"{said}; add a rule that rejects such rows")
-            raise CompactoryError(said)
+                raise RowRefused(f"{message}; add a rule that rejects such rows")
+            raise CompactoryError(message)
         counted = {result.xid: result.copied for result in results if result.copied}
         self._seal(statements, counted)
-        filled = [sum(each) for each in zip(*(result.filled for result in results), strict=True)]
-        columns = statements.given
+        filled = [sum(counts) for counts in zip(*(result.filled for result in results), strict=True)]
+        columns = statements.columns
         return Received(
             rows=sum(counted.values()),
             rejected=sum(result.rejected for result in results),
@@ -155,13 +155,13 @@ class Staging:
         )
 
     def _seal(self, statements: LoadSql, counted: Mapping[int, int]) -> None:
-        """Let nobody write any more, and forget what was staged by attempts that Spark did not take."""
+        """Stop all writes to the table, and delete the rows of attempts that Spark does not count."""
         self._undisturbed(statements.staged, statements.render("seal"))
-        found = dict(self._connection.execute(statements.render("staged")).fetchall())
-        strays = [xid for xid in found if xid not in counted]
+        staged = dict(self._connection.execute(statements.render("staged")).fetchall())
+        strays = [xid for xid in staged if xid not in counted]
         if strays:
             self._connection.execute(statements.render("forget"), {"xids": strays})
-        if {xid: rows for xid, rows in found.items() if xid in counted} != counted:
+        if {xid: rows for xid, rows in staged.items() if xid in counted} != counted:
             raise CompactoryError(f"some rows that were staged for {self._table.label} are missing: run the load again")
 
     def _drop_leftovers(self) -> None:
@@ -174,10 +174,10 @@ class Staging:
 
     def _undisturbed(self, name: str, statement: sql.Composed) -> None:
         """Change a staging table; tasks that are not to write to it any more, and do not end, are disconnected."""
-        for patience in (_PATIENCE, "0"):
+        for timeout in (_STRAY_TASKS, "0"):
             try:
                 with self._connection.transaction():
-                    self._connection.execute(query("load/begin"), {"lock_timeout": patience})
+                    self._connection.execute(query("load/begin"), {"lock_timeout": timeout})
                     self._connection.execute(statement)
             except psycopg.errors.LockNotAvailable:
                 self._connection.execute(query("load/disconnect"), {"name": name})

@@ -104,8 +104,8 @@ class PostgresTarget:
             self._forget()
             return None
         with self._errors():
-            same = same_key(self._connection, statements)
-        if same is not None:
+            equal_key = same_key(self._connection, statements)
+        if equal_key is not None:
             self._forget()
             return None
         self._staged = statements, received
@@ -132,7 +132,7 @@ class PostgresTarget:
         Until then the table is no load's: one that begins drops it. Raises ConfigError where the columns do not fit.
         """
         with self._errors():
-            copying = self._staging.open(self._staging.statements(self._given(names, mode)))
+            copying = self._staging.open(self._staging.statements(self._columns(names, mode)))
             self._staging.leave()
             return self._staging.stem, copying
 
@@ -143,7 +143,7 @@ class PostgresTarget:
         with self._errors():
             staging = self.__dict__["_staging"] = Staging(self._connection, self._table, self._connections, stem)
             staging.claim(self._wait)
-            statements = staging.statements(self._given(names, mode))
+            statements = staging.statements(self._columns(names, mode))
             try:
                 received = staging.received(statements, results)
             except psycopg.errors.UndefinedTable:
@@ -157,9 +157,9 @@ class PostgresTarget:
         """Merge what was found, in one transaction. Raises CompactoryError where a row breaks a rule of the table."""
         assert self._compared is not None, "compare comes first"
         with self._errors():
-            done = self._done(self._connection)
-            if done is not None:
-                return done
+            finished = self._done(self._connection)
+            if finished is not None:
+                return finished
             try:
                 return Written(counts=merge(self._connection, self._compared, self._load_id, self._lock_timeout))
             except psycopg.OperationalError:
@@ -181,9 +181,9 @@ class PostgresTarget:
             connection.close()
 
     def _stage(self, rows: DataFrame, mode: Mode) -> tuple[LoadSql, Received]:
-        given = self._given(rows.columns, mode)
+        columns = self._columns(rows.columns, mode)
         with self._errors():
-            statements = self._staging.statements(given)
+            statements = self._staging.statements(columns)
             return statements, self._staging.stage(rows, statements)
 
     def _forget(self) -> None:
@@ -212,17 +212,17 @@ class PostgresTarget:
         with self._errors():
             return look_at(self._connection, self._name, self._key, self._active)
 
-    def _given(self, names: Sequence[str], mode: Mode) -> list[str]:
+    def _columns(self, names: Sequence[str], mode: Mode) -> list[str]:
         """The columns of the load, in the table's order."""
-        table, named = self._table, set(names)
+        table, names_of_load = self._table, set(names)
         problems = [
             f"{table.label} has no column {name} that a load may fill"
-            for name in named - {c.name for c in table.targets} - {REJECTED}
+            for name in names_of_load - {c.name for c in table.targets} - {REJECTED}
         ]
         problems += [
             f"the load has no column {name}, which is part of the key of {table.label}"
             for name in table.key
-            if name not in named
+            if name not in names_of_load
         ]
         if mode is Mode.REPLACE and table.active is None:
             problems.append(
@@ -231,7 +231,7 @@ class PostgresTarget:
             )
         if problems:
             raise ConfigError(problems)
-        return [column.name for column in table.targets if column.name in named]
+        return [column.name for column in table.targets if column.name in names_of_load]
 
     def _done(self, connection: psycopg.Connection[Any]) -> Written | None:
         row = connection.execute(query("load/finished"), {"oid": self._table.oid, "id": self._load_id}).fetchone()
@@ -245,14 +245,14 @@ class PostgresTarget:
         It may also be about to: it has ended the transaction only once the lock of the old connection is gone.
         """
         del self.__dict__["_connection"]
-        again = Staging(self._connection, self._table, self._connections)
-        again.claim(self._wait)
-        again.close()
-        done = self._done(self._connection)
-        if done is None:
+        staging = Staging(self._connection, self._table, self._connections)
+        staging.claim(self._wait)
+        staging.close()
+        finished = self._done(self._connection)
+        if finished is None:
             lost = f"{self._table.label}: the connection was lost, and nothing was changed: load again"
             raise Unreachable("Postgres", lost)
-        return Written(counts=done.counts)
+        return Written(counts=finished.counts)
 
     def _errors(self) -> AbstractContextManager[None]:
         return postgres_errors(self._place)

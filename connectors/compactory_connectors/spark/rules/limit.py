@@ -1,4 +1,4 @@
-"""How much of something a load may do: a number of rows, or a share of them."""
+"""Limits of a load: a number of rows, or a share of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Limit:
     @staticmethod
     def parse(text: str, flag: str) -> Limit:
         """``100`` or ``2.5%``. Raises ConfigError naming the flag."""
-        number, percent, rest = text.strip().partition("%")
+        number, percent, tail = text.strip().partition("%")
         try:
-            if percent and not rest and 0 <= float(number) <= 100:
+            if percent and not tail and 0 <= float(number) <= 100:
                 return Limit(percent=float(number))
             if not percent and int(number) >= 0:
                 return Limit(count=int(number))
@@ -30,7 +30,7 @@ class Limit:
         raise ConfigError(f"{flag} {text}: must be a number of rows such as 100, or a share such as 2.5%")
 
     def allows(self, count: int, of: int) -> bool:
-        """Whether so many of all are within it."""
+        """Return True if ``count`` of ``of`` rows are within the limit."""
         if self.count is not None:
             return count <= self.count
         return count * 100 <= (self.percent or 0) * of

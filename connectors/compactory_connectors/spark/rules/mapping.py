@@ -1,4 +1,4 @@
-"""Which column of a source fills which of a target: decided before a row is read, all problems at once. Pure."""
+"""Assigns the columns of a source to those of a target before a row is read; all problems at once. Pure."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Layout:
     label: str
     columns: tuple[str, ...]
     declared: bool = True
-    """Whether records have all columns; in JSON each has the fields it likes, and ``columns`` are those of interest."""
+    """True if records have all columns; objects of JSON may lack some, and ``columns`` are those of interest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """A column of the target that is filled, and by what."""
+    """A column of the target that is filled, and its source."""
 
     column: TargetColumn
     type: ColumnType
@@ -58,27 +58,29 @@ class Mapped:
     places: Mapping[str, Mapping[str, int]]
     """By layout's label: column of the target → position of the column in the layout; absent: null."""
     unused: tuple[str, ...] = ()
-    """Columns of the source that are not loaded, and that nobody said to ignore."""
+    """Columns of the source that are not loaded, and that the rules do not ignore."""
     keys: tuple[str, ...] = field(default=())
 
 
 def map_columns(
     layouts: Sequence[Layout], columns: Sequence[TargetColumn], key: Sequence[str], rules: Rules, *, whole: bool = False
 ) -> Mapped:
-    """The source of each column; with ``whole`` each has to be filled. Raises ConfigError with every problem found."""
+    """Return the source of each column; with ``whole`` each must be filled. Raises ConfigError with every problem."""
     problems = _of_rules(columns, key, rules)
     fillings = [_filling(column, key, rules) for column in columns]
     named = [item for item in fillings if item.name in rules.columns]
-    found = {layout.label: _places(layout, fillings, rules) for layout in layouts}
-    loaded = {name for places in found.values() for name in places}
-    kept = [item for item in fillings if whole or item.name in loaded or item in named or item.name in key]
+    positions = {layout.label: _places(layout, fillings, rules) for layout in layouts}
+    loaded = {name for places in positions.values() for name in places}
+    filled = [item for item in fillings if whole or item.name in loaded or item in named or item.name in key]
     for layout in layouts:
-        problems += _missing(layout, kept, found[layout.label])
-        problems += _twice(layout, found[layout.label])
+        problems += _missing(layout, filled, positions[layout.label])
+        problems += _twice(layout, positions[layout.label])
     if problems:
         raise ConfigError(dict.fromkeys(problems))
-    unused = dict.fromkeys(name for layout in layouts for name in _unused(layout, found[layout.label], kept, rules))
-    return Mapped(fillings=tuple(kept), places=found, unused=tuple(unused), keys=tuple(key))
+    unused = dict.fromkeys(
+        name for layout in layouts for name in _unused(layout, positions[layout.label], filled, rules)
+    )
+    return Mapped(fillings=tuple(filled), places=positions, unused=tuple(unused), keys=tuple(key))
 
 
 def _filling(column: TargetColumn, key: Sequence[str], rules: Rules) -> Filling:
@@ -100,22 +102,22 @@ def _of_rules(columns: Sequence[TargetColumn], key: Sequence[str], rules: Rules)
 
 
 def _places(layout: Layout, fillings: Iterable[Filling], rules: Rules) -> dict[str, int]:
-    """Where each column is found: by its very name, else by one that differs in case and blanks around it alone."""
+    """Return the position of each column: by its exact name, else by a name that differs in case and blanks alone."""
     exact = {name: number for number, name in reversed([*enumerate(layout.columns)])}
     folded: dict[str, list[int]] = {}
     for number, name in enumerate(layout.columns):
         folded.setdefault(_folded(name), []).append(number)
-    found = {}
+    positions = {}
     for filling in fillings:
         source = filling.source
         if source is None or (source in rules.ignore and filling.rule.source is None):
             continue
         like = folded.get(_folded(source), [])
         if source in exact:
-            found[filling.name] = exact[source]
+            positions[filling.name] = exact[source]
         elif len(like) == 1 and layout.columns[like[0]] not in rules.ignore:
-            found[filling.name] = like[0]
-    return found
+            positions[filling.name] = like[0]
+    return positions
 
 
 def _folded(name: str) -> str:
@@ -160,7 +162,7 @@ def _unused(layout: Layout, places: Mapping[str, int], fillings: Iterable[Fillin
     ]
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
+def _nearest(name: str, existing: Iterable[str]) -> str:
+    names = list(existing)
     close = get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f" (it has {', '.join(names)})"

@@ -1,6 +1,6 @@
-"""The demands of a load on its rows: the sections of a rules file. Pure.
+"""The sections of a rules file: what a load demands of its rows. Pure.
 
-Every value is text until its field reads it, as ``rules_file`` hands texts on as they are written.
+Each value is text as written in the file until its field reads it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..column_types import ColumnType, nearest_type, parse_type
 __all__ = ["PLACE", "Check", "ColumnRule", "FileFormat", "Order", "ReadOptions", "Reference", "Rules"]
 
 PLACE: Final = "\0place"
-"""Key of sections that says where they are written, for errors; no key of YAML has this character."""
+"""Key of sections for the file and the line of each, for errors; no key of YAML has this character."""
 _SOURCES = {"from": "source", "expression": "expression", "value": "value"}
 
 
 class FileFormat(StrEnum):
-    """How a source is written."""
+    """A format of files."""
 
     CSV = "csv"
     JSON = "json"
@@ -79,12 +79,12 @@ class _Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _empty(cls, found: Any) -> Any:
-        return {} if found is None else found
+    def _empty(cls, section: Any) -> Any:
+        return {} if section is None else section
 
 
 class ReadOptions(_Section):
-    """How files are read; what is None follows from the files themselves."""
+    """Options of reading files; None: as the files show."""
 
     format: FileFormat | None = None
     delimiter: Sign = ","
@@ -94,8 +94,8 @@ class ReadOptions(_Section):
     encoding: Annotated[str, BeforeValidator(_encoding)] = "UTF-8"
     header: Texts = ()
     """Names of the columns of CSV files that have no header line."""
-    multiline: bool | None = None
-    """Whether quoted text may hold line ends; None: large files are looked through first."""
+    multiline: bool = False
+    """True if quoted text may have line ends; records have no line numbers then."""
     nulls: Texts = ()
     """Texts that stand for null beside an empty field without quotes."""
     time_zone: Zone = "UTC"
@@ -112,11 +112,11 @@ class Reference(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, found: Any) -> Any:
-        found = {"directory": found} if isinstance(found, str) else found
-        if isinstance(found, dict) and not found.get("directory"):
+    def _named(cls, section: Any) -> Any:
+        section = {"directory": section} if isinstance(section, str) else section
+        if isinstance(section, dict) and not section.get("directory"):
             raise ValueError("names no directory: {directory: acquirers, column: id}")
-        return found
+        return section
 
 
 class ColumnRule(_Section):
@@ -143,16 +143,16 @@ class ColumnRule(_Section):
     time_zone: Zone | None = None
     pattern: str | None = None
     """A regular expression of Java that the whole text has to match."""
-    least: str | None = Field(default=None, alias="min")
-    most: str | None = Field(default=None, alias="max")
+    minimum: str | None = Field(default=None, alias="min")
+    maximum: str | None = Field(default=None, alias="max")
     allowed: Texts | None = None
     reference: Reference | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = [key for key, name in _SOURCES.items() if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"has {' and '.join(given)}, and one of them fills the column; keep one")
+        named = [key for key, name in _SOURCES.items() if getattr(self, name) is not None]
+        if len(named) > 1:
+            raise ValueError(f"has {' and '.join(named)}, and one of them fills the column; keep one")
         return self
 
 
@@ -165,12 +165,12 @@ class Check(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, found: Any) -> Any:
-        if not isinstance(found, dict):
-            return found
-        if not found.get("expression"):
+    def _named(cls, section: Any) -> Any:
+        if not isinstance(section, dict):
+            return section
+        if not section.get("expression"):
             raise ValueError("has no expression: {name: dates in order, expression: valid_from < valid_to}")
-        return {"name": found["expression"], **found}
+        return {"name": section["expression"], **section}
 
 
 class Order(_Section):
@@ -182,10 +182,10 @@ class Order(_Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _words(cls, found: Any) -> Any:
-        words = found.rsplit(maxsplit=1) if isinstance(found, str) else []
+    def _words(cls, text: Any) -> Any:
+        words = text.rsplit(maxsplit=1) if isinstance(text, str) else []
         if len(words) != 2 or words[1].lower() not in {"asc", "desc"}:
-            raise ValueError(f'{found!r} is no order; write "COLUMN desc" (greatest wins) or "COLUMN asc"')
+            raise ValueError(f'{text!r} is no order; write "COLUMN desc" (greatest wins) or "COLUMN asc"')
         return {"column": words[0], "newest": words[1].lower() == "desc"}
 
 
@@ -195,7 +195,9 @@ class Rules(_Section):
     read: ReadOptions = ReadOptions()
     key: Texts = ()
     """Has to be the target's, where it is given."""
-    columns: Annotated[Mapping[str, ColumnRule], BeforeValidator(lambda found: {} if found is None else found)] = {}
+    columns: Annotated[
+        Mapping[str, ColumnRule], BeforeValidator(lambda section: {} if section is None else section)
+    ] = {}
     ignore: Texts = ()
     """Columns of the source that are not loaded."""
     checks: Annotated[tuple[Check, ...], BeforeValidator(_listed)] = ()

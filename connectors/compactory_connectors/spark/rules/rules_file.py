@@ -23,10 +23,10 @@ from .rules import PLACE, Check, ColumnRule, ReadOptions, Reference, Rules
 __all__ = ["parse_rules", "read_rules"]
 
 Node: TypeAlias = Any
-"""A node of PyYAML, which is not imported before there are rules; its stubs do not know ``id``."""
-_At: TypeAlias = tuple[str | int, ...]
+"""A node of PyYAML, which is imported at the first use; its stubs lack ``id``."""
+_Keys: TypeAlias = tuple[str | int, ...]
 _SECTIONS: Final[Mapping[str, type[BaseModel]]] = {"read": ReadOptions, "columns": ColumnRule, "checks": Check}
-_SAID: Final = {
+_MESSAGES: Final = {
     "string_type": "must be text",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
@@ -38,12 +38,12 @@ _SAID: Final = {
 
 
 def read_rules(path: Path) -> Rules:
-    """The rules of a file. Raises ConfigError with every problem found, each with file and line."""
+    """Return the rules of a file. Raises ConfigError with every problem, each with file and line."""
     return parse_rules(read_text(path), str(path))
 
 
 def parse_rules(text: str, path: str) -> Rules:
-    """The rules of a text; ``path`` is named in errors. Raises ConfigError with every problem found."""
+    """Return the rules of a text; ``path`` is named in errors. Raises ConfigError with every problem."""
     try:
         import yaml
     except ImportError:
@@ -62,59 +62,59 @@ def parse_rules(text: str, path: str) -> Rules:
         where = f"{path}:{mark.line + 1}" if mark else path
         raise ConfigError(f"{where}: not valid YAML: {getattr(error, 'problem', None) or error}") from None
     reader, rules = _Reader(path), Rules()
-    found = reader.plain(document, ()) if document is not None else None
+    content = reader.plain(document, ()) if document is not None else None
     try:
-        rules = Rules.model_validate(found)
+        rules = Rules.model_validate(content)
     except ValidationError as error:
-        for each in error.errors():
-            reader.tell(each)
+        for problem in error.errors():
+            reader.add(problem)
     if reader.problems:
         raise ConfigError(problem for _, problem in sorted(reader.problems, key=itemgetter(0)))
     return rules
 
 
 class _Reader:
-    """Makes texts, lists and dicts of a document, and remembers where they are."""
+    """Converts a document to texts, lists and dicts, and records their lines."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._places: dict[_At, tuple[int, str]] = {}
+        self._locations: dict[_Keys, tuple[int, str]] = {}
         self.problems: list[tuple[int, str]] = []
-        """With where in the text they are."""
+        """Positions in the text, and messages."""
 
-    def plain(self, node: Node, at: _At) -> Any:
-        """The content of a node: texts as they are written, None for nothing."""
-        _, place = self._places[at] = self._place(node, at)
+    def plain(self, node: Node, at: _Keys) -> Any:
+        """Return the content of a node: texts as they are written, None for nothing."""
+        _, place = self._locations[at] = self._place(node, at)
         if node.id == "sequence":
             return [self.plain(item, (*at, number)) for number, item in enumerate(node.value)]
         if node.id == "scalar":
             return None if node.tag.endswith(":null") and node.value in {"", "~"} else str(node.value)
-        found: dict[str, Any] = {}
+        section: dict[str, Any] = {}
         for key, value in node.value:
             name = str(key.value)
-            if name in found:
+            if name in section:
                 index, twice = self._place(key, (*at, name))
                 self.problems.append((index, f"{twice}: is there twice; keep one"))
-            found[name] = self.plain(value, (*at, name))
-        return found | ({PLACE: place} if len(at) == 2 and at[0] in {"columns", "checks"} else {})
+            section[name] = self.plain(value, (*at, name))
+        return section | ({PLACE: place} if len(at) == 2 and at[0] in {"columns", "checks"} else {})
 
-    def tell(self, error: Mapping[str, Any]) -> None:
+    def add(self, error: Mapping[str, Any]) -> None:
         """Add a problem that pydantic found."""
         at, kind = error["loc"], error["type"]
-        said = _SAID.get(kind) or str(error.get("ctx", {}).get("error", error["msg"]))
+        message = _MESSAGES.get(kind) or str(error.get("ctx", {}).get("error", error["msg"]))
         if kind in {"enum", "literal_error"}:
             choices = re.findall("'(.+?)'", error["ctx"]["expected"])
-            said = f"{error['input']!r} is not a choice{nearest_or_all(str(error['input']), choices)}"
+            message = f"{error['input']!r} is not a choice{nearest_or_all(str(error['input']), choices)}"
         if kind == "extra_forbidden":
             section = _SECTIONS.get(at[0], Rules) if len(at) > 1 else Rules
             section = Reference if "reference" in at[1:-1] else section
-            known = [field.alias or name for name, field in section.model_fields.items() if field.alias != PLACE]
-            said = f"unknown key{nearest_or_all(str(at[-1]), known)}"
-        while at not in self._places:
+            existing = [field.alias or name for name, field in section.model_fields.items() if field.alias != PLACE]
+            message = f"unknown key{nearest_or_all(str(at[-1]), existing)}"
+        while at not in self._locations:
             at = at[:-1]
-        index, place = self._places[at]
-        self.problems.append((index, f"{place}: {said}"))
+        index, place = self._locations[at]
+        self.problems.append((index, f"{place}: {message}"))
 
-    def _place(self, node: Node, at: _At) -> tuple[int, str]:
-        mark, part = node.start_mark, ".".join(each for each in at if isinstance(each, str))
+    def _place(self, node: Node, at: _Keys) -> tuple[int, str]:
+        mark, part = node.start_mark, ".".join(key for key in at if isinstance(key, str))
         return mark.index, f"{self._path}:{mark.line + 1}: {part}" if part else self._path

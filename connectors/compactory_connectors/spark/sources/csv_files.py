@@ -1,145 +1,198 @@
-"""CSV files → parts. Files with other headers are other parts.
+"""CSV files → parts, one for each header: Spark's CSV reader takes the first header for all files of a read.
 
-Spark itself takes the first header for all files of a read, and shifts the columns of those that have another.
+Lines are read by Spark's text reader and split by ``from_csv``, so that each record has its line number however many
+tasks read a file. Files with line ends in quotes are read by Spark's CSV reader, which tells no lines.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cache, partial
 from typing import Final
+from urllib.parse import unquote
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
 from compactory.errors import ConfigError
 
+from ..failures import misfits
 from ..identifier import literal
 from ..rules.mapping import Layout
 from ..rules.rules import ReadOptions
-from .csv_records import Dialect, header, header_names
-from .joined_lines import JoinLines, any_open
-from .parts import BLOCK, FAULT, FILE, LINE, PLACE, PLACES, RAW, Blocks, Part, count_blocks, position, read_lines
-from .source_files import SourceFile, beginning, shown
+from .parts import BLOCK, FAULT, FILE, LINE, PLACE, PLACES, RAW, Part, count_blocks, position, read_lines
+from .source_files import display_path
 
 __all__ = ["read_csv"]
 
-_HEADER_BYTES: Final = 1 << 16
 _NULL: Final = "\x00null\x00"
-"""The text that stands for null in from_csv, so that an empty field in quotes is an empty text."""
-_SMALL: Final = 1 << 30
-"""Bytes of files that are looked through in this process: some seconds' work."""
-_SPLITS: Final = {"spark.sql.files.openCostInBytes": 4 << 20, "spark.sql.files.maxPartitionBytes": 128 << 20}
-"""The properties by which Spark divides files, and their defaults."""
+"""The text that stands for null, so that an empty field in quotes is an empty text."""
+_BAD: Final = "_bad"
+_NOT_BLANK: Final = r"trim(value) NOT IN ('', '\r')"
 
 
-def read_csv(spark: SparkSession, files: Sequence[SourceFile], options: ReadOptions) -> list[Part]:
-    """A part for each header. Where nobody says whether quotes hold line ends, the files are looked through once.
+def read_csv(spark: SparkSession, files: Sequence[str], options: ReadOptions) -> list[Part]:
+    """Return a part for each header. Headers of several files are found by one look through the files.
 
     Raises ConfigError for headers that can't be read, Unreachable where a file system does not answer.
     """
-    groups: dict[bytes, list[SourceFile]] = {}
+    groups = {b"": list(files)} if options.header else _by_header(spark, files)
     problems: list[str] = []
-    for file in files:
-        found = None if options.header else header(beginning(spark, file.path, _HEADER_BYTES), options)
-        if found is None and not options.header:
-            problems.append(f"{shown(file.path)}: is empty, without even a header line")
-        groups.setdefault(found.text if found is not None else b"", []).append(file)
+    if empty := set(files).difference(*groups.values()):
+        problems += [f"{display_path(file)}: is empty, without even a header line" for file in sorted(empty)]
     layouts: dict[bytes, Layout] = {}
-    for text, group in groups.items():
-        label = shown(group[0].path)
+    for header, group in groups.items():
+        label = display_path(group[0])
         try:
-            layouts[text] = Layout(label=label, columns=options.header or header_names(text, options, label))
+            layouts[header] = Layout(label=label, columns=options.header or _names(header, options, label))
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    dialect = Dialect.of(options)
-    lines = [read_lines(spark, groups[text]).selectExpr("value", *PLACES) for text in layouts]
-    opened = f"count_if({_is_open('value', dialect)}) AS open"
-    blocks: list[Blocks | None] = [cache(partial(count_blocks, each, opened)) for each in lines]
-    if options.multiline or (options.multiline is None and _any_open(files, blocks, dialect)):
-        _read_whole(spark, files)
-        lines = [
-            _joined(each, dialect, len(layout.columns)) for each, layout in zip(lines, layouts.values(), strict=True)
-        ]
-        blocks = [None for _ in lines]
-    return [_part(*each, options) for each in zip(lines, blocks, layouts, layouts.values(), strict=True)]
+    read = _whole_files if options.multiline else _lines
+    return [read(spark, groups[header], header, layout, options) for header, layout in layouts.items()]
 
 
-def _any_open(files: Sequence[SourceFile], blocks: Sequence[Blocks | None], dialect: Dialect) -> bool:
-    """Whether quotes may hold line ends. Small files of this machine are looked through here: Spark takes longer."""
-    here = [path for file in files if (path := file.here) is not None]
-    if len(here) == len(files) and sum(file.size for file in files) <= _SMALL:
-        with suppress(OSError):
-            return any_open(here, dialect)
-    return any(block["open"] for count in blocks if count is not None for block in count())
+def _by_header(spark: SparkSession, files: Sequence[str]) -> dict[bytes, list[str]]:
+    """Return the files by their first line that is not blank."""
+    lines = read_lines(spark, files).where(_NOT_BLANK)
+    if len(files) == 1:
+        with misfits(display_path(files[0]), "is it whole? write or copy it again"):
+            first = lines.selectExpr("binary(value)").first()
+        return {} if first is None else {_without_end(first[0]): [*files]}
+    headers = lines.selectExpr("binary(value) AS value", *PLACES).groupBy(FILE)
+    groups: dict[bytes, list[str]] = {}
+    paths = {_comparable(file): file for file in files}
+    for row in headers.agg(sf.expr(f"min_by(value, struct({BLOCK}, {LINE}))")).collect():
+        groups.setdefault(_without_end(row[1]), []).append(paths[_comparable(row[0])])
+    return dict(sorted(((header, sorted(group)) for header, group in groups.items()), key=lambda item: item[1]))
 
 
-def _part(lines: DataFrame, blocks: Blocks | None, head: bytes, layout: Layout, options: ReadOptions) -> Part:
-    """Records told apart into columns; blank ones and headers that are repeated are left out."""
-    utf8 = codecs.lookup(options.encoding).name in {"utf-8", "ascii", "utf-8-sig"}
-    text = "make_valid_utf8(value)" if utf8 else f"decode(binary(value), {literal(options.encoding)})"
-    fault = "if(is_valid_utf8(value), NULL, 'encoding')" if utf8 else "NULL"
-    raw = f"if(endswith({text}, '\r'), trim(TRAILING '\r' FROM {text}), {text}) AS {RAW}"  # trim looks at each letter
-    known = f"coalesce({FAULT}, {fault})" if FAULT in lines.columns else fault
-    blank = f"trim({RAW}) <> ''" + (f" AND {RAW} <> {literal(head.decode(options.encoding))}" if head else "")
-    count = len(layout.columns)
-    schema = ", ".join(f"{name} STRING" for name in [*map(position, range(count)), "_bad"])
-    signs = {
+def _comparable(path: str) -> str:
+    """Return a path as Spark writes it in one place: it encodes some characters, and writes file:/ or file:///."""
+    return display_path(unquote(path))
+
+
+def _without_end(line: bytes) -> bytes:
+    return bytes(line).rstrip(b"\r")
+
+
+def _names(header: bytes, options: ReadOptions, label: str) -> tuple[str, ...]:
+    """Return the columns that a header names. Raises ConfigError for another encoding or another line end."""
+    try:
+        text = header.decode(options.encoding)
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"{label}: its header is not {options.encoding} text; say read.encoding in the rules"
+        ) from None
+    rows = csv.reader([text], delimiter=options.delimiter, quotechar=options.quote, escapechar=options.escape)
+    try:
+        return tuple(name.strip() for row in rows for name in row)
+    except csv.Error as error:
+        raise ConfigError(
+            f"{label}: its header can't be read: {error}; lines must end with LF or CR LF, so convert a file with CR"
+            " alone (tr '\\r' '\\n')"
+        ) from None
+
+
+def _signs(options: ReadOptions) -> dict[str, str]:
+    """Return Spark's options for these files."""
+    return {
         "sep": options.delimiter,
         "quote": options.quote,
         "escape": options.escape or options.quote,
         "nullValue": _NULL,
         "emptyValue": "",
-        "columnNameOfCorruptRecord": "_bad",
+        "columnNameOfCorruptRecord": _BAD,
         "mode": "PERMISSIVE",
     }
-    parsed = f"from_csv({RAW}, '{schema}', map({', '.join(map(literal, sum(signs.items(), ())))})) AS parsed"
-    wrong = f"if(parsed._bad IS NULL, NULL, concat('columns', {_counted(options, count)}))"
-    frame = (
-        lines.selectExpr(raw, *PLACE, f"string({known}) AS {FAULT}")
-        .where(blank)
-        .selectExpr(parsed, *PLACE, RAW, FAULT)
-        .selectExpr("parsed.*", *PLACE, RAW, f"coalesce({FAULT}, {wrong}) AS {FAULT}")
+
+
+def _schema(layout: Layout) -> str:
+    return ", ".join(f"{name} STRING" for name in [*map(position, range(len(layout.columns))), _BAD])
+
+
+def _lines(spark: SparkSession, files: Sequence[str], header: bytes, layout: Layout, options: ReadOptions) -> Part:
+    """Return the part of files with a record on each line. Blank lines and repeated headers are left out."""
+    lines = read_lines(spark, files).selectExpr("value", *PLACES)
+    is_utf8 = codecs.lookup(options.encoding).name in {"utf-8", "ascii", "utf-8-sig"}
+    text = "make_valid_utf8(value)" if is_utf8 else f"decode(binary(value), {literal(options.encoding)})"
+    is_bad = "NOT is_valid_utf8(value)" if is_utf8 else "false"
+    record = f"if(endswith({text}, '\r'), trim(TRAILING '\r' FROM {text}), {text})"  # trim looks at each letter
+    blank = f"trim({RAW}) <> ''" + (f" AND {RAW} <> {literal(header.decode(options.encoding))}" if header else "")
+    signs = ", ".join(map(literal, sum(_signs(options).items(), ())))
+    split = f"from_csv({RAW}, '{_schema(layout)}', map({signs})) AS split"
+    faults = (
+        f"CASE WHEN _is_bad THEN 'encoding' WHEN {_is_open(options)} THEN 'quote'"
+        f" WHEN split.{_BAD} IS NOT NULL THEN concat('columns', {_columns_fault(options, len(layout.columns))}) END"
     )
-    return Part(layout=layout, frame=frame, blocks=blocks)
+    frame = (
+        lines.selectExpr(f"{record} AS {RAW}", *PLACE, f"{is_bad} AS _is_bad")
+        .where(blank)
+        .selectExpr(split, *PLACE, RAW, "_is_bad")
+        .selectExpr("split.*", *PLACE, RAW, f"{faults} AS {FAULT}")
+    )
+    return Part(layout=layout, frame=frame, blocks=cache(partial(count_blocks, lines)))
 
 
-def _counted(options: ReadOptions, wanted: int) -> str:
-    """How many columns a record has, where that is certain, for :data:`FAULT`; else an empty text."""
-    bare = _unquoted(RAW, Dialect.of(options))
-    found = f"(regexp_count({bare}, {literal(re.escape(options.delimiter))}) + 1)"
-    certain = f"NOT contains({bare}, {literal(options.quote)}) AND {found} <> {wanted}"
-    text = f"concat(':has ', {found}, if({found} = 1, ' column', ' columns'), '; the header has {wanted}')"
-    return f"if({certain}, {text}, '')"
+def _whole_files(
+    spark: SparkSession, files: Sequence[str], header: bytes, layout: Layout, options: ReadOptions
+) -> Part:
+    """Return the part of files with line ends in quotes. Raises ConfigError for a quote that is never closed."""
+    _refuse_open_quotes(spark, files, options)
+    reader = spark.read.options(**_signs(options)).option("__globPaths__", "false").option("multiLine", "true")
+    reader = reader.option("encoding", options.encoding).option("header", str(bool(header)).lower())
+    columns = [position(number) for number in range(len(layout.columns))]
+    place = (f"_metadata.file_path AS {FILE}", f"bigint(NULL) AS {BLOCK}", f"bigint(NULL) AS {LINE}")
+    fault = f"if({_BAD} IS NULL, NULL, 'columns') AS {FAULT}"
+    frame = reader.schema(_schema(layout)).csv([*files])
+    return Part(layout=layout, frame=frame.selectExpr(*columns, *place, f"{_BAD} AS {RAW}", fault))
 
 
-def _is_open(text: str, dialect: Dialect) -> str:
-    """Whether a line has open quotes at its end, or may have, for Spark."""
-    has_quote = f"contains({text}, {literal(dialect.quote.decode())})"
-    bare = f"{_unquoted(text, dialect)} RLIKE {literal(dialect.opening)}"
-    return f"{has_quote} AND {bare}" if dialect.doubles else has_quote
+def _refuse_open_quotes(spark: SparkSession, files: Sequence[str], options: ReadOptions) -> None:
+    """Refuse files with an odd number of quotes: Spark would take the rest of such a file for one text."""
+    bare = "value" if options.escape is None else f"regexp_replace(value, {literal(_sign(options.escape) + '.')}, '')"
+    quotes = f"sum(length({bare}) - length(replace({bare}, {literal(options.quote)}, ''))) % 2 = 1 AS is_open"
+    lines = read_lines(spark, files).selectExpr("value", f"_metadata.file_path AS {FILE}")
+    open_files = lines.groupBy(FILE).agg(sf.expr(quotes)).where("is_open").select(FILE).limit(10).collect()
+    if open_files:
+        raise ConfigError(
+            f"{display_path(row[0])}: has an odd number of quotes, so one is never closed; correct it, or set"
+            " read.multiline: false in the rules to reject its line alone"
+            for row in open_files
+        )
 
 
-def _unquoted(text: str, dialect: Dialect) -> str:
-    """A record without what is in quotes, for Spark; with a quote left where one is open or none can tell."""
-    if not dialect.doubles:
-        return text
-    single = f"replace({text}, {literal(dialect.quote.decode() * 2)}, '')"
-    return f"regexp_replace({single}, {literal(dialect.quoted)}, '$1')"
+def _columns_fault(options: ReadOptions, expected: int) -> str:
+    """SQL of the number of columns of a record, for :data:`FAULT`; empty where it is not certain."""
+    bare = _without_quoted(options)
+    count = f"(regexp_count({bare}, {literal(re.escape(options.delimiter))}) + 1)"
+    is_certain = f"NOT contains({bare}, {literal(options.quote)}) AND {count} <> {expected}"
+    text = f"concat(':has ', {count}, if({count} = 1, ' column', ' columns'), '; the header has {expected}')"
+    return f"if({is_certain}, {text}, '')"
 
 
-def _read_whole(spark: SparkSession, files: Sequence[SourceFile]) -> None:
-    """Have no file read in blocks from now on: a record may begin in one and end in another."""
-    most = max(file.size for file in files) + 1
-    for name, least in _SPLITS.items():
-        spark.conf.set(name, str(max(most, least)))
+def _is_open(options: ReadOptions) -> str:
+    """SQL that is true for a record with a quote that is not closed on its line."""
+    opening = f"(^|{_sign(options.delimiter)}){_sign(options.quote)}"
+    return f"contains({RAW}, {literal(options.quote)}) AND {_without_quoted(options)} RLIKE {literal(opening)}"
 
 
-def _joined(lines: DataFrame, dialect: Dialect, fields: int) -> DataFrame:
-    schema = f"value BINARY, {FILE} STRING, {LINE} BIGINT, {FAULT} STRING"
-    joined = lines.selectExpr("binary(value)", FILE).mapInArrow(JoinLines(dialect, [FILE, LINE, FAULT], fields), schema)
-    return joined.selectExpr("string(value) AS value", FILE, f"bigint(NULL) AS {BLOCK}", LINE, FAULT)
+def _without_quoted(options: ReadOptions) -> str:
+    """SQL of a record without its texts in quotes."""
+    quote = _sign(options.quote)
+    escaped = (options.escape or options.quote) + options.quote
+    if options.escape in {None, options.quote}:
+        single = f"replace({RAW}, {literal(escaped)}, '')"
+    else:
+        single = f"regexp_replace({RAW}, {literal(_sign(options.escape or '') + '.')}, '')"
+    pattern = f"(^|{_sign(options.delimiter)}){quote}[^{quote}]*{quote}"
+    return f"regexp_replace({single}, {literal(pattern)}, '$1')"
+
+
+def _sign(sign: str) -> str:
+    """Return a regular expression of Java for a character."""
+    return f"\\x{{{ord(sign):x}}}"

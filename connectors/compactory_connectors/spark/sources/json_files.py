@@ -16,7 +16,7 @@ from compactory.errors import ConfigError
 from ..identifier import quoted
 from ..rules.mapping import Layout
 from .parts import BLOCK, FAULT, FILE, LINE, PLACE, PLACES, RAW, Part, count_blocks, position, read_lines
-from .source_files import SourceFile, shown
+from .source_files import display_path
 
 __all__ = ["read_json"]
 
@@ -30,7 +30,7 @@ _UNEVEN: Final = r"count_if(value RLIKE r'\A\s*(\z|\[\s*[\]{n])') AS uneven"
 """Lines of which Spark makes no record, or as many as an array has objects, before they can be counted."""
 
 
-def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence[str]) -> Part:
+def read_json(spark: SparkSession, files: Sequence[str], fields: Sequence[str]) -> Part:
     """The objects of these files; ``fields`` are those of interest. The files' lines are counted now.
 
     Raises ConfigError for lines with several objects.
@@ -44,13 +44,13 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
     objects = ", ".join(map(quoted, fields))
     frame = (
         reader.schema(schema)
-        .json([file.path for file in files])
+        .json([*files])
         .selectExpr(*columns, *PLACES, f"coalesce({_BAD}, to_json(struct({objects}))) AS {RAW}", _BAD)
     )
-    kept = [position(number) for number in range(len(fields))]
+    positions = [position(number) for number in range(len(fields))]
     place = PLACE if countable else (FILE, f"bigint(NULL) AS {BLOCK}", f"bigint(NULL) AS {LINE}")
-    records = frame.selectExpr(*kept, *place, RAW, f"if({_BAD} IS NULL, NULL, 'json') AS {FAULT}")
-    label = shown(files[0].path) if len(files) == 1 else f"none of {len(files)} files"
+    records = frame.selectExpr(*positions, *place, RAW, f"if({_BAD} IS NULL, NULL, 'json') AS {FAULT}")
+    label = display_path(files[0]) if len(files) == 1 else f"none of {len(files)} files"
     layout = Layout(label=label, columns=tuple(fields), declared=False)
     return Part(layout=layout, frame=records, blocks=(lambda: blocks) if countable else None)
 
@@ -58,8 +58,8 @@ def read_json(spark: SparkSession, files: Sequence[SourceFile], fields: Sequence
 def _refuse_several(blocks: Sequence[Any]) -> None:
     """Spark reads the first object of a line and drops the others without a word (Spark 4.2)."""
     problems = {
-        f"{shown(block[FILE])}: has lines with several objects, which have to be on one line each; was it put together"
-        " from files that did not end with a line end?"
+        f"{display_path(block[FILE])}: has lines with several objects, which have to be on one line each; was it put"
+        " together from files that did not end with a line end?"
         for block in blocks
         if block["several"]
     }

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from ..rules.mapping import Layout
-from .source_files import SourceFile
 
 __all__ = [
     "BLOCK",
@@ -55,8 +54,11 @@ the record can be told apart into columns.
 """
 FAULTS: Final = {
     "columns": "has another number of columns than the header",
-    "quote": "opens a quote that is never closed, or closed on a later line where the columns no longer fit",
-    "encoding": "is not text in the encoding of the file; say read.encoding in the rules",
+    "quote": (
+        "opens a quote that its line does not close; where quoted text has line ends, set read.multiline: true in the"
+        " rules"
+    ),
+    "encoding": "is not text in the encoding of the file; set read.encoding in the rules",
     "json": "is not a JSON object on one line",
 }
 
@@ -81,10 +83,10 @@ def position(number: int) -> str:
     return f"_at{number}"
 
 
-def read_lines(spark: SparkSession, files: Sequence[SourceFile]) -> DataFrame:
+def read_lines(spark: SparkSession, files: Sequence[str]) -> DataFrame:
     """Lines as they are, with a carriage return where there is one, in ``value``; its bytes need not be UTF-8."""
     reader = spark.read.option("lineSep", "\n").option("__globPaths__", "false")
-    return reader.text([file.path for file in files])
+    return reader.text([*files])
 
 
 def count_blocks(lines: DataFrame, *also: str) -> list[Any]:
@@ -96,12 +98,12 @@ def count_blocks(lines: DataFrame, *also: str) -> list[Any]:
 
 def numbered(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
     """Records of these parts with their lines in the file, from 1; blocks are counted now where they were not yet."""
-    rows, before, file = [], 0, None
+    rows, previous, file = [], 0, None
     for block in [block for part in parts if part.blocks is not None for block in part.blocks()]:
-        before = before if block[FILE] == file else 0
+        previous = previous if block[FILE] == file else 0
         file = block[FILE]
-        rows.append((file, block[BLOCK], 1 + before - block["first"]))
-        before += block["lines"]
+        rows.append((file, block[BLOCK], 1 + previous - block["first"]))
+        previous += block["lines"]
     if not rows:
         return frame
     starts = frame.sparkSession.createDataFrame(rows, f"{FILE} STRING, {BLOCK} BIGINT, shift BIGINT")

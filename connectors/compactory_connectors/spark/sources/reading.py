@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -14,9 +15,8 @@ from ..rules.mapping import Layout
 from ..rules.rules import FileFormat, ReadOptions
 from .csv_files import read_csv
 from .json_files import read_json
-from .parquet_footers import alike
 from .parts import BLOCK, FAULT, FILE, LINE, RAW, Part, position
-from .source_files import SourceFile, shown
+from .source_files import display_path
 
 __all__ = ["read_files", "read_frame", "read_table"]
 
@@ -37,13 +37,14 @@ _POSTGRES: Final = {
     "sessionInitStatement": "SET TimeZone TO 'UTC'",  # else the driver sets the machine's zone for texts of times
     "binaryTransfer": "false",  # the server's own texts: the driver's are not those of infinity and years BC
 }
+_SCHEMAS_AT_ONCE: Final = 8
 _TIMES: Final = (DateType, TimestampType, TimestampNTZType)
 
 
 def read_files(
-    spark: SparkSession, files: Sequence[SourceFile], kind: FileFormat, options: ReadOptions, fields: Sequence[str]
+    spark: SparkSession, files: Sequence[str], kind: FileFormat, options: ReadOptions, fields: Sequence[str]
 ) -> list[Part]:
-    """Parts of these files. CSV files are looked through, JSON files counted; of others only footers are read now.
+    """Parts of these files. JSON files are counted now; of Parquet and ORC the schemas are read.
 
     ``fields`` are those of interest in JSON. Raises ConfigError for files that can't be read so, Unreachable where a
     file system does not answer.
@@ -53,16 +54,7 @@ def read_files(
         return read_csv(spark, files, options)
     if kind is FileFormat.JSON:
         return [read_json(spark, files, fields)]
-    groups: dict[str, tuple[StructType, list[SourceFile]]] = {}
-    for group in alike(spark, files) if kind is FileFormat.PARQUET else [[file] for file in files]:
-        named = kind.value.upper() if kind is FileFormat.ORC else kind.value.title()
-        remedy = f"is it whole, and {named}, with types that Spark has?"
-        if kind is FileFormat.PARQUET:
-            remedy += " For nanoseconds: pandas' to_parquet(coerce_timestamps='us', allow_truncated_timestamps=True)"
-        with misfits(shown(group[0].path), remedy):
-            schema = _reader(spark, kind).load(group[0].path).schema
-        groups.setdefault(schema.json(), (schema, []))[1].extend(group)
-    return [_columnar(spark, *found, kind) for found in groups.values()]
+    return _read_columnar(spark, files, kind)
 
 
 def read_table(spark: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> Part:
@@ -94,9 +86,23 @@ def _reader(spark: SparkSession, kind: FileFormat) -> DataFrameReader:
     return spark.read.option("__globPaths__", "false").format(kind.value)
 
 
-def _columnar(spark: SparkSession, schema: StructType, files: Sequence[SourceFile], kind: FileFormat) -> Part:
-    frame = _reader(spark, kind).schema(schema).load([file.path for file in files])
-    return _part(frame, shown(files[0].path), located=kind)
+def _read_columnar(spark: SparkSession, files: Sequence[str], kind: FileFormat) -> list[Part]:
+    """Return a part for each schema. Spark reads the schema of each file by itself, several at a time."""
+    name = kind.value.upper() if kind is FileFormat.ORC else kind.value.title()
+    remedy = f"is it whole, and {name}, with types that Spark has?"
+    if kind is FileFormat.PARQUET:
+        remedy += " For nanoseconds: pandas' to_parquet(coerce_timestamps='us', allow_truncated_timestamps=True)"
+    groups: dict[str, tuple[StructType, list[str]]] = {}
+    with ThreadPoolExecutor(_SCHEMAS_AT_ONCE) as threads:
+        schemas = threads.map(lambda file: _reader(spark, kind).load(file).schema, files)
+        for file in files:
+            with misfits(display_path(file), remedy):
+                schema = next(schemas)
+            groups.setdefault(schema.json(), (schema, []))[1].append(file)
+    return [
+        _part(_reader(spark, kind).schema(schema).load(group), display_path(group[0]), located=kind)
+        for schema, group in groups.values()
+    ]
 
 
 def _part(frame: DataFrame, label: str, *, located: FileFormat | None) -> Part:

@@ -1,26 +1,27 @@
-"""The files of a source: which there are, and how they begin. Hadoop's file systems are asked, so HDFS and S3 do."""
+"""The files that a source's paths, globs and folders name, as Spark lists them, and their format."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import unquote
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from compactory.errors import ConfigError
 
-from ..failures import misfits
-from ..file_system import configuration, file_system, java, qualified, read_bytes
+from ..failures import spark_failures
 from ..rules.rules import FileFormat
 
-__all__ = ["SourceFile", "beginning", "format_of", "list_files", "shown"]
+__all__ = ["display_path", "files_below", "format_of", "list_files"]
 
-_LEFT_OUT: Final = ("_", ".")
-"""Beginnings of names that Spark takes for no data, and passes over without a word also where they are named."""
+_SKIPPED: Final = ("_", ".")
+"""Beginnings of the names of files that Spark skips without a message, also where they are named."""
 _COMPRESSED: Final = {".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate"}
-_SUFFIXES: Final = {
+_FORMATS: Final = {
     ".csv": FileFormat.CSV,
     ".tsv": FileFormat.CSV,
     ".txt": FileFormat.CSV,
@@ -32,68 +33,51 @@ _SUFFIXES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFile:
-    """A file; ``path`` has its file system's scheme, ``size`` is in bytes as it is stored."""
-
-    path: str
-    size: int
-
-    @property
-    def here(self) -> Path | None:
-        """Where it is on this machine; None where it is elsewhere, or has to be decompressed."""
-        if not self.path.startswith("file:") or PurePosixPath(self.path).suffix.lower() in _COMPRESSED:
-            return None
-        return Path(shown(self.path))
-
-
-def list_files(spark: SparkSession, sources: Iterable[str]) -> list[SourceFile]:
-    """The files that paths, globs and folders name, in order; those that begin with ``_`` or ``.`` are left out.
+def list_files(spark: SparkSession, sources: Iterable[str]) -> list[str]:
+    """Return the paths of the files that paths, globs and folders name, sorted. Spark skips names with ``_`` or ``.``.
 
     Raises ConfigError where one names no file.
     """
     problems: list[str] = []
-    found: dict[str, SourceFile] = {}
+    files: set[str] = set()
     for source in sources:
-        files = _named(spark, source)
-        if not files:
-            rest = "; names that begin with _ or . are left out" if PurePosixPath(source).name[:1] in _LEFT_OUT else ""
-            place = shown(qualified(spark, source))
-            problems.append(f"{place}: there is no such file, and nothing that it matches{rest}")
-        found |= {file.path: file for file in files}
-    if problems or not found:
+        named = files_below(spark, source) or files_below(spark, source, is_glob=True)
+        if not named:
+            skipped = PurePosixPath(source).name.startswith(_SKIPPED)
+            hint = "; names that begin with _ or . are left out" if skipped else ""
+            problems.append(f"{display_path(source)}: there is no such file, and nothing that it matches{hint}")
+        files.update(named)
+    if problems or not files:
         raise ConfigError(problems or "no file to load is named")
-    return sorted(found.values(), key=lambda file: file.path)
+    return sorted(files)
 
 
-def _named(spark: SparkSession, source: str) -> list[SourceFile]:
-    system, path = file_system(spark, source)
-    statuses = [system.getFileStatus(path)] if system.exists(path) else system.globStatus(path)
-    return [file for status in statuses or () for file in _below(system, status)]
+def files_below(spark: SparkSession, path: str, *, is_glob: bool = False) -> list[str]:
+    """Return the file of this path, or the files in the folder; none where there is nothing.
+
+    Raises Unreachable where the file system does not answer.
+    """
+    if is_glob and not re.search(r"[*?\[{]", path):
+        return []
+    options = {"recursiveFileLookup": "true", "__globPaths__": str(is_glob).lower()}
+    with spark_failures():
+        try:
+            return [unquote(file) for file in spark.read.options(**options).text(path).inputFiles()]
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return []
 
 
-def _below(system: Any, status: Any) -> list[SourceFile]:
-    """The files below a folder, or the file itself."""
-    root, found = status.getPath(), []
-    above = str((root if status.isDirectory() else root.getParent()).toString())
-    files = system.listFiles(root, True)
-    while files.hasNext():
-        item = files.next()
-        path = str(item.getPath().toString())
-        if not any(part.startswith(_LEFT_OUT) for part in path.removeprefix(above).split("/")):
-            found.append(SourceFile(path=path, size=int(item.getLen())))
-    return found
-
-
-def format_of(files: Sequence[SourceFile], given: FileFormat | None) -> FileFormat:
-    """How the files are written, by their names where nobody says so. Raises ConfigError."""
-    if given is not None:
-        return given
-    found = {_suffix(file.path) for file in files}
-    formats = {_SUFFIXES.get(suffix) for suffix in found}
+def format_of(files: Sequence[str], requested: FileFormat | None) -> FileFormat:
+    """Return the format of files by their names, or the requested one. Raises ConfigError."""
+    if requested is not None:
+        return requested
+    suffixes = {_suffix(file) for file in files}
+    formats = {_FORMATS.get(suffix) for suffix in suffixes}
     if len(formats) == 1 and (only := formats.pop()) is not None:
         return only
-    names = ", ".join(sorted(suffix or "none" for suffix in found))
+    names = ", ".join(sorted(suffix or "none" for suffix in suffixes))
     choices = ", ".join(item.value for item in FileFormat)
     raise ConfigError(f"how are the files written? their names end in {names}: give --format, one of {choices}")
 
@@ -103,17 +87,6 @@ def _suffix(path: str) -> str:
     return PurePosixPath(name.stem).suffix if name.suffix in _COMPRESSED else name.suffix
 
 
-def beginning(spark: SparkSession, path: str, most: int) -> bytes:
-    """The first bytes of a file, decompressed. Raises ConfigError for a compressed one that is not whole."""
-    system, place = file_system(spark, path)
-    packages = java(spark).org.apache
-    codec = packages.hadoop.io.compress.CompressionCodecFactory(configuration(spark)).getCodec(place)
-    with misfits(shown(path), "is it whole? write or copy it again"):
-        stream = system.open(place)
-        content = codec.createInputStream(stream) if codec is not None else stream
-        return read_bytes(spark, packages.commons.io.input.BoundedInputStream(content, most))
-
-
-def shown(path: str) -> str:
-    """A path as people write it: those of this machine without a scheme."""
+def display_path(path: str) -> str:
+    """Return a path as people write it: those of this machine without a scheme."""
     return "/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path
