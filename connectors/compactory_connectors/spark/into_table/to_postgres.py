@@ -71,6 +71,8 @@ class PostgresTarget:
         self._load_id = load_id or str(uuid4())
         self._wait, self._lock_timeout = wait, lock_timeout
         self._connections = connections
+        self._open_connection: WatchedConnection | None = None
+        self._open_staging: Staging | None = None
         self._staged: tuple[LoadSql, Received] | None = None
         self._compared: Compared | None = None
 
@@ -141,7 +143,7 @@ class PostgresTarget:
     ) -> Differences:
         """Go on, in any process, with what tasks have staged; what it changes. Raises what :meth:`compare` does."""
         with self._errors():
-            staging = self.__dict__["_staging"] = Staging(self._connection, self._table, self._connections, stem)
+            staging = self._open_staging = Staging(self._connection, self._table, self._connections, stem)
             staging.claim(self._wait)
             statements = staging.statements(self._columns(names, mode))
             try:
@@ -169,12 +171,12 @@ class PostgresTarget:
 
     def close(self) -> None:
         """Drop what was staged and disconnect."""
-        if "_connection" not in self.__dict__:
+        connection, self._open_connection = self._open_connection, None
+        if connection is None:
             return
-        connection = self.__dict__.pop("_connection")
         try:
-            if "_staging" in self.__dict__:
-                self._staging.close()
+            if self._open_staging is not None:
+                self._open_staging.close()
         except psycopg.Error:
             pass  # the next load drops the rest
         finally:
@@ -190,14 +192,21 @@ class PostgresTarget:
         with self._errors():
             self._staging.forget()
 
-    @cached_property
+    @property
     def _staging(self) -> Staging:
-        staging = Staging(self._connection, self._table, self._connections)
-        staging.claim(self._wait)
-        return staging
+        if self._open_staging is None:
+            staging = Staging(self._connection, self._table, self._connections)
+            staging.claim(self._wait)
+            self._open_staging = staging
+        return self._open_staging
 
-    @cached_property
+    @property
     def _connection(self) -> WatchedConnection:
+        if self._open_connection is None:
+            self._open_connection = self._connect()
+        return self._open_connection
+
+    def _connect(self) -> WatchedConnection:
         connection = connect({"application_name": "compactory-load", **self._place.conninfo})
         try:
             connection.settle(FORMATS, {**LIMITS, **_SETTINGS})
@@ -244,7 +253,7 @@ class PostgresTarget:
 
         It may also be about to: it has ended the transaction only once the lock of the old connection is gone.
         """
-        del self.__dict__["_connection"]
+        self._open_connection = None
         staging = Staging(self._connection, self._table, self._connections)
         staging.claim(self._wait)
         staging.close()
