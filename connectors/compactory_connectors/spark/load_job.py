@@ -18,7 +18,7 @@ from .checking.duplicates import resolve
 from .checking.rejects import check_folder, rejected, some, write
 from .identifier import quoted
 from .report import LoadReport, Outcome
-from .rules.limit import SHARE_OF_KEYS, Limit
+from .rules.limit import SHARE_OF_KEYS, Limit, missing_keys_problem
 from .rules.mapping import Layout, Mapped, map_columns
 from .rules.rules import FileFormat, Reference, Rules
 from .sources.parts import Part, numbered
@@ -129,7 +129,7 @@ class Load:
         with self._stage("comparing", report.accepted):
             differences = self._target.compare(rows, self._plan.mode, spared)
         report.changes, report.samples, report.present = differences.counts, differences.samples, differences.present
-        if refusal := differences.refusal(self._plan.max_deactivate, "--max-deactivate"):
+        if refusal := missing_keys_problem(differences, self._plan.max_deactivate, "--max-deactivate"):
             self._refuse(refusal)
         if report.outcome is Outcome.REFUSED:
             return

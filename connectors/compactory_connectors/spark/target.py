@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from .rules.limit import Limit
-
 __all__ = [
     "REJECTED",
     "Change",
@@ -80,16 +78,6 @@ class Differences:
     present: int
     """Active keys of the target before the load: a share of removals is a share of these."""
     samples: Mapping[Change, Sequence[Sample]] = field(default_factory=dict)
-
-    def refusal(self, limit: Limit, option: str) -> str | None:
-        """Return why a load is refused that deactivates more keys than the limit allows; None if it does not."""
-        missing = self.counts.get(Change.DEACTIVATE, 0)
-        if limit.allows(missing, self.present):
-            return None
-        return (
-            f"{missing:,} of {self.present:,} keys are missing from the source, and {option} allows {limit}: check that"
-            " the source is complete, or allow more"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

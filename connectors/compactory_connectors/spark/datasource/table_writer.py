@@ -21,7 +21,7 @@ from compactory_connectors.source.config.files import load_connector
 
 from ..into_table.copying import Copying, Done
 from ..into_table.to_postgres import CONNECTIONS, PostgresTarget
-from ..rules.limit import SHARE_OF_KEYS, Limit
+from ..rules.limit import SHARE_OF_KEYS, Limit, missing_keys_problem
 from ..target import Mode
 from .options import write_problems
 
@@ -68,7 +68,7 @@ class TableWriter(DataSourceArrowWriter):
             if target.repeated() is None:
                 copied = [cast("_Copied", message).result for message in messages]
                 differences = target.take_up(self.stem, self.names, copied, self.mode)
-                refusal = differences.refusal(self.limit, "option maxDeactivate")
+                refusal = missing_keys_problem(differences, self.limit, "option maxDeactivate")
                 if refusal and self.mode is Mode.REPLACE:
                     raise CompactoryError(f"{target.label}: {refusal}; nothing was changed")
                 target.write()

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from compactory.errors import ConfigError
 
-__all__ = ["SHARE_OF_KEYS", "Limit"]
+from ..target import Change, Differences
+
+__all__ = ["SHARE_OF_KEYS", "Limit", "missing_keys_problem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +43,14 @@ class Limit:
 
 SHARE_OF_KEYS = Limit(percent=20)
 """The most keys of a table that one load deactivates unless an option allows more. Sources have the same limit."""
+
+
+def missing_keys_problem(differences: Differences, limit: Limit, option: str) -> str | None:
+    """Return why a load is refused that deactivates more keys than the limit allows; None if it does not."""
+    missing = differences.counts.get(Change.DEACTIVATE, 0)
+    if limit.allows(missing, differences.present):
+        return None
+    return (
+        f"{missing:,} of {differences.present:,} keys are missing from the source, and {option} allows {limit}: check"
+        " that the source is complete, or allow more"
+    )
