@@ -65,15 +65,10 @@ def _by_header(spark: SparkSession, files: Sequence[str]) -> dict[bytes, list[st
         return {} if first is None else {_without_end(first[0]): [*files]}
     headers = lines.selectExpr("binary(value) AS value", *PLACES).groupBy(FILE)
     groups: dict[bytes, list[str]] = {}
-    paths = {_comparable(file): file for file in files}
+    paths = {display_path(file): file for file in files}
     for row in headers.agg(sf.expr(f"min_by(value, struct({BLOCK}, {LINE}))")).collect():
-        groups.setdefault(_without_end(row[1]), []).append(paths[_comparable(row[0])])
+        groups.setdefault(_without_end(row[1]), []).append(paths[display_path(unquote(row[0]))])
     return dict(sorted(((header, sorted(group)) for header, group in groups.items()), key=lambda item: item[1]))
-
-
-def _comparable(path: str) -> str:
-    """Return a path as Spark writes it in one place: it encodes some characters, and writes file:/ or file:///."""
-    return display_path(unquote(path))
 
 
 def _without_end(line: bytes) -> bytes:
