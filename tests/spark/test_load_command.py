@@ -66,7 +66,7 @@ def test_the_first_load_of_the_page(database: str, tmp_path: Path) -> None:
         ).fetchall()
     assert sorted((*row[:4], str(row[4])) for row in rows) == [
         ("T001", "Gold", "DE", "999.00", "2024-04-02 06:00:00"),
-        ("T002", "Silver\nplus", "NO", "12.50", "2024-03-30 11:00:00"),
+        ("T002", "Silver; plus", "NO", "12.50", "2024-03-30 11:00:00"),
         ("T003", "Bronze", "SE", "3.99", "2024-03-31 02:30:00"),
     ]
 
