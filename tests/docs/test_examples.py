@@ -147,7 +147,7 @@ def test_the_quickstart_from_its_first_block_to_its_last(
         ),
         "postgresql://postgres@localhost:5432/reference": database,
         "localhost:9092": kafka,
-        "127.0.0.1:8081": f"127.0.0.1:{free_port()}",
+        "127.0.0.1:8083": f"127.0.0.1:{free_port()}",
         "127.0.0.1:8082": f"127.0.0.1:{free_port()}",
         "tenants": name,
     }

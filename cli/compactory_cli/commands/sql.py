@@ -102,8 +102,9 @@ def adopt(
 ) -> None:
     """Add a column, triggers and indexes to a live table, for cheap polls and visible deletions. May be run again.
 
-    Afterwards Postgres refuses some changes to the application: an UPDATE of the columns of --key and --id, a second
-    row with the same key, and with --active a DELETE of an active row, unless --allow-deletes is given.
+    Afterwards Postgres refuses some changes to the application: an UPDATE of the columns of --key and --id, and a
+    second row with the same key. With --active: a second active row with the same key, and a DELETE of an active row.
+    The option --allow-deletes allows that DELETE.
 
     Example: `compactory sql adopt tenants --key code --active is_active`
     """
