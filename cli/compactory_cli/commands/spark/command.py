@@ -19,10 +19,10 @@ app = typer.Typer(name="spark", help="Load and export directories of any size wi
 @app.command("load")
 @command
 def run_load(flags: Flags, arguments: LoadArguments, spark: SparkArguments) -> None:
-    """Load files or a table into a directory: checked row by row, compared, and written as a whole or not at all.
+    """Load files or a table into a directory: check each row, and write what differs.
 
-    A load into a topic that fails may be written in part: run it again. Exit code 1: a limit refused the load, or a
-    step failed. 4: another load has the table.
+    A failed load into a topic may be written in part: run it again. Exit code 1: refused by a limit, or failed.
+    4: another load has the table.
 
     Example: `compactory spark load tenants.csv --directory tenants --to postgres --dry-run`
     """
