@@ -13,6 +13,7 @@ __all__ = [
     "JOBS_CHANNEL",
     "JOBS_LOCK_CLASS",
     "JOB_GROUP_LOCK_CLASS",
+    "JOB_LIMIT_LOCK_CLASS",
     "LEASE_LOCK_CLASS",
     "LOAD_LOCK_CLASS",
     "OUTBOX_CHANNEL",
@@ -42,8 +43,10 @@ OUTBOX_LOCK_CLASS: Final = 0x434D504F
 JOBS_LOCK_CLASS: Final = 0x434D504A
 #: Exclusive, key: digest of a group's name. Held by an executor while it claims jobs of the group.
 JOB_GROUP_LOCK_CLASS: Final = 0x434D5047
+#: Exclusive, key: digest of a type. Held by an executor while it claims jobs of a type with a limit.
+JOB_LIMIT_LOCK_CLASS: Final = 0x434D504E
 
-#: Channel that wakes executors of jobs; no payload.
+#: Channel that wakes executors of jobs. Payload "limits": limits have changed; "slot": a job with a limit has ended.
 JOBS_CHANNEL: Final = "compactory_jobs"
 #: Channel that wakes relays of the outbox; no payload.
 OUTBOX_CHANNEL: Final = "compactory_outbox"

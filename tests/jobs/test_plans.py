@@ -46,7 +46,7 @@ def ignored(plan: Any) -> int:
 
 def plan(executor: psycopg.Connection, name: str) -> dict[str, Any]:
     """The plan of a statement, as it went."""
-    types = {"types": ["a"], "claimed_types": ["a"], "paused_groups": []}
+    types = {"types": ["a"], "claimed_types": ["a"], "paused_groups": [], "limited": None}
     given = {**types, "of": 1, "partitions": [0], "executor": 1, "token": 2, **STATEMENTS[name]}
     row = executor.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query(name)}", given).fetchone()
     assert row is not None

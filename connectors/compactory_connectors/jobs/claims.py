@@ -89,12 +89,17 @@ class Claims:
             state.clear()
         self._waits_for_attempts = True
 
-    def room(self, ending: int = 0) -> int:
-        """Return the number of jobs to claim, beside ``ending`` jobs that end now; 0 if it is not worth a claim."""
+    def room(self, ending: int = 0, *, is_limited: bool = False) -> int:
+        """Return the number of jobs to claim, beside ``ending`` jobs that end now; 0 if it is not worth a claim.
+
+        Jobs of limited types have some room of their own, and few of them are worth a claim.
+        """
         if self.stopping or self.assigned is None or (self._waits_for_attempts and self._attempts.running()):
             return 0
         self._waits_for_attempts = False
         limit = self._concurrency + min(_MOST_AHEAD, int(self._rate * _SECONDS_AHEAD))
+        if is_limited:
+            return max(0, limit + self._concurrency - len(self._tokens))
         room = max(0, limit - len(self._tokens) + ending)
         return 0 if room < limit // 4 else room
 

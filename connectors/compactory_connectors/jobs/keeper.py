@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -35,10 +35,11 @@ from compactory_sql import JOBS_CHANNEL, JOBS_LOCK_CLASS
 from .attempt import Ended
 from .attempts import Attempts
 from .claims import Claims
+from .limits import LimitedTypes
 from .membership import Membership
 from .partition_assignment import Assignment
 from .registry import Jobs
-from .statements import Assigned, Batch, Commit, JobTable, open_jobs
+from .statements import Assigned, Batch, Commit, JobTable, Request, open_jobs
 from .status import Board, type_statuses
 
 __all__ = ["Keeper"]
@@ -75,6 +76,7 @@ class Keeper:
         self._wake_threshold = 0.0  # an end wakes the keeper if fewer chains wait for a thread
         self._ended: deque[Ended] = deque()
         self._with_sessions: list[Ended] = []  # ended attempts whose Postgres sessions still run
+        self._limited = LimitedTypes()
         self._executor: int | None = None
         self._position = Position.at(0, 0)
         self._pause = _SHORTEST_ROUND
@@ -126,6 +128,10 @@ class Keeper:
                         pauses = Pauses(connection, "jobs", "job-groups")
                         table = self._register(connection, ends_connection)
                         _name(ends_connection, f"{table.executor} keeper")
+                        if self._jobs.limits:
+                            table.declare_limits(self._jobs.limits.values())
+                        self._limited = LimitedTypes()
+                        self._follow_limits(table)
                         self._attempts.lease = (table.executor, table.until)
                         while not self._finished.is_set():
                             if pauses.have_changed():
@@ -173,6 +179,7 @@ class Keeper:
     def _read_whole_table(self, table: JobTable) -> None:
         """Make the next claim read the whole table."""
         self._position = Position.at(0, table.newest())
+        self._limited.read_from(self._position)
         table.read_whole()
 
     def _is_due(self, task: str, seconds: float) -> bool:
@@ -187,7 +194,7 @@ class Keeper:
         begun_at = time.monotonic()
         if spare_chains := self._claims.spare_chains():
             self._wake_threshold = self._attempts.waiting - spare_chains
-            wakeup.wait(_GATHER)
+            self._receive(table, wakeup.wait(_GATHER))
             self._wake_threshold = 0.0
         self._do_due_tasks(table, connection)
         if self._executor is None:
@@ -204,7 +211,7 @@ class Keeper:
             self._finished.set()
             return
         self._claims.measure(len(ended), max(time.monotonic() - begun_at, 1e-6))
-        self._sleep(wakeup, has_work=has_work, ends=len(ended))
+        self._sleep(table, wakeup, has_work=has_work, ends=len(ended))
 
     def _work(self, table: JobTable, ended: list[Ended]) -> bool:
         """Commit outcomes and claim jobs. Return True if there was work.
@@ -225,6 +232,7 @@ class Keeper:
                 self._claims.settle_ends(ends, commit.ids)
         if ends.free_groups:
             has_claimed = self._claim(table)
+        has_claimed = self._claim_limited(table, attempts) or has_claimed
         self._tick(table)
         self._board.note(claimed=len(self._claims.ids))
         return bool(attempts) or has_claimed
@@ -251,6 +259,50 @@ class Keeper:
         self._claims.settle(request, batch)
         has_locked_groups = len(batch.refused) < len(request.groups)
         return bool(batch.chains or batch.due_groups or has_locked_groups or batch.full)
+
+    def _claim_limited(self, table: JobTable, attempts: list[Ended]) -> bool:
+        """Claim jobs of limited types, each type in its own transaction. Return True if there was a job.
+
+        Other executors are notified if an attempt of such a type has ended.
+        """
+        is_alone = self._membership.is_alone
+        if self._limited.add_ends((attempt.chain[0].type for attempt in attempts), is_alone=is_alone) and not is_alone:
+            table.notify_slot()
+        has_claimed = False
+        for item in self._limited.ready():
+            room = self._claims.room(is_limited=True)
+            if not room or self._claims.assigned is None:
+                break
+            if item.limit.type in self._claims.paused_types:
+                item.wait(None)
+                continue
+            batch = table.claim_limited(item, room, self._claims.assigned)
+            if not isinstance(batch, Batch):
+                item.wait(batch)
+                continue
+            self._claims.settle(Request(limit=0), replace(batch, due_groups=[], refused=frozenset()))
+            item.settle(batch.position, batch.due_groups, batch.refused, is_full=batch.full)
+            has_claimed = has_claimed or bool(batch.chains)
+        return has_claimed
+
+    def _receive(self, table: JobTable, payloads: set[str]) -> None:
+        """Act on notifications about limits."""
+        if "limits" in payloads:
+            self._follow_limits(table)
+        if "slot" in payloads:
+            self._limited.wake()
+
+    def _follow_limits(self, table: JobTable) -> None:
+        """Read the limits. If they have changed, count the running jobs of limited types, and claim those apart."""
+        previous = self._limited.names
+        if not self._limited.follow(limits := table.limits(), self._position):
+            return
+        names = self._limited.names
+        table.leave_out(self._claims.paused_types | names, self._claims.paused_groups)
+        if added := names - previous:
+            table.mark_limited(added)
+        self._read_whole_table(table)
+        self._board.note(limits=[limit.fields() for limit in limits])
 
     def _do_due_tasks(self, table: JobTable, connection: WatchedConnection) -> None:
         """Do the tasks that are due: heartbeat, rescues, assignment, retention, samples for metrics, time-outs."""
@@ -290,6 +342,7 @@ class Keeper:
             self._forget_executor()
             return
         self._attempts.lease = (table.executor, table.until)
+        self._follow_limits(table)
         if has_changed:
             self._read_whole_table(table)
         if has_expired:
@@ -315,7 +368,7 @@ class Keeper:
         """Return paused jobs that no thread has started; find those that were resumed."""
         claims = self._claims
         claims.paused_types, claims.paused_groups = pauses.of("jobs"), pauses.of("job-groups")
-        table.leave_out(claims.paused_types, claims.paused_groups)
+        table.leave_out(claims.paused_types | self._limited.names, claims.paused_groups)
         claims.give_back(claims.is_paused)
         self._read_whole_table(table)
         self._board.note(paused=pauses.fields())
@@ -331,7 +384,7 @@ class Keeper:
                 table.tick(periodic.name, tick, partial(self._jobs.enqueue_many, jobs=[periodic.job]))
                 self._ticks[periodic.name] = tick
 
-    def _sleep(self, wakeup: Wakeup, *, has_work: bool, ends: int) -> None:
+    def _sleep(self, table: JobTable, wakeup: Wakeup, *, has_work: bool, ends: int) -> None:
         """Wait until there may be work."""
         if ends >= _BUSY:
             wakeup.wake()
@@ -345,7 +398,8 @@ class Keeper:
         self._wake_threshold = math.inf
         if not self._ended:
             longest = _LONGEST_ROUND if wakeup.asleep or not room else self._pause
-            wakeup.wait(longest if self._next_due is None else min(self._next_due, longest))
+            due = [self._next_due, self._limited.seconds_until_claim() if room else None]
+            self._receive(table, wakeup.wait(min([longest, *(seconds for seconds in due if seconds is not None)])))
             self._pause = min(_LONGEST_ROUND, self._pause * 2)
         self._wake_threshold = 0.0
 

@@ -30,6 +30,11 @@ class Membership:
         """The name of the pool: the executors that divide the same partitions."""
         return self._assignment.pool
 
+    @property
+    def is_alone(self) -> bool:
+        """True if no other executor is registered."""
+        return len(self._executors) <= 1
+
     def beat(self, table: JobTable) -> tuple[bool, bool]:
         """Renew the heartbeat and rescue the jobs of expired executors.
 

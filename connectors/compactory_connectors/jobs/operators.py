@@ -1,4 +1,4 @@
-"""Operators' functions about jobs: find, count, run now, retry, cancel, discard; pause and resume types and groups.
+"""Operators' functions about jobs: find, count, run now, retry, cancel, discard; pause, resume and limit types.
 
 Functions that change jobs take ids, a filter, or both. They change the matching jobs newest first, at most 10,000 in a
 transaction. Each transaction writes a line of the operator log; ``by`` is who acts, by default the user of the process.
@@ -17,11 +17,12 @@ import psycopg
 from psycopg.rows import class_row, tuple_row
 
 from compactory.errors import ConfigError, OrderRefused
-from compactory_connectors.postgres.operator_log import log_act
+from compactory_connectors.postgres.operator_log import log_act, person
 from compactory_connectors.postgres.pausing import PausableKind, PauseResult, set_paused, unseen
 from compactory_sql import query
 
 from .job import TENANT
+from .limits import limit_of
 
 __all__ = [
     "STATES",
@@ -34,9 +35,11 @@ __all__ = [
     "discard",
     "jobs_where",
     "pause",
+    "remove_limit",
     "resume",
     "retry",
     "run_now",
+    "set_limit",
 ]
 
 STATES: Final = ("scheduled", "running", "succeeded", "failed", "cancelled")
@@ -248,6 +251,44 @@ def resume(
 ) -> bool:
     """Resume a type or a group. Return False if it was not paused. Raises as `pause` does."""
     return set_paused(connection, *_pausable(type_, group), by, is_paused=False)
+
+
+def set_limit(
+    connection: psycopg.Connection[Any],
+    type_: str,
+    *,
+    running: int | None = None,
+    rate: str | None = None,
+    by: str | None = None,
+) -> str | None:
+    """Limit the jobs of a type that run at once and the starts, such as ``"100 per minute"``, in all executors.
+
+    The limit replaces an earlier one and what handlers declare. Executors obey within a second. Return a warning if
+    the type was not seen yet. Raises ConfigError if neither is given or one can't be used, psycopg.Error.
+    """
+    if not type_:
+        raise ConfigError("name the type to limit")
+    limit = limit_of(type_, running, rate)
+    if limit is None:
+        raise ConfigError("give running, rate or both: remove the limit to have none")
+    warning = unseen("type", type_, (row[0] for row in connection.execute(query("jobs/types"))))
+    with connection.transaction():
+        connection.execute(query("jobs/set_limit"), limit.parameters() | {"by": person(by)})
+        log_act(connection, "jobs", "limit", {"type": type_, "running": running, "rate": rate}, 1, by)
+        connection.execute(query("jobs/notify_limits"))
+    return warning
+
+
+def remove_limit(connection: psycopg.Connection[Any], type_: str, *, by: str | None = None) -> bool:
+    """Remove the limit that an operator has set; what handlers declare counts again. Return False if there was none.
+
+    Raises psycopg.Error.
+    """
+    with connection.transaction():
+        count = connection.execute(query("jobs/remove_limit"), {"type": type_}).rowcount
+        log_act(connection, "jobs", "remove-limit", {"type": type_}, count, by)
+        connection.execute(query("jobs/notify_limits"))
+    return count > 0
 
 
 def _pausable(type_: str | None, group: str | None) -> tuple[PausableKind, str]:

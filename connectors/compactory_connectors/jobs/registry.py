@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from compactory.errors import WriteRefused
+from compactory.errors import ConfigError, WriteRefused
 from compactory_connectors.kafka.partitioner import murmur2
 from compactory_connectors.postgres.caller import first, write
 from compactory_connectors.retry import Retry
@@ -18,6 +18,7 @@ from compactory_sql import query
 
 from .handler import Handler, OnFailure, PayloadType
 from .job import TENANT, NewJob
+from .limits import JobLimit, limit_of
 from .periodic import Periodic
 from .trace import trace_headers
 
@@ -34,6 +35,7 @@ class Jobs:
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
+        self.limits: dict[str, JobLimit] = {}
         self.periodic_jobs: dict[str, Periodic] = {}
         self._declared: dict[str, PayloadType] = {}
         self._problems: list[str] = []
@@ -46,17 +48,28 @@ class Jobs:
         timeout: float | None = None,
         on_failure: OnFailure = "wait",
         history: bool = True,
+        limit: int | None = None,
+        rate: str | None = None,
     ) -> Callable[[F], F]:
         """Decorate the function that runs jobs of a type: ``def send(job)`` or ``def send(job, conn)``, async or not.
 
         ``conn`` is a connection of psycopg whose transaction completes the job: what the handler writes through it
         commits once, with the job. Do not commit it. Annotate ``job: Job[Model]`` to have payloads checked by pydantic.
         ``timeout`` are seconds. ``on_failure`` says what later jobs of its group do while it fails. Without
-        ``history`` jobs that succeed are deleted at once. Problems are raised by the constructor of an executor.
+        ``history`` jobs that succeed are deleted at once. At most ``limit`` jobs of the type run at once in all
+        executors, and at most ``rate`` jobs start, such as ``"100 per minute"``. Problems are raised by the constructor
+        of an executor.
         """
 
         def decorated(function: F) -> F:
             handler = Handler.of(type, function, retry or Retry(), timeout, on_failure, keeps_history=history)
+            try:
+                declared_limit = limit_of(type, limit, rate)
+            except ConfigError as error:
+                self._problems += [f"handler of {type!r}: {problem}" for problem in error.problems]
+            else:
+                if declared_limit is not None:
+                    self.limits[type] = declared_limit
             if type in self.handlers:
                 self._problems.append(f"type {type!r} has two handlers: keep one")
             self._problems += handler.problems

@@ -12,13 +12,15 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import psycopg
-from psycopg.rows import tuple_row
+from psycopg.rows import class_row, tuple_row
 
 from compactory_connectors.postgres.position import Position
 from compactory_connectors.postgres.schema_part import Part, open_part
 from compactory_connectors.postgres.snapshot import Snapshot
 from compactory_connectors.postgres.watched_connection import WatchedConnection
-from compactory_sql import JOB_GROUP_LOCK_CLASS, query
+from compactory_sql import JOB_GROUP_LOCK_CLASS, JOB_LIMIT_LOCK_CLASS, query
+
+from .limits import JobLimit, LimitedType
 
 __all__ = [
     "TTL",
@@ -32,6 +34,7 @@ __all__ = [
     "Outcome",
     "Request",
     "executor_of",
+    "limits_in_force",
     "open_jobs",
     "outcomes_json",
 ]
@@ -44,6 +47,8 @@ SPREAD: Final = 5.0
 
 _JOBS = Part(name="jobs", needs="jobs need", installed="jobs are", may="run jobs")
 
+_GROUPS = 100  # groups of a limited type that are claimed from at once
+_LOCKED = 0.005  # seconds until a claim after another executor had locked the limit
 _PROMOTED = 1000  # due jobs that get a position at once
 _LATE = timedelta(seconds=60)  # a job of a longer transaction may be found late when it is due
 
@@ -166,6 +171,7 @@ class JobTable:
         self._tokens = itertools.count(executor << 32)
         self._types = list(types)
         self._parameters: dict[str, Any] = {"executor": executor, "types": self._types, "class": JOB_GROUP_LOCK_CLASS}
+        self._parameters["limited"] = None
         self.leave_out((), ())
         self._whole_at: datetime | None = None  # when all jobs that are not due were last read
 
@@ -204,13 +210,7 @@ class JobTable:
 
     def claim(self, request: Request, assigned: Assigned, position: Position) -> Batch:
         """Find due jobs and claim jobs, in one transaction and one round trip."""
-        parameters = self._parameters | {
-            "partitions": f"{{{','.join(map(str, assigned.partitions))}}}",  # psycopg takes ten times as long
-            "of": assigned.of,
-            "token": next(self._tokens),
-            "start": position.start,
-            "running": [str(xid) for xid in position.running],
-            "lows": list(position.running.values()),
+        parameters = self._claim_parameters(assigned, position) | {
             "limit": request.limit,
             "groups": list(request.groups),
             "freed": list(request.freed),
@@ -229,10 +229,74 @@ class JobTable:
                 grouped.execute(query("jobs/claim_groups"), parameters)
         batch = self._read(Batch(position=position), *_claimed(claimed), more_due=promoted.rowcount == _PROMOTED)
         if request.groups:
-            locked, jobs = _claimed(grouped)
-            refused = frozenset(request.groups).difference(locked["locked"])
-            batch = replace(batch, chains=batch.chains + _chains(jobs), refused=refused)
+            batch = _add_groups(batch, request.groups, grouped)
         return batch
+
+    def declare_limits(self, limits: Iterable[JobLimit]) -> None:
+        """Keep the limits of this executor's handlers for all executors."""
+        declared = orjson.dumps([limit.parameters() for limit in limits]).decode()
+        self._connection.execute(query("jobs/declare_limits"), {"executor": self.executor, "limits": declared})
+
+    def limits(self) -> list[JobLimit]:
+        """Return the limits in force for types of this executor."""
+        return [limit for limit in limits_in_force(self._connection) if limit.type in self._types]
+
+    def mark_limited(self, types: Iterable[str]) -> None:
+        """Count running jobs of this executor whose types have a limit now."""
+        parameters = {"executor": self.executor, "types": list(types)}
+        self._connection.execute(query("jobs/mark_limited"), parameters)
+
+    def notify_slot(self) -> None:
+        """Wake executors that wait for the end of a limited job."""
+        self._connection.execute(query("jobs/notify_slot"))
+
+    def claim_limited(self, item: LimitedType, room: int, assigned: Assigned) -> Batch | float | None:
+        """Claim at most ``room`` jobs of a limited type, in one transaction that has locked the limit.
+
+        Return the seconds until the type may be claimed from, None if as many jobs run as may.
+        """
+        with self._connection.transaction():
+            limit = item.limit.parameters()
+            lock = limit | {"class": JOB_LIMIT_LOCK_CLASS}
+            if self._connection.execute(query("jobs/lock_limit"), lock).fetchone() != (True,):
+                return _LOCKED
+            row = self._connection.execute(query("jobs/limit_room"), limit).fetchone()
+            assert row is not None
+            if row[0] <= 0:
+                next_due: float | None = row[1]
+                return next_due
+            batch = self._claim_of_type(item, min(row[0], room), assigned)
+            starts = sum(map(len, batch.chains))
+            if starts and item.limit.rate_count is not None:
+                self._connection.execute(query("jobs/count_starts"), limit | {"starts": starts})
+        return batch
+
+    def _claim_of_type(self, item: LimitedType, most: int, assigned: Assigned) -> Batch:
+        """Claim jobs of one type: the first ones of known groups, else those after the position."""
+        groups = item.next_groups(min(most, _GROUPS))
+        parameters = self._claim_parameters(assigned, item.position) | {
+            "claimed_types": [item.limit.type], "limited": True, "limit": most,
+            "groups": groups, "freed": [], "depth": 1,
+        }  # fmt: skip
+        cursor = self._connection.cursor(row_factory=tuple_row)
+        if not groups:
+            cursor.execute(query("jobs/claim"), parameters)
+            return self._read(Batch(position=item.position), *_claimed(cursor), more_due=False)
+        with self._connection.pipeline():
+            self._connection.execute(query("jobs/lock_groups"), parameters)
+            self._connection.execute(query("jobs/supersede"))
+            cursor.execute(query("jobs/claim_groups"), parameters)
+        return _add_groups(Batch(position=item.position), groups, cursor)
+
+    def _claim_parameters(self, assigned: Assigned, position: Position) -> dict[str, Any]:
+        return self._parameters | {
+            "partitions": f"{{{','.join(map(str, assigned.partitions))}}}",  # psycopg takes ten times as long
+            "of": assigned.of,
+            "token": next(self._tokens),
+            "start": position.start,
+            "running": [str(xid) for xid in position.running],
+            "lows": list(position.running.values()),
+        }
 
     def resume(self, session: str, claimed: Iterable[int]) -> bool:
         """Continue after a lost connection, and return jobs whose claim was lost. False: the old session runs."""
@@ -368,6 +432,18 @@ def _claimed(cursor: psycopg.Cursor[Any]) -> tuple[dict[str, Any], list[Claimed]
     """Return the state in the first row, and the jobs in the other rows."""
     rows = cursor.fetchall()
     return rows[0][10], [Claimed(*row) for row in rows[1:]]
+
+
+def limits_in_force(connection: psycopg.Connection[Any]) -> list[JobLimit]:
+    """Return the limits of all types: those of operators, and of handlers for other types. Raises psycopg.Error."""
+    return connection.cursor(row_factory=class_row(JobLimit)).execute(query("jobs/limits")).fetchall()
+
+
+def _add_groups(batch: Batch, groups: Sequence[str], cursor: psycopg.Cursor[Any]) -> Batch:
+    """Return the batch with the result of jobs/claim_groups."""
+    locked, jobs = _claimed(cursor)
+    refused = frozenset(groups).difference(locked["locked"])
+    return replace(batch, chains=batch.chains + _chains(jobs), refused=refused)
 
 
 def _chains(jobs: Iterable[Claimed]) -> list[Chain]:

@@ -13,7 +13,19 @@ from compactory_connectors import figures
 from compactory_connectors.figures import BoardWorker, Figure, by_label
 from compactory_sql import query
 
-__all__ = ["Board", "ExecutorStatus", "JobsWorker", "TypeStatus", "executor_statuses", "type_statuses"]
+from .limits import JobLimit
+from .statements import limits_in_force
+
+__all__ = [
+    "Board",
+    "ExecutorStatus",
+    "JobsWorker",
+    "LimitStatus",
+    "TypeStatus",
+    "executor_statuses",
+    "limit_statuses",
+    "type_statuses",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +58,24 @@ def type_statuses(connection: psycopg.Connection[Any]) -> list[TypeStatus]:
 def executor_statuses(connection: psycopg.Connection[Any]) -> list[ExecutorStatus]:
     """Return every executor. Raises psycopg.Error."""
     return connection.cursor(row_factory=class_row(ExecutorStatus)).execute(query("jobs/executors")).fetchall()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitStatus:
+    """A limit in force, and how many jobs of the type run or are claimed."""
+
+    limit: JobLimit
+    running_now: int
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        return self.limit.fields() | {"running_now": self.running_now}
+
+
+def limit_statuses(connection: psycopg.Connection[Any]) -> list[LimitStatus]:
+    """Return the limits in force. Raises psycopg.Error."""
+    running = dict(connection.execute(query("jobs/limited_running")).fetchall())
+    return [LimitStatus(limit=limit, running_now=running.get(limit.type, 0)) for limit in limits_in_force(connection)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -93,6 +123,15 @@ class Board(figures.Board):
     ] = field(default_factory=dict)
     lost: Annotated[int, Figure("lost_total", "Attempts that ended after their jobs were taken over")] = 0
     rescued: Annotated[int, Figure("rescued_total", "Jobs that this executor has rescued from expired executors")] = 0
+    limits: Annotated[
+        Sequence[Mapping[str, Any]],
+        Figure(
+            "limit",
+            "Jobs of the type that may run at once in all executors",
+            lambda rows, _: {row["type"]: row["running"] for row in rows if row["running"] is not None},
+            ("type",),
+        ),
+    ] = ()
     worked_at: float | None = None
 
     def ended(self, type_: str, outcome: str, seconds: float) -> None:

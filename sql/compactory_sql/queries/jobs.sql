@@ -17,7 +17,7 @@ SELECT set_config(name, value, false)
 
 -- name: jobs/server
 -- Whether executors can use this database.
-SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.paused') IS NOT NULL AS installed;
+SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.job_limits') IS NOT NULL AS installed;
 
 -- name: jobs/rights
 -- The rights that an executor's role lacks. By oid, because a name in a schema without USAGE is refused before it
@@ -29,7 +29,8 @@ SELECT quote_ident(current_user) AS role, concat(string_agg(needed, ', '), ' ON 
                ('jobs_finished', 'SELECT'), ('jobs_finished', 'INSERT'), ('jobs_finished', 'DELETE'), ('jobs_id_seq', 'USAGE'),
                ('jobs_id_seq', 'SELECT'), ('job_executors', 'SELECT'), ('job_executors', 'INSERT'), ('job_executors', 'UPDATE'),
                ('job_executors', 'DELETE'), ('job_ticks', 'SELECT'), ('job_ticks', 'INSERT'), ('job_ticks', 'UPDATE'),
-               ('paused', 'SELECT')) AS w (name, needed)
+               ('paused', 'SELECT'), ('job_limits', 'SELECT'), ('job_rates', 'SELECT'), ('job_rates', 'INSERT'),
+               ('job_rates', 'UPDATE')) AS w (name, needed)
     ON w.name = c.relname
  WHERE n.nspname = 'compactory'
    AND NOT (has_schema_privilege(n.oid, 'USAGE') AND CASE relkind WHEN 'S' THEN has_sequence_privilege(c.oid, needed)
@@ -140,7 +141,7 @@ free AS MATERIALIZED (
 taken AS (
     UPDATE compactory.jobs_live AS j
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
-           started_at = clock_timestamp()
+           started_at = clock_timestamp(), limited = %(limited)s
       FROM free WHERE j.id = ANY (ARRAY[free.id])
     RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
               j.payload::text AS payload, j.headers, j.run_at, j.created_at)
@@ -196,7 +197,7 @@ WITH heads AS MATERIALIZED (
 taken AS (
     UPDATE compactory.jobs_live AS j
        SET state = 'running', position = NULL, attempt = attempt + 1, executor = %(executor)s, token = %(token)s,
-           started_at = clock_timestamp()
+           started_at = clock_timestamp(), limited = %(limited)s
       FROM heads AS h
      WHERE j.id = ANY (ARRAY[h.id]) AND j.state = 'scheduled' AND h.ready
     RETURNING j.id, j.type, j."group", j.origin, j.place, j.attempt, j.token, j.rescues, j.cancelling,
@@ -381,3 +382,70 @@ SELECT unnest(types) FROM compactory.job_executors
 -- name: jobs/group
 -- A row if the group has unfinished jobs.
 SELECT "group" FROM compactory.jobs_live WHERE "group" = %(group)s LIMIT 1;
+
+-- name: jobs/declare_limits
+-- Keep the limits that the handlers of an executor declare, and notify the others.
+UPDATE compactory.job_executors SET limits = %(limits)s::jsonb WHERE id = %(executor)s RETURNING pg_notify('compactory_jobs', 'limits');
+
+-- name: jobs/limits
+-- The limits in force: of operators, and of handlers for types without one. The smallest limits of handlers count.
+SELECT type, running, rate_count, rate_seconds, true AS by_operator FROM compactory.job_limits
+ UNION ALL
+(SELECT r.type, min(r.running), (array_agg(r.rate_count ORDER BY r.rate_count::float8 / r.rate_seconds, r.rate_count))[1],
+        (array_agg(r.rate_seconds ORDER BY r.rate_count::float8 / r.rate_seconds, r.rate_count))[1], false
+   FROM compactory.job_executors AS e,
+        jsonb_to_recordset(e.limits) AS r (type text, running int, rate_count int, rate_seconds int)
+  WHERE NOT EXISTS (SELECT FROM compactory.job_limits AS l WHERE l.type = r.type)
+  GROUP BY r.type)
+ ORDER BY type;
+
+-- name: jobs/limited_running
+-- How many jobs of limited types run or are claimed.
+SELECT type, count(*) FROM compactory.jobs_live WHERE state = 'running' AND limited GROUP BY type;
+
+-- name: jobs/mark_limited
+-- Count the running jobs of an executor whose types have a limit now.
+UPDATE compactory.jobs_live SET limited = true
+ WHERE state = 'running' AND executor = %(executor)s AND type = ANY (%(types)s) AND limited IS NOT TRUE;
+
+-- name: jobs/lock_limit
+-- Lock the limit of a type until the end of the transaction. The next statement then sees all earlier claims.
+SELECT pg_try_advisory_xact_lock(%(class)s, hashtext(%(type)s));
+
+-- name: jobs/limit_room
+-- How many jobs of a type may start now, and the seconds until its window ends if no more may start in it.
+SELECT least(%(running)s::int8 - (SELECT count(*) FROM compactory.jobs_live WHERE state = 'running' AND limited AND type = %(type)s),
+             %(rate_count)s::int8 - coalesce(r.starts, 0)) AS room,
+       CASE WHEN r.starts >= %(rate_count)s
+            THEN extract(epoch FROM r.begun_at - clock_timestamp())::float8 + %(rate_seconds)s END AS next_due
+  FROM (SELECT clock_timestamp() AS time) AS c
+  LEFT JOIN compactory.job_rates AS r
+    ON r.type = %(type)s AND r.begun_at BETWEEN c.time - %(rate_seconds)s * interval '1 second' AND c.time;
+
+-- name: jobs/count_starts
+-- Count jobs that have started in the window of a type, or begin the next window with them.
+INSERT INTO compactory.job_rates AS r (type, begun_at, starts) VALUES (%(type)s, clock_timestamp(), %(starts)s)
+ON CONFLICT (type) DO UPDATE
+   SET (begun_at, starts) = (SELECT CASE WHEN c.same THEN r.begun_at ELSE excluded.begun_at END,
+                                    excluded.starts + CASE WHEN c.same THEN r.starts ELSE 0 END
+                               FROM (SELECT r.begun_at BETWEEN clock_timestamp() - %(rate_seconds)s * interval '1 second'
+                                                           AND clock_timestamp() AS same) AS c);
+
+-- name: jobs/notify_slot
+-- Wake executors that wait for the end of a limited job.
+SELECT pg_notify('compactory_jobs', 'slot');
+
+-- name: jobs/notify_limits
+-- Make executors read the limits again.
+SELECT pg_notify('compactory_jobs', 'limits');
+
+-- name: jobs/set_limit
+-- Set the limit of a type.
+INSERT INTO compactory.job_limits (type, running, rate_count, rate_seconds, by)
+VALUES (%(type)s, %(running)s, %(rate_count)s, %(rate_seconds)s, %(by)s)
+ON CONFLICT (type) DO UPDATE SET running = excluded.running, rate_count = excluded.rate_count, rate_seconds = excluded.rate_seconds,
+                                 since = clock_timestamp(), by = excluded.by;
+
+-- name: jobs/remove_limit
+-- Remove the limit that an operator has set.
+DELETE FROM compactory.job_limits WHERE type = %(type)s;

@@ -17,6 +17,10 @@ GRANT SELECT, USAGE ON SEQUENCE compactory.jobs_id_seq TO {executor};
 
 GRANT SELECT, INSERT, DELETE ON compactory.paused TO {executor};
 
+GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.job_limits TO {executor};
+
+GRANT SELECT, INSERT, UPDATE ON compactory.job_rates TO {executor};
+
 GRANT SELECT ON compactory.operator_log TO {executor};
 
 GRANT EXECUTE ON FUNCTION compactory.log_act(text, text, jsonb, bigint, text) TO {executor};
