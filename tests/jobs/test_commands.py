@@ -137,6 +137,24 @@ def test_a_change_of_all_matches_tells_how_many_and_asks(bench: Bench, answer: b
     assert bench.count("compactory.jobs_live") == left
 
 
+def test_a_type_is_limited_and_the_limits_are_listed(bench: Bench) -> None:
+    bench.jobs.declare("a")
+    bench.enqueue("a")
+    limited = run(bench, "limit", "a", "--running", "5", "--rate", "100 per minute", "--by", "alice")
+    assert limited == {"name": "type a", "limited": True, "changed": True}
+    limit = {"type": "a", "running": 5, "rate": "100 per minute", "set_by": "operator", "running_now": 0}
+    assert run(bench, "limits") == {"limits": [limit]}
+    assert run(bench, "status")["limits"] == [limit]
+    for words in ([], ["--running", "0"], ["--rate", "100 per fortnight"], ["--remove", "--running", "1"]):
+        run(bench, "limit", "a", *words, code=2)
+    assert run(bench, "limits") == {"limits": [limit]}
+    done = run_command(["jobs", "status", "--postgres", bench.url], folder=Path.cwd(), environment=os.environ)
+    assert "100 per minute" in done.stdout
+    assert run(bench, "limit", "a", "--remove")["changed"] is True
+    assert run(bench, "limit", "a", "--remove")["changed"] is False
+    assert run(bench, "limits") == {"limits": []}
+
+
 def test_a_type_is_paused_and_resumed_and_the_log_says_by_whom(bench: Bench) -> None:
     bench.jobs.declare("a")
     bench.enqueue("a")

@@ -121,26 +121,26 @@ def test_a_rate_lets_no_more_start_in_a_window(bench: Bench) -> None:
     assert bench.column("SELECT starts FROM compactory.job_rates") == [10]
 
 
-def test_jobs_of_a_killed_executor_count_until_they_are_rescued(bench: Bench, impatient: None) -> None:
-    jobs = crowd_of(bench, limit=2)
-    executor = bench.sql.execute(
-        "INSERT INTO compactory.job_executors (name, pool, types) VALUES ('killed', 'other', '{limited}') RETURNING id"
-    ).fetchone()
-    assert executor is not None
-    lost = enqueue(bench, 2)
-    bench.sql.execute(
-        "UPDATE compactory.jobs_live SET state = 'running', position = NULL, limited = true, executor = %s, token = 1,"
-        " attempt = 1, started_at = now()",
-        executor,
-    )
-    bench.executor(jobs)
-    enqueue(bench, 10)
-    free = enqueue(bench, 1, "free")
-    bench.wait_for(free[0], "succeeded")
-    assert most(bench) is None or bench.column("SELECT count(*) FROM compactory.job_executors") == [1]
-    bench.wait_for_all(60)
-    assert most(bench) <= 2
-    assert set(lost) <= set(bench.column("SELECT job FROM crowd"))
+def test_jobs_of_a_killed_executor_count_until_they_are_rescued(bench: Bench) -> None:
+    """kill -9 hits an executor that runs limited jobs; the other one runs all jobs, and never more than the limit."""
+    bench.jobs.declare("slow")
+    set_limit(bench.sql, "slow", running=2)
+    first, _ = bench.mortal(), bench.mortal()
+    wait_until(lambda: bench.count("compactory.job_executors") == 2, what="two executors")
+    ids = enqueue(bench, 30, "slow")
+    counts: list[int] = []
+
+    def running(executor: int | None = None) -> int:
+        executors = bench.column("SELECT executor FROM compactory.jobs WHERE state = 'running'")
+        counts.append(len(executors))
+        return len(executors) if executor is None else executors.count(executor)
+
+    executor = bench.executor_of(first)
+    wait_until(lambda: running(executor) > 0, what="a running job to kill")
+    first.kill()
+    wait_until(lambda: running() + bench.count("compactory.jobs_live") == 0, 60, "all jobs")
+    assert max(counts) == 2
+    assert sorted(bench.column("SELECT job FROM effects")) == ids
 
 
 def test_a_limited_backlog_does_not_slow_others_down(bench: Bench) -> None:

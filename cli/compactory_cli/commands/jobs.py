@@ -1,8 +1,9 @@
-"""``compactory jobs``: runs jobs; finds them, runs them now, retries, cancels, discards and pauses them."""
+"""``compactory jobs``: runs jobs; finds them, runs them now, retries, cancels, discards, pauses and limits them."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from compactory_connectors.jobs.operators import Act, JobCount, JobFilter, JobRow
+    from compactory_connectors.jobs.status import LimitStatus
 
 __all__ = ["app"]
 
@@ -71,6 +73,13 @@ _EXECUTORS = (
     Column("partitions of", None, "pool"),
     Column("running", number, right=True),
     Column("silent", seconds),
+)
+_LIMITS = (
+    Column("limited type", bold, "type"),
+    Column("running", number, "running_now", right=True),
+    Column("at most", number, "running", right=True),
+    Column("rate"),
+    Column("set by"),
 )
 _JOBS = (
     Column("id", right=True),
@@ -125,19 +134,20 @@ def run_jobs(
 @app.command("status")
 @command
 def show_jobs_status(flags: Flags) -> None:
-    """Show waiting jobs, their age, running executors, and what is paused.
+    """Show waiting jobs, their age, running executors, limits, and what is paused.
 
     Example: `compactory jobs status --json`
     """
-    from compactory_connectors.jobs.status import executor_statuses, type_statuses
+    from compactory_connectors.jobs.status import executor_statuses, limit_statuses, type_statuses
     from compactory_connectors.postgres.pausing import paused
 
     with _connect_to_jobs(flags) as connection:
         types, executors = type_statuses(connection), executor_statuses(connection)
-        pauses = paused(connection, "jobs", "job-groups")
+        pauses, limits = paused(connection, "jobs", "job-groups"), limit_statuses(connection)
     print_tables(
         Table("types", types, _TYPES, "no job waits"),
         Table("executors", executors, _EXECUTORS, "no executor runs"),
+        _table_of_limits(limits),
         table_of_pauses(pauses),
         as_json=flags.json,
     )
@@ -264,6 +274,47 @@ def resume_jobs(flags: Flags, type_: OneType = None, group: OneGroup = None, by:
     show_change(flags, f"group {group}" if group else f"type {type_}", "running", has_changed)
 
 
+@app.command("limit")
+@command
+def limit_jobs(
+    flags: Flags,
+    type_: Annotated[str, argument("TYPE", "A type of jobs.")],
+    running: Annotated[int | None, option("--running", "N", "Jobs that run at once in all executors.")] = None,
+    rate: Annotated[str | None, option("--rate", "RATE", "Jobs that start, such as '100 per minute'.")] = None,
+    remove: Annotated[bool, flag("--remove", "Remove the limit. What handlers declare counts again.")] = False,
+    by: By = None,
+) -> None:
+    """Limit a type in all executors, in place of an earlier limit and of what handlers declare.
+
+    Example: `compactory jobs limit transport.notify --running 5 --rate '100 per minute'`
+    """
+    from compactory_connectors.jobs import operators
+
+    if remove and (running is not None or rate is not None):
+        refuse("give --remove, or a limit with --running and --rate, not both")
+    with _connect_to_jobs(flags) as connection:
+        if remove:
+            has_changed, warning = operators.remove_limit(connection, type_, by=by), None
+        else:
+            warning = operators.set_limit(connection, type_, running=running, rate=rate, by=by)
+            has_changed = True
+    show_change(flags, f"type {type_}", "without a limit of operators" if remove else "limited", has_changed, warning)
+
+
+@app.command("limits")
+@command
+def show_jobs_limits(flags: Flags) -> None:
+    """Show the limits in force, and how many jobs of each type run or are claimed.
+
+    Example: `compactory jobs limits --json`
+    """
+    from compactory_connectors.jobs.status import limit_statuses
+
+    with _connect_to_jobs(flags) as connection:
+        limits = limit_statuses(connection)
+    print_tables(_table_of_limits(limits, "no type has a limit"), as_json=flags.json)
+
+
 @app.command("log")
 @command
 def show_jobs_log(flags: Flags, limit: Limit = 100) -> None:
@@ -290,6 +341,10 @@ def create_jobs_roles(
 
     names = (enqueuer, executor)
     give_roles(flags, lambda connection: plan_jobs_grants(connection, *names), names, only_print=only_print)
+
+
+def _table_of_limits(limits: Sequence[LimitStatus], none: str | None = None) -> Table:
+    return Table("limits", [item.fields() for item in limits], _LIMITS, none)
 
 
 def _fields(row: JobRow) -> dict[str, Any]:
