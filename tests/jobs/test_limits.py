@@ -13,8 +13,7 @@ from compactory_connectors.jobs import JobExecutor, Jobs, NewJob
 from compactory_connectors.jobs.limits import JobLimit
 from compactory_connectors.jobs.operators import pause, remove_limit, resume, set_limit
 from compactory_connectors.jobs.statements import limits_in_force
-from compactory_connectors.jobs.status import limit_statuses
-from compactory_connectors.jobs.status import JobsWorker
+from compactory_connectors.jobs.status import JobsWorker, limit_statuses
 from compactory_connectors.postgres.operator_log import operator_log
 from tests.jobs.harness import Bench
 from tests.source.workload import wait_until
@@ -137,7 +136,7 @@ def test_jobs_of_a_killed_executor_count_until_they_are_rescued(bench: Bench) ->
 
     executor = bench.executor_of(first)
     wait_until(lambda: running(executor) > 0, what="a running job to kill")
-    first.kill()
+    first.end()  # SIGKILL
     wait_until(lambda: running() + bench.count("compactory.jobs_live") == 0, 60, "all jobs")
     assert max(counts) == 2
     assert sorted(bench.column("SELECT job FROM effects")) == ids

@@ -88,9 +88,9 @@ class LimitedType:
     next_claim: float = 0.0  # by the monotonic clock
     is_waiting: bool = True  # for next_claim; else for a notification
 
-    def next_groups(self, most: int) -> list[str]:
-        """Return up to ``most`` groups to claim from."""
-        self.requested = list(islice(self.groups, most))
+    def next_groups(self, count: int) -> list[str]:
+        """Return up to ``count`` groups to claim from."""
+        self.requested = list(islice(self.groups, count))
         return self.requested
 
     def settle(self, position: Position, due_groups: Iterable[str], refused: Iterable[str], *, is_full: bool) -> None:

@@ -227,7 +227,10 @@ class JobTable:
                 self._connection.execute(query("jobs/lock_groups"), parameters)
                 self._connection.execute(query("jobs/supersede"))
                 grouped.execute(query("jobs/claim_groups"), parameters)
-        batch = self._read(Batch(position=position), *_claimed(claimed), more_due=promoted.rowcount == _PROMOTED)
+        state, jobs = _claimed(claimed)
+        more_due = promoted.rowcount == _PROMOTED
+        self._note_promoted(datetime.fromisoformat(state["clock"]), more_due=more_due)
+        batch = self._read(Batch(position=position), state, jobs, more_due=more_due)
         if request.groups:
             batch = _add_groups(batch, request.groups, grouped)
         return batch
@@ -271,11 +274,11 @@ class JobTable:
                 self._connection.execute(query("jobs/count_starts"), limit | {"starts": starts})
         return batch
 
-    def _claim_of_type(self, item: LimitedType, most: int, assigned: Assigned) -> Batch:
+    def _claim_of_type(self, item: LimitedType, count: int, assigned: Assigned) -> Batch:
         """Claim jobs of one type: the first ones of known groups, else those after the position."""
-        groups = item.next_groups(min(most, _GROUPS))
+        groups = item.next_groups(min(count, _GROUPS))
         parameters = self._claim_parameters(assigned, item.position) | {
-            "claimed_types": [item.limit.type], "limited": True, "limit": most,
+            "claimed_types": [item.limit.type], "limited": True, "limit": count,
             "groups": groups, "freed": [], "depth": 1,
         }  # fmt: skip
         cursor = self._connection.cursor(row_factory=tuple_row)
@@ -397,13 +400,15 @@ class JobTable:
     def _since(self) -> str | datetime:
         return "-infinity" if self._whole_at is None else self._whole_at - _LATE
 
-    def _read(self, batch: Batch, state: dict[str, Any], jobs: list[Claimed], *, more_due: bool) -> Batch:
-        """Return the batch with the result of a claim. ``more_due``: there are more due jobs."""
-        clock = datetime.fromisoformat(state["clock"])
+    def _note_promoted(self, clock: datetime, *, more_due: bool) -> None:
+        """Record which due jobs have got positions. ``more_due``: there are more of them."""
         if more_due:
             self._whole_at = None
         elif self._whole_at is None or abs(clock - self._whole_at) > _LATE:
             self._whole_at = clock if self._whole_at is None else None
+
+    def _read(self, batch: Batch, state: dict[str, Any], jobs: list[Claimed], *, more_due: bool) -> Batch:
+        """Return the batch with the result of a claim. ``more_due``: there are more due jobs."""
         position = batch.position
         if not state["skipped"]:
             running = Snapshot.parse(state["snapshot"]).running(int(state["own"]))
