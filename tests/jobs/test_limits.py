@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Any
 
 import psycopg
@@ -148,10 +149,12 @@ def test_a_limited_backlog_does_not_slow_others_down(bench: Bench) -> None:
     bench.sql.execute(BACKLOG)
     bench.executor(jobs)
     bench.wait_for(enqueue(bench, 1, "free")[0], "succeeded")
-    begun_at = time.monotonic()
+    seconds = []
     for _ in range(20):
+        begun_at = time.monotonic()
         bench.wait_for(enqueue(bench, 1, "free")[0], "succeeded")
-    assert time.monotonic() - begun_at < 2.0  # 20 ms each without a backlog, beside a busy machine
+        seconds.append(time.monotonic() - begun_at)
+    assert median(seconds) < 0.25  # some 20 ms on an idle machine; a read of the backlog takes longer
     assert started(bench) == 1
 
 
