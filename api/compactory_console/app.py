@@ -21,8 +21,8 @@ from .call import Call
 from .options import ConsoleOptions
 from .pages import comparison, directory, jobs, outbox, overview, processors, setup, sinks, source
 from .parts import Parts
+from .processes import Refused
 from .rendering import static_file
-from .servers import Refused
 from .sessions import COOKIE, Session, Sessions, read_form
 
 __all__ = ["Console"]

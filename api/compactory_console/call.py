@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from compactory.errors import ConfigError
 
 from .parts import Parts
-from .servers import Server, directory_path
+from .processes import Process, directory_path
 from .sessions import Session
 
 __all__ = ["Call"]
@@ -46,11 +46,11 @@ class Call:
         """Return a parameter of the address as a number. Raises ConfigError."""
         return whole_number(name, self.query(name))
 
-    def server(self) -> Server:
+    def server(self) -> Process:
         """Return the process of the path."""
         return self.parts.servers.at(self.request.path_params["server"])
 
-    def directory(self) -> tuple[Server, str, str]:
+    def directory(self) -> tuple[Process, str, str]:
         """Return process, name and API path of the directory of the path. Raises Forbidden if it may not be read."""
         name = self.request.path_params["directory"]
         self.session.demand_read(name)

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import httpx2
 import orjson
 
-from .servers import Server, Servers, directory_path
+from .processes import Process, Processes, directory_path
 
 __all__ = ["Change", "Changes", "Feed"]
 
@@ -44,7 +44,7 @@ class Change:
 class Feed:
     """The newest changes of one directory, oldest first. Owned by the event loop."""
 
-    def __init__(self, servers: Servers, server: Server, directory: str, topic: str) -> None:
+    def __init__(self, servers: Processes, server: Process, directory: str, topic: str) -> None:
         self.changes: deque[tuple[Change, int]] = deque()  # with the bytes of each
         self.error: str | None = None
         self.has_begun = False
@@ -120,12 +120,12 @@ class Feed:
 class Changes:
     """The feeds of all directories that servers have shown. Owned by the event loop."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: Processes) -> None:
         self._servers = servers
         self._feeds: dict[tuple[int, str], Feed] = {}
         servers.on_status(self._open)
 
-    def feed(self, server: Server, directory: str) -> Feed | None:
+    def feed(self, server: Process, directory: str) -> Feed | None:
         """Return the feed of a directory, or None before its server has shown the directory."""
         return self._feeds.get((server.number, directory))
 
@@ -135,7 +135,7 @@ class Changes:
             feed.task.cancel()
         await asyncio.gather(*(feed.task for feed in self._feeds.values()), return_exceptions=True)
 
-    def _open(self, server: Server) -> None:
+    def _open(self, server: Process) -> None:
         for directory in server.directories:
             place = (server.number, directory["name"])
             if place not in self._feeds and directory["entries"] is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from .changes import Changes
 from .operators import Operators
 from .options import ConsoleOptions
+from .processes import Processes
 from .rendering import Pages
-from .servers import Servers
 
 __all__ = ["Parts"]
 
@@ -17,7 +17,7 @@ class Parts:
     def __init__(self, options: ConsoleOptions) -> None:
         self.options = options
         self.pages = Pages(options)
-        self.servers = Servers(options.servers, options.token)
+        self.servers = Processes(options.servers, options.token)
         self.operators = Operators(options)
         self._changes: Changes | None = None
 

@@ -75,7 +75,7 @@ class Pages:
     ) -> Response:
         """Return a page, compressed if the browser takes that."""
         text = self._environment.get_template(template).render(session=session, path=request.url.path, **context)
-        return _response(request, text.encode("utf-8", "replace"), "text/html; charset=utf-8", code)
+        return _page_response(request, text.encode("utf-8", "replace"), "text/html; charset=utf-8", code)
 
 
 def static_file(request: Request, name: str) -> Response | None:
@@ -83,7 +83,7 @@ def static_file(request: Request, name: str) -> Response | None:
     packed = _static().get(name)
     if packed is None:
         return None
-    response = _response(request, packed[1], packed[0], 200, compressed=packed[2])
+    response = _page_response(request, packed[1], packed[0], 200, compressed=packed[2])
     response.headers["cache-control"] = "public, max-age=86400"
     return response
 
@@ -98,7 +98,7 @@ def _static() -> Mapping[str, tuple[str, bytes, bytes]]:
     }
 
 
-def _response(request: Request, body: bytes, kind: str, code: int, *, compressed: bytes | None = None) -> Response:
+def _page_response(request: Request, body: bytes, kind: str, code: int, *, compressed: bytes | None = None) -> Response:
     headers = {"vary": "accept-encoding"}
     if len(body) >= _LEAST_GZIP and "gzip" in request.headers.get("accept-encoding", ""):
         body = compressed or gzip.compress(body, 1, mtime=0)

@@ -11,7 +11,7 @@ from compactory.errors import ConfigError
 from compactory_connectors.source.verify.verifier import Options, verify
 
 from ..call import Call
-from ..servers import Server, directory_path
+from ..processes import Process, directory_path
 
 __all__ = ["comparison_page"]
 
@@ -49,7 +49,7 @@ async def _compare_with_table(call: Call, name: str) -> Any:
     return await call.parts.operators.in_kafka(lambda kafka: verify(connector, kafka, options))
 
 
-async def _compare_servers(call: Call, name: str, first: Server, second: Server) -> dict[str, Any]:
+async def _compare_servers(call: Call, name: str, first: Process, second: Process) -> dict[str, Any]:
     """Compare the digests of both servers; read records of ranges that differ, for samples."""
     ask, path = call.parts.servers.ask, directory_path(name)
     documents = [await ask(server, f"{path}/digest") for server in (first, second)]
@@ -77,7 +77,7 @@ async def _compare_servers(call: Call, name: str, first: Server, second: Server)
     }  # fmt: skip
 
 
-async def _records(call: Call, server: Server, path: str) -> dict[str, Any]:
+async def _records(call: Call, server: Process, path: str) -> dict[str, Any]:
     """Return the values of key ranges by key."""
     records: dict[str, Any] = {}
     async with call.parts.servers.stream(server, path) as answer:

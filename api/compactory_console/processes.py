@@ -20,7 +20,7 @@ from compactory_client.server_url import ServerUrl
 
 from .verdict import Verdict, verdict_of_server, verdict_of_worker
 
-__all__ = ["Refused", "Sample", "Server", "Servers", "directory_path"]
+__all__ = ["Process", "Processes", "Refused", "Sample", "directory_path"]
 
 _POLL_SECONDS = 2.0
 _SAMPLE_SECONDS = 5.0
@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass
-class Server:
+class Process:
     """A process: its newest status, or why there is none, and the samples of the last hour."""
 
     number: int
@@ -122,12 +122,12 @@ class Server:
         self.samples.append(Sample(at=sampled_at, lag=lag, age=max(ages, default=None), changes=changes, lookups=rate))
 
 
-class Servers:
+class Processes:
     """All processes. Owned by one event loop. ``start`` begins to ask them; ``close`` ends that."""
 
     def __init__(self, urls: Sequence[str], token: str | None) -> None:
         addresses = [ServerUrl.parse(url, token) for url in urls]
-        self.processes = [Server(number, address.base) for number, address in enumerate(addresses)]
+        self.processes = [Process(number, address.base) for number, address in enumerate(addresses)]
         self.version = 0
         """Grows with each news."""
         self._logins = [
@@ -135,7 +135,7 @@ class Servers:
         ]
         self._news = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
-        self._listeners: list[Callable[[Server], None]] = []
+        self._listeners: list[Callable[[Process], None]] = []
         self._http: httpx2.AsyncClient | None = None
 
     def start(self) -> None:
@@ -153,17 +153,17 @@ class Servers:
         if self._http is not None:
             await self._http.aclose()
 
-    def on_status(self, listener: Callable[[Server], None]) -> None:
+    def on_status(self, listener: Callable[[Process], None]) -> None:
         """Call a function after each answer of a process."""
         self._listeners.append(listener)
 
-    def at(self, number: int) -> Server:
+    def at(self, number: int) -> Process:
         """Return the process of a number. Raises ConfigError."""
         if not 0 <= number < len(self.processes):
             raise ConfigError(f"there is no process {number}: the console knows {len(self.processes)}")
         return self.processes[number]
 
-    def serving(self, directory: str) -> list[Server]:
+    def serving(self, directory: str) -> list[Process]:
         """Return the processes that serve a directory."""
         return [server for server in self.processes if server.directory(directory) is not None]
 
@@ -176,18 +176,18 @@ class Servers:
             return False
         return True
 
-    async def ask(self, server: Server, path: str, *, method: str = "GET", document: Any = None) -> Any:
+    async def ask(self, server: Process, path: str, *, method: str = "GET", document: Any = None) -> Any:
         """Return the JSON that answers a request. Raises Unreachable, and Refused with the text of an error."""
         response = await self._request(server, method, path, document)
         return orjson.loads(response.content)
 
-    def stream(self, server: Server, path: str) -> Any:
+    def stream(self, server: Process, path: str) -> Any:
         """Return the context of an answer that is read line by line; silent for 40 seconds at most."""
         assert self._http is not None
         timeout = httpx2.Timeout(_TIMEOUT, read=40.0)
         return self._http.stream("GET", server.url + path, headers=self._headers(server), timeout=timeout)
 
-    async def _request(self, server: Server, method: str, path: str, document: Any = None) -> httpx2.Response:
+    async def _request(self, server: Process, method: str, path: str, document: Any = None) -> httpx2.Response:
         assert self._http is not None
         content = None if document is None else orjson.dumps(document)
         try:
@@ -202,10 +202,10 @@ class Servers:
             )
         return response
 
-    def _headers(self, server: Server) -> dict[str, str]:
+    def _headers(self, server: Process) -> dict[str, str]:
         return {"accept": "application/json", "content-type": "application/json", **self._logins[server.number]}
 
-    async def _follow(self, server: Server) -> None:
+    async def _follow(self, server: Process) -> None:
         next_sample = 0.0
         while True:
             try:
@@ -223,7 +223,7 @@ class Servers:
                 server.sample(await self._lookups(server))
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _lookups(self, server: Server) -> float | None:
+    async def _lookups(self, server: Process) -> float | None:
         """Return how many lookups the process has answered; None where it serves none."""
         if not server.directories:
             return None
