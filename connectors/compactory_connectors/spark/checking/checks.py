@@ -344,6 +344,6 @@ def _is_format(spark: SparkSession, value: str) -> bool:
 def _pattern_problem(spark: SparkSession, pattern: str) -> str | None:
     try:
         spark.sql("VALUES 0").selectExpr(f"'' RLIKE {literal(pattern)}").collect()
-    except PySparkException as error:
-        return f"not a regular expression: {str(error).partition(chr(10))[0]}"
+    except PySparkException:
+        return f"{pattern!r} is not a regular expression of Java"
     return None
