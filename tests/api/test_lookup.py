@@ -153,7 +153,8 @@ def test_what_is_not_there_is_not_found(serve: Serve, topics: Topics) -> None:
     assert serving.entry("", "T1").problem == "unknown-directory"
     assert serving.entry(topic, "T2", method="HEAD").status == 404
     assert serving.ask("/").problem == "no-resource"
-    assert serving.ask(f"/v1/directories/{topic}").problem == "no-resource"
+    assert serving.ask("/v1/directories/nope").problem == "unknown-directory"
+    assert serving.ask(f"/v1/directories/{topic}/nothing").problem == "no-resource"
     assert serving.ask(f"/v1//directories/{topic}/entries/T1").problem == "no-resource"
     assert serving.ask(f"/v2/directories/{topic}/entries/T1").problem == "no-resource"
 

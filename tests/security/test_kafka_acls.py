@@ -570,7 +570,7 @@ def test_a_processor_needs_no_more(house: House) -> None:
     runner = processed(house, house.prefix)
     house.grant("process", SOURCE, PROCESSORS=house.prefix, OUTPUTS=f"{house.topic}-done")
     with runner:
-        wait_until(lambda: runner.board.counters["events"] >= 1, what="the event")
+        wait_until(lambda: runner.board.events >= 1, what="the event")
         assert runner.stop()
     assert len([*read(Kafka(house.server.client()), f"{house.topic}-done")]) == 1
     kafka = Kafka(house.server.client(SOURCE))
