@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "build" / "lowest"
 UV = str(ROOT / ".venv" / "bin" / "uv")
 PYTHON = str(FOLDER / "venv" / "bin" / "python")
-EXTRAS = ("rocksdb", "connectors", "api", "spark", "schema-registry", "prometheus")
+EXTRAS = ("rocksdb", "connectors", "api", "console", "spark", "schema-registry", "prometheus")
 SOURCES = ("store", "connectors", "api", "cli", "sql")
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -38,7 +38,7 @@ COMMANDS = {  # arguments → exit code
 def main() -> int:
     """Install, import and run; return 1 after the first failure, whose output was printed."""
     _install()
-    packages = sorted(path.name for source in SOURCES for path in (ROOT / source).glob("compactory*"))
+    packages = sorted(path.name for source in SOURCES for path in (ROOT / source).glob("*compactory*"))
     if subprocess.run([PYTHON, "-c", IMPORT_ALL, *packages], check=False).returncode:
         return 1
     for arguments, expected in COMMANDS.items():
