@@ -46,6 +46,10 @@ class Call:
         """Return a parameter of the address as a number. Raises ConfigError."""
         return whole_number(name, self.query(name))
 
+    def ids(self) -> list[int]:
+        """Return the ids of the form. Raises ConfigError."""
+        return [number for text in self.form.get("id", []) if (number := whole_number("id", text)) is not None]
+
     def server(self) -> Process:
         """Return the process of the path."""
         return self.parts.servers.at(self.request.path_params["server"])

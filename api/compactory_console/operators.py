@@ -58,10 +58,6 @@ class Operators:
             raise ConfigError("the console has no Kafka: write bootstrap.servers into [kafka] of compactory.toml")
         return await self._run(lambda: function(kafka))
 
-    async def run(self, function: Callable[[], R]) -> R:
-        """Return the result of a function that may wait."""
-        return await self._run(function)
-
     def close(self) -> None:
         """End the threads, without those calls that have not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)

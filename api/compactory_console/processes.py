@@ -79,11 +79,6 @@ class Process:
         """Return the partitions of a topic with their positions."""
         return [item for worker in self.workers for item in worker.get("partitions") or () if _topic_of(item) == topic]
 
-    @property
-    def connectors(self) -> list[dict[str, Any]]:
-        """The statuses of the sources of the process."""
-        return [worker for worker in self.workers if "connector" in worker]
-
     def verdict(self) -> Verdict:
         """Return how the process is."""
         return verdict_of_server(self.status, self.error)
@@ -93,13 +88,11 @@ class Process:
         for worker in self.workers:
             yield worker, verdict_of_worker(worker)
 
-    def note(self, status: dict[str, Any] | None, error: str | None) -> bool:
-        """Store an answer, or why there was none; return True if that is news."""
+    def note(self, status: dict[str, Any] | None, error: str | None) -> None:
+        """Store an answer, or why there was none."""
         if (self.error is None) is not (error is None) or (self.status is None and status is not None):
             self.since = time.time()
-        is_news = _without_times(status) != _without_times(self.status) or error != self.error
         self.status, self.error = status, error
-        return is_news
 
     def sample(self, lookups: float | None) -> None:
         """Store a sample. ``lookups``: the number since the process started."""
@@ -129,11 +122,11 @@ class Processes:
         addresses = [ServerUrl.parse(url, token) for url in urls]
         self.processes = [Process(number, address.base) for number, address in enumerate(addresses)]
         self.version = 0
-        """Grows with each news."""
+        """Grows with each answer of a process."""
         self._logins = [
             {} if address.authorization is None else {"authorization": address.authorization} for address in addresses
         ]
-        self._news = asyncio.Condition()
+        self._answered = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Callable[[Process], None]] = []
         self._http: httpx2.AsyncClient | None = None
@@ -163,15 +156,11 @@ class Processes:
             raise ConfigError(f"there is no process {number}: the console knows {len(self.processes)}")
         return self.processes[number]
 
-    def serving(self, directory: str) -> list[Process]:
-        """Return the processes that serve a directory."""
-        return [server for server in self.processes if server.directory(directory) is not None]
-
     async def wait(self, version: int, timeout: float) -> bool:
-        """Wait until there is news after ``version``; return False after ``timeout`` seconds."""
+        """Wait until there is an answer after ``version``; return False after ``timeout`` seconds."""
         try:
-            async with asyncio.timeout(timeout), self._news:
-                await self._news.wait_for(lambda: self.version > version)
+            async with asyncio.timeout(timeout), self._answered:
+                await self._answered.wait_for(lambda: self.version > version)
         except TimeoutError:
             return False
         return True
@@ -212,10 +201,10 @@ class Processes:
                 status, error = await self.ask(server, "/v1/status"), None
             except (CompactoryError, ValueError) as failure:
                 status, error = None, str(failure)
-            if server.note(status, error):
-                async with self._news:
-                    self.version += 1
-                    self._news.notify_all()
+            server.note(status, error)
+            async with self._answered:
+                self.version += 1
+                self._answered.notify_all()
             for listener in self._listeners:
                 listener(server)
             if time.monotonic() >= next_sample:
@@ -255,8 +244,3 @@ def _problem_text(response: httpx2.Response) -> str:
 
 def _topic_of(item: Any) -> Any:
     return item.get("topic") if isinstance(item, dict) else None
-
-
-def _without_times(status: dict[str, Any] | None) -> Any:
-    """Return what of a status is news when it changes: times and ages always do."""
-    return None if status is None else {name: value for name, value in status.items() if name != "uptime_seconds"}

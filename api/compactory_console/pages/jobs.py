@@ -15,7 +15,7 @@ from compactory_connectors.jobs.statements import open_jobs
 from compactory_connectors.jobs.status import executor_statuses, type_statuses
 from compactory_connectors.postgres.pausing import paused
 
-from ..call import Call, whole_number
+from ..call import Call
 
 __all__ = ["change_jobs", "confirm_page", "job_page", "jobs_page"]
 
@@ -77,7 +77,7 @@ async def change_jobs(call: Call) -> Response:
     if verb in ("pause", "resume"):
         return await _pause(call, verb)
     act = _act(verb)
-    ids = [number for text in call.form.get("id", []) if (number := whole_number("id", text)) is not None]
+    ids = call.ids()
     if not ids and call.field("all") != "yes":
         raise ConfigError("choose jobs first")
     where = JobFilter() if ids else _filter({name: values[0] for name, values in call.form.items()})

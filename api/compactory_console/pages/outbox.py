@@ -14,7 +14,7 @@ from compactory_connectors.outbox.statements import open_outbox
 from compactory_connectors.outbox.status import topic_statuses
 from compactory_connectors.postgres.pausing import paused
 
-from ..call import Call, whole_number
+from ..call import Call
 
 __all__ = ["change_outbox", "outbox_page"]
 
@@ -41,7 +41,7 @@ async def change_outbox(call: Call) -> Response:
     """Send failed messages again, drop them, pause or resume a topic."""
     call.session.demand_admin()
     verb, topic = call.field("act"), call.field("topic")
-    ids = [number for text in call.form.get("id", []) if (number := whole_number("id", text)) is not None]
+    ids = call.ids()
     if verb in ("pause", "resume"):
         if topic is None:
             raise ConfigError("name a topic")

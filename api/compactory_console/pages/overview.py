@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..verdict import verdict_of_directory
 __all__ = ["chart_data", "event", "event_stream", "overview_events", "overview_page"]
 
 _HEARTBEAT = 15.0  # seconds
+_LEAST_PAUSE = 0.5  # seconds between two contents
 
 
 async def overview_page(call: Call) -> Response:
@@ -21,7 +23,7 @@ async def overview_page(call: Call) -> Response:
 
 
 async def overview_events(call: Call) -> Response:
-    """Return the overview's content as events, at once and whenever a process has news."""
+    """Return the overview's content as events, at once and after answers of processes."""
 
     async def events() -> AsyncIterator[bytes]:
         servers = call.parts.servers
@@ -29,6 +31,7 @@ async def overview_events(call: Call) -> Response:
             version = servers.version
             context = _context(call)
             yield event("content", call.parts.pages.fragment("_overview.html", call.session, **context))
+            await asyncio.sleep(_LEAST_PAUSE)  # one content for the answers of many processes
             while not await servers.wait(version, _HEARTBEAT):
                 yield b": heartbeat\n\n"
 
