@@ -15,7 +15,6 @@
 #   CONNECTORS     names of the connectors, separated by spaces (needed for source): name of the JSON, else the file's stem
 #   HEARTBEATS     yes: the connectors have compactory.heartbeat.interval.ms
 #   CREATE_TOPICS  no: you create the topics, and the source runs with --no-create-topics
-#   DEAD_LETTERS   topic of a sink's failed records
 #   PROCESSORS     names of the processors, separated by spaces (needed for process)
 #   OUTPUTS        topics that the processors write, separated by spaces
 #   KAFKA_ACLS     the command of the tool (default kafka-acls.sh)
@@ -73,7 +72,6 @@ outbox)
 sink)
     allow "${topics[@]}" -- Read
     allow --group compactory-sink- --resource-pattern-type prefixed -- Read
-    [[ -z ${DEAD_LETTERS:-} ]] || allow --topic "$DEAD_LETTERS" -- Write
     ;;
 master)
     ids=() notes=()

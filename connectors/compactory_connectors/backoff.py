@@ -1,10 +1,11 @@
-"""Exponential back-off with jitter and a reset."""
+"""Pauses between attempts, and intervals of periodic work."""
 
 from __future__ import annotations
 
 import random
+import time
 
-__all__ = ["Backoff"]
+__all__ = ["Backoff", "Interval"]
 
 _RANDOM = random.Random()  # noqa: S311 - separate, so that a test that seeds the global one does not seed pauses
 
@@ -29,3 +30,19 @@ class Backoff:
     def reset(self) -> None:
         """Start again with the first pause, after a success."""
         self._attempts = 0
+
+
+class Interval:
+    """Tells when work of every ``seconds`` is due; with ``at_once`` also at the start. Owned by one thread."""
+
+    def __init__(self, seconds: float, *, at_once: bool = False) -> None:
+        self._seconds = seconds
+        self._due_at = time.monotonic() + (0.0 if at_once else seconds)
+
+    def is_over(self) -> bool:
+        """Return True if the interval is over, and begin the next one."""
+        clock = time.monotonic()
+        if clock < self._due_at:
+            return False
+        self._due_at = clock + self._seconds
+        return True

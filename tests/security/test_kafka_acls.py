@@ -498,16 +498,6 @@ def test_a_sink_needs_no_more(house: House) -> None:
     consumer.close()
 
 
-def test_a_sink_with_dead_letters_may_write_them(house: House) -> None:
-    house.create(letters := f"{house.topic}-failed")
-    sink = sunk(house, dead_letters=letters)
-    house.grant("sink", SOURCE, DEAD_LETTERS=letters)
-    with psycopg.connect(house.database, autocommit=True) as connection:
-        connection.execute("ALTER TABLE effects ADD CHECK (value = 'none')")
-    with sink:
-        wait_until(lambda: len([*read(Kafka(house.server.client()), letters)]) == 2, what="the dead letters")
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "told"),
     [

@@ -154,8 +154,7 @@ class Bench:
         """What tells why records are missing or twice: those beside gaps and repetitions, with time and session."""
         partitions = self.rows("SELECT * FROM compactory.kafka_partitions")
         ends = self.kafka.high_watermarks([Partition(topic, partition) for _, topic, partition, *_ in partitions])
-        parts = self.rows("SELECT * FROM compactory.kafka_partition_parts")
-        told = ["ends:", *ends.items(), "offsets:", *partitions, *parts, "beside gaps and repetitions:"]
+        told = ["ends:", *ends.items(), "offsets:", *partitions, "beside gaps and repetitions:"]
         return "\n".join(map(str, [*told, *self.rows(AROUND)]))
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
     python -m tests.sink.mortal POSTGRES BOOTSTRAP NAME TOPIC [STEP SIGNAL [PROPERTY=VALUE…]]
 
 The signal comes at the step of the second transaction that the process begins, and only once. Without a step it lives.
-The properties ``parallel`` and ``batch`` are the sink's own.
+The property ``batch`` is the sink's own.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ class Fate:
 
 
 def _around(fate: Fate, function: Callable[..., Any], before: str, after: str) -> Callable[..., Any]:
-    def watched(*arguments: Any, shared: bool = False, **named: Any) -> Any:
-        if shared:  # of a part, beside others
-            return function(*arguments, shared=True)
+    def watched(*arguments: Any, **named: Any) -> Any:
         if before == STEPS[0]:
             fate.transactions += 1
         fate.meets(before)
@@ -61,7 +59,6 @@ def main(url: str, bootstrap: str, name: str, topic: str, step: str = "", sign: 
     Group.advance = _around(fate, Group.advance, STEPS[4], "")  # type: ignore[method-assign]
     properties = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500", "max.poll.interval.ms": "6000"}
     properties |= dict(item.split("=", 1) for item in given)
-    parallel = int(properties.pop("parallel", "1"))
     batch = int(properties.pop("batch", BATCH))
     sink = TransactionalSink(
         bootstrap,
@@ -70,7 +67,6 @@ def main(url: str, bootstrap: str, name: str, topic: str, step: str = "", sign: 
         harness.count,
         name=name,
         batch=batch,
-        parallel=parallel,
         transaction_timeout=3.0,
         properties=properties,
     )

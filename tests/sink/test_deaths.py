@@ -74,20 +74,6 @@ def test_the_protocol_in_which_the_broker_assigns(bench: Bench) -> None:
     bench.compare(keys)
 
 
-@pytest.mark.parametrize("successor", [1, 2])
-def test_parts_that_were_done_are_not_done_again(bench: Bench, successor: int) -> None:
-    """Guarantee 16: killed after its parts and before the offset; another process finds how far each part was."""
-    topic = bench.topic()
-    keys = produced(bench, topic)
-    mortal = bench.mortal(topic, "before the lock", "SIGKILL", "group.instance.id=one", "parallel=3")
-    wait_until(mortal.ended, what="the signal")
-    assert bench.rows("SELECT count(*) FROM compactory.kafka_partition_parts") != [(0,)]
-    bench.sink(topic, properties={"group.instance.id": "one"}, parallel=successor)
-    bench.wait_for_end(topic)
-    bench.compare(keys)
-    assert bench.rows("SELECT count(*) FROM compactory.kafka_partition_parts") == [(0,)]
-
-
 def rejoined(bench: Bench) -> bool:
     """Whether the group has two members again."""
     admin = bench.kafka._current_client()
@@ -97,7 +83,7 @@ def rejoined(bench: Bench) -> bool:
 
 def test_without_the_condition_a_zombies_records_count_twice(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose: the tests above would see it."""
-    monkeypatch.setattr(Offsets, "lock", lambda *_: (False, False))
+    monkeypatch.setattr(Offsets, "lock", lambda *_: False)
     moved = 'UPDATE compactory.kafka_partitions SET "offset" = %s WHERE topic = %s'
     monkeypatch.setattr(
         Offsets,

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 
 from compactory.records import Partition
-from compactory_connectors.kafka.topic_reader import read
 from compactory_connectors.sink import Records, SinkStopped
 from compactory_connectors.sink.operators import drop, failed_records, retry, set_offset
 from tests.sink.harness import Bench, count
@@ -94,22 +93,6 @@ def test_a_sink_that_stops_has_applied_what_came_before(bench: Bench) -> None:
         sink.wait(30)
     assert bench.values() == [str(n) for n in range(7)]
     assert bench.offset(topic) == 7
-
-
-def test_a_dead_letter_has_the_headers_of_connect(bench: Bench) -> None:
-    bench.sql.execute(REFUSES)
-    topic, letters = bench.topic(), bench.topic()
-    bench.produce(topic, [("k", "1"), ("p", "bad"), ("p", "3")])
-    bench.sink(topic, dead_letters=letters)
-    bench.wait_for_end(topic)
-    assert bench.values() == ["1", "3"]
-    (letter,) = read(bench.kafka, letters)
-    assert (letter.key(), letter.value()) == (b"p", b"bad")
-    headers = {name: bytes(value or b"").decode() for name, value in dict(letter.headers() or {}).items()}  # type: ignore[arg-type]
-    assert headers["__connect.errors.topic"] == topic
-    assert headers["__connect.errors.offset"] == "1"
-    assert headers["__connect.errors.connector.name"] == bench.name
-    assert headers["__connect.errors.exception.class.name"] == "CheckViolation"
 
 
 def test_what_is_set_wrongly_for_all_records_sets_none_aside(bench: Bench) -> None:

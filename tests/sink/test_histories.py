@@ -100,14 +100,9 @@ def history(
     bench.compare(producing.produced)
 
 
-@pytest.mark.parametrize("parallel", ["1", pytest.param("3", marks=pytest.mark.proof)])
-def test_processes_that_are_killed_and_frozen_lose_and_repeat_nothing(
-    bench: Bench, seeded: random.Random, parallel: str
-) -> None:
+def test_processes_that_are_killed_and_frozen_lose_and_repeat_nothing(bench: Bench, seeded: random.Random) -> None:
     """Guarantee 16: three processes, rebalances every few seconds."""
-    history(
-        bench, seeded, 4.0, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE, f"parallel={parallel}"), count=2
-    )
+    history(bench, seeded, 4.0, lambda topic: bench.mortal(topic, "", "SIGKILL", *LARGE), count=2)
 
 
 @dataclass
@@ -163,11 +158,7 @@ class Servers:
 
 @pytest.mark.parametrize(
     "given",
-    [
-        ["partition.assignment.strategy=cooperative-sticky"],
-        ["partition.assignment.strategy=range"],
-        ["parallel=3"],
-    ],
+    [["partition.assignment.strategy=cooperative-sticky"], ["partition.assignment.strategy=range"]],
     ids=" ".join,
 )
 @pytest.mark.parametrize("seconds", [LONG])

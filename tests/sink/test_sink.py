@@ -11,7 +11,7 @@ from compactory.kafka.client import Message, TopicPartition
 from compactory.records import Partition
 from compactory_connectors.kafka.consumer_group import Group
 from compactory_connectors.sink import SinkStopped, TransactionalSink
-from compactory_connectors.sink.offsets import Offsets
+from compactory_connectors.sink.offsets import Moved, Offsets
 from compactory_connectors.sink.operators import set_offset
 from compactory_connectors.sink.record import Batch
 from tests.sink.harness import Bench, committed
@@ -81,7 +81,7 @@ def test_the_leader_epoch_of_the_last_record_counts_for_its_own_offset(bench: Be
     assert offsets.rows([partition])[partition].located(0) == (3, 2, 0)
     bench.sql.execute('UPDATE compactory.kafka_partitions SET "offset" = 9')
     assert offsets.rows([partition])[partition].located(0) == (9, 9, None)
-    offsets.move(Batch(partition, 9, [], 12), has_parts=True)  # marks that come next make an epoch no more valid
+    offsets.move(Batch(partition, 9, [], 12))  # marks that come next make an epoch no more valid
     assert offsets.rows([partition])[partition].located(0) == (12, 12, None)
 
 
@@ -241,3 +241,13 @@ def test_records_from_elsewhere_than_the_seek_are_not_applied(bench: Bench, monk
     bench.wait_for_end(topic)
     assert lost
     bench.compare(Counter({"k": 6}))
+
+
+def test_a_process_that_passes_over_records_does_not_set_back_what_another_has_moved(bench: Bench) -> None:
+    """Guarantee 16: nothing is locked for a part of the log without records; the update's own condition decides."""
+    partition, offsets = Partition("t", 0), Offsets(bench.sql, bench.name)
+    offsets.rows([partition])
+    offsets.begin(partition, 40, None)
+    with pytest.raises(Moved):
+        offsets.move(Batch(partition, 0, [], 5))
+    assert bench.offset("t") == 40

@@ -229,16 +229,6 @@ def test_transforms_of_the_source_run_on_a_sinks_records(bench: Bench, tables: T
     assert bench.rows("SELECT id, name, balance FROM accounts ORDER BY id") == [("a", "A", 5), ("c", "C", None)]
 
 
-def test_parts_of_a_partitions_keys_are_written_at_a_time(bench: Bench, tables: Tables) -> None:
-    """Guarantee 16, with the offset of the contiguous prefix."""
-    topic = bench.topic()
-    tables.sunk(topic, *((f"k{n % 50}", {"name": str(n), "balance": n}) for n in range(500)))
-    tables.run(topic, **UPSERT, **{"table.name.format": "accounts", "compactory.parallel": "3", "batch.size": "100"})
-    bench.wait_for_end(topic)
-    assert bench.rows("SELECT count(*), sum(balance) FROM accounts") == [(50, sum(range(450, 500)))]
-    assert bench.rows("SELECT count(*) FROM compactory.kafka_partition_parts") == [(0,)]
-
-
 def test_a_dry_run_shows_table_sql_and_rows_and_writes_nothing(bench: Bench, tables: Tables, tmp_path: Path) -> None:
     topic = bench.topic()
     tables.sunk(topic, ("a", {"name": "A", "balance": 1}), ("b", "bad"), ("c", None))

@@ -17,7 +17,7 @@ from compactory_sql import query
 
 from .caller import driver
 
-__all__ = ["KEEP", "MESSAGE_ID", "forget_handled", "note_handled"]
+__all__ = ["KEEP", "MESSAGE_ID", "note_handled"]
 
 MESSAGE_ID: Final = "compactory-message-id"
 """The header of a message's id."""
@@ -45,8 +45,3 @@ def note_handled(conn: Any, reader: str, topic: str, ids: Iterable[str]) -> set[
         raise ConfigError(
             f"role {inner.info.user!r} may not note handled messages in {place}: `compactory sink roles` grants it"
         ) from error
-
-
-def forget_handled(conn: psycopg.Connection[Any], reader: str, topic: str, ids: Iterable[str]) -> None:
-    """Delete ids that were stored in this transaction: their messages are handled later. Raises psycopg.Error."""
-    conn.execute(query("database/forget_handled"), {"reader": reader, "topic": topic, "ids": list(ids)})

@@ -11,12 +11,11 @@ States of a batch:
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, NoReturn
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -25,12 +24,11 @@ from compactory.errors import CompactoryError
 from compactory.ingest.gc_tuning import collector_paused
 from compactory.kafka.client import Message
 from compactory.records import Partition
-from compactory_connectors.postgres.handled import MESSAGE_ID, forget_handled, note_handled
 from compactory_connectors.postgres.postgres_errors import refusal
 
-from .failed import DeadLetters, FailedRecords
+from .failed import FailedRecords
 from .offsets import Moved, Offsets
-from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopped, part_of
+from .record import Batch, Failed, RecordRefused, Records, SinkRecord, SinkStopped
 
 __all__ = ["Applying", "Handler", "Outcome", "Prepare"]
 
@@ -54,8 +52,7 @@ _OF_RECORD = ("21", "22", "23", "44", "54", "P0", "25P02")
 class Applying:
     """Applies batches on one connection. Owned by one thread.
 
-    ``stops``: the first record at fault ends the sink, after the records before it are committed. ``dead_letters``: the
-    topic of failed records in place of the table. ``dedupes``: a message of an outbox is applied once, by its id.
+    ``stops``: the first record at fault ends the sink, after the records before it are committed.
     """
 
     connection: psycopg.Connection[Any]
@@ -63,10 +60,6 @@ class Applying:
     handler: Handler
     preparing: Prepare | None = None
     stops: bool = False
-    dead_letters: DeadLetters | None = None
-    dedupes: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    """For threads that share this object."""
     offsets: Offsets = field(init=False)
     failed: FailedRecords = field(init=False)
 
@@ -77,26 +70,23 @@ class Applying:
     def prepare(self, messages: Sequence[Message]) -> Records:
         """Return messages as prepared records. Thread-safe. Raises CompactoryError."""
         with collector_paused():  # records come by the thousand, and have no cycles
-            records = self._records(SinkRecord.of(messages))
+            records = Records(SinkRecord.of(messages))
             if self.preparing is not None:
                 self.preparing(records)
         return records
 
-    def _records(self, records: Iterable[SinkRecord], *, is_retry: bool = False) -> Records:
-        return Records(records, holds=self.dead_letters is None, is_retry=is_retry)
-
-    def apply(self, batch: Batch, begin_part: Callable[[], None] | None = None) -> Outcome:
-        """Apply a batch and move the offset to its end. ``begin_part`` locks and moves a part's offset instead.
+    def apply(self, batch: Batch) -> Outcome:
+        """Apply a batch and move the offset to its end.
 
         Raises Moved if the database's offset is not the batch's start, SinkStopped, psycopg.Error, CompactoryError;
         then nothing is applied.
         """
         try:
-            return self._attempt(batch, begin_part, isolating=False)
+            return self._attempt(batch, isolating=False)
         except _RAISED as error:
             if not _is_of_record(error):
                 raise
-        return self._attempt(batch, begin_part, isolating=True)
+        return self._attempt(batch, isolating=True)
 
     def apply_again(self, partition: Partition, limit: int) -> int:
         """Apply failed records of a partition again that an operator has chosen; return their number.
@@ -121,72 +111,40 @@ class Applying:
     def move(self, batch: Batch) -> None:
         """Move an offset over a part of the log without records. Raises Moved, psycopg.Error."""
         with self.connection.transaction():
-            self.offsets.move(batch, has_parts=True)
+            self.offsets.move(batch)
 
-    def _attempt(self, batch: Batch, begin_part: Callable[[], None] | None, *, isolating: bool) -> Outcome:
+    def _attempt(self, batch: Batch, *, isolating: bool) -> Outcome:
         failed: list[Failed] = []
         stopped = None
         with self.connection.transaction():
-            if begin_part is not None:
-                begin_part()
-                has_failed, has_parts = True, False
-            else:
-                has_failed, has_parts = self.offsets.lock(batch.partition, batch.start)
-            records = self._unapplied(batch) if has_parts else batch.records
+            has_failed = self.offsets.lock(batch.partition, batch.start)
             blocked = self.failed.blocked_keys(batch) if has_failed else set()
             if isolating or blocked:
-                self._isolate(list(records), failed, blocked, stops=self.stops)
+                self._isolate(list(batch.records), failed, blocked, stops=self.stops)
             else:
-                self._call(records, failed)
+                self._call(batch.records, failed)
             if self.connection.info.transaction_status is TransactionStatus.IDLE:
                 raise SinkStopped(f"sink {self.sink!r}: its handler ended the transaction of the offset by COMMIT or"
                                   " ROLLBACK: use conn.transaction()")  # fmt: skip
             if not self.stops:
-                self._store(failed)
+                self.failed.add(failed)
             elif failed:
                 stopped = min(failed, key=lambda item: item.record.offset)
                 batch = batch._replace(end=stopped.record.offset, leader_epoch=None)
-            if begin_part is None:
-                self.offsets.move(batch, has_parts=has_parts)
-            elif stopped:
-                self._stop_at(stopped)
+            self.offsets.move(batch)
         if stopped:
-            self._stop_at(stopped)
+            raise self._stop_at(stopped)
         return failed
-
-    def _unapplied(self, batch: Batch) -> list[SinkRecord]:
-        """Return the records that no part has applied."""
-        ends, count = self.offsets.parts(batch.partition)
-        return [record for record in batch.records if record.offset >= ends.get(part_of(record, count), batch.start)]
-
-    def _store(self, failed: list[Failed]) -> None:
-        if self.dead_letters is not None:
-            self.dead_letters.send(failed)
-        else:
-            self.failed.add(failed)
 
     def _call(self, records: Sequence[SinkRecord], failed: list[Failed], *, is_retry: bool = False) -> None:
         """Call the handler; add the records that it sets aside to ``failed``."""
         if not records:
             return
-        batch = records if isinstance(records, Records) else self._records(records, is_retry=is_retry)
-        if self.dedupes:
-            batch = self._without_handled(batch)
-        if batch:
-            self.handler(self.connection, batch)
+        batch = records if isinstance(records, Records) else Records(records, is_retry=is_retry)
+        self.handler(self.connection, batch)
         if self.stops and batch.failed:
             raise RecordRefused(batch.failed[0].reason)
-        if self.dedupes and batch.failed:
-            ids = [_message_id(item.record) for item in batch.failed]
-            forget_handled(self.connection, self.sink, batch[0].topic, filter(None, ids))
         failed += batch.failed
-
-    def _without_handled(self, records: Records) -> Records:
-        """Store message ids as handled; return the records without those whose id was stored before."""
-        ids = [_message_id(record) for record in records]
-        new = note_handled(self.connection, self.sink, records[0].topic, filter(None, ids))
-        unhandled = [record for record, name in zip(records, ids, strict=True) if name is None or _remove(new, name)]
-        return records if len(unhandled) == len(records) else self._records(unhandled, is_retry=records.is_retry)
 
     def _isolate(
         self, records: Sequence[SinkRecord], failed: list[Failed], blocked: set[bytes], *, stops: bool
@@ -213,31 +171,18 @@ class Applying:
                 self._isolate(records[: len(records) // 2], failed, blocked, stops=stops)
                 self._isolate(records[len(records) // 2 :], failed, blocked, stops=stops)
                 return
-            refused = [Failed(records[0], _reason_of(error), type(error).__qualname__)]
+            refused = [Failed(records[0], _reason_of(error))]
         failed += refused
-        if self.dead_letters is None:
-            blocked |= {item.record.key for item in refused if item.record.key is not None}
+        blocked |= {item.record.key for item in refused if item.record.key is not None}
 
-    def _stop_at(self, failed: Failed) -> NoReturn:
+    def _stop_at(self, failed: Failed) -> SinkStopped:
         topic, partition, offset = failed.record[:3]
-        raise SinkStopped(
+        return SinkStopped(
             f"sink {self.sink!r} stopped at offset {offset} of partition {partition} of topic {topic!r}:"
             f" {failed.reason or 'an earlier record of its key is set aside'}; repair the cause, have failed"
             " records set aside (errors.tolerance=all in SINK.json, on_failure='set_aside' in Python), or skip"
             f" it: compactory sink offsets set {self.sink} {topic} {partition} {offset + 1}"
         )
-
-
-def _message_id(record: SinkRecord) -> str | None:
-    return next((value.decode() for name, value in record.headers if name == MESSAGE_ID and value), None)
-
-
-def _remove(names: set[str], name: str) -> bool:
-    """Remove a name; return True if it was in the set."""
-    if name not in names:
-        return False
-    names.remove(name)
-    return True
 
 
 def _is_of_record(error: BaseException) -> bool:

@@ -1,22 +1,20 @@
-"""Records that a sink has set aside: kept in the database with the reason, or sent to a dead-letter topic."""
+"""Records that a sink has set aside: kept in the database with the reason."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg.types.json import Json
 
-from compactory.errors import Unreachable
-from compactory.kafka.client import Kafka, KafkaError, Message
 from compactory.records import Partition
 from compactory_sql import query
 
 from .record import Batch, Failed, SinkRecord
 
-__all__ = ["Choice", "DeadLetters", "FailedRecords", "selection"]
+__all__ = ["Choice", "FailedRecords", "selection"]
 
 Choice: TypeAlias = str | int | None
 """A sink, a topic, a partition and an offset, in this order. None: all."""
@@ -33,7 +31,7 @@ class FailedRecords:
         """Store failed records."""
         rows = [
             record._asdict() | {"sink": self._sink, "headers": _text(record), "reason": reason}
-            for record, reason, _ in failed
+            for record, reason in failed
         ]
         if rows:
             with self._connection.cursor() as cursor:
@@ -85,58 +83,3 @@ def selection(
 ) -> dict[str, Choice]:
     """Return the parameters of a statement about these records; None: all."""
     return {"sink": sink, "topic": topic, "partition": partition, "offset": offset}
-
-
-_TIMEOUT = 10.0  # seconds
-
-
-class DeadLetters:
-    """A topic of failed records, with the headers of Kafka Connect. Owned by one thread.
-
-    Kafka has acknowledged a record before the transaction of its batch is committed: none is lost, and after a crash in
-    between some records are in the topic twice.
-    """
-
-    def __init__(self, kafka: Kafka, topic: str, sink: str, *, with_headers: bool = True) -> None:
-        self._topic = topic
-        self._sink = sink
-        self._with_headers = with_headers
-        self._refused: list[str] = []
-        self._producer = kafka.producer(
-            {"linger.ms": 5}, {"acks": "all", "enable.idempotence": True, "message.timeout.ms": 9000}, lambda _: None
-        )
-
-    def send(self, failed: Sequence[Failed]) -> None:
-        """Send records and wait until Kafka has acknowledged them. Raises Unreachable."""
-        self._refused.clear()
-        for item in failed:
-            self._producer.produce(
-                self._topic,
-                value=item.record.value,
-                key=item.record.key,
-                headers=[*item.record.headers, *self._headers(item)],
-                on_delivery=self._delivered,
-            )
-        unacknowledged = self._producer.flush(_TIMEOUT) if failed else 0
-        if unacknowledged or self._refused:
-            reason = self._refused[0] if self._refused else f"no answer within {_TIMEOUT:.0f} s"
-            raise Unreachable("Kafka", f"dead-letter topic {self._topic!r} did not take a record: {reason}")
-
-    def _headers(self, item: Failed) -> list[tuple[str, str | bytes | None]]:
-        topic, partition, offset = item.record[:3]
-        context = {
-            "topic": topic,
-            "partition": str(partition),
-            "offset": str(offset),
-            "connector.name": self._sink,
-            "task.id": "0",
-            "stage": "TASK_PUT" if item.error else "VALUE_CONVERTER",
-            "class.name": "compactory_connectors.sink",
-            "exception.class.name": item.error or "RecordRefused",
-            "exception.message": item.reason,
-        }
-        return [(f"__connect.errors.{name}", text) for name, text in context.items()] if self._with_headers else []
-
-    def _delivered(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            self._refused.append(error.str())

@@ -98,42 +98,18 @@ class Offsets:
         """Set the first offset of a partition, unless another process has set one."""
         self._run("sink/set_first", partition, offset=offset, topic_id=topic_id)
 
-    def lock(self, partition: Partition, expected: int, *, shared: bool = False) -> tuple[bool, bool]:
-        """Lock the row in this transaction; ``shared``: only against moving. Raises Moved.
-
-        Return True if the partition has failed records, and True if parts have applied records beyond the offset.
-        """
-        row = self._run("sink/lock_shared" if shared else "sink/lock", partition).fetchone()
+    def lock(self, partition: Partition, expected: int) -> bool:
+        """Lock the row in this transaction; return True if the partition has failed records. Raises Moved."""
+        row = self._run("sink/lock", partition).fetchone()
         if row is None or row[0] != expected:
             raise Moved(partition)
-        return bool(row[1]), bool(row[2])
+        return bool(row[1])
 
-    def move(self, batch: Batch, *, has_parts: bool = False) -> None:
-        """Move the offset from the batch's start to its end in this transaction.
-
-        With ``has_parts`` the offsets of parts are deleted. Raises Moved if the offset is not the batch's start, or if
-        there are parts without ``has_parts``.
-        """
-        move = {"expected": batch.start, "offset": batch.end, "parted": has_parts}
+    def move(self, batch: Batch) -> None:
+        """Move the offset from the batch's start to its end in this transaction. Raises Moved if it is elsewhere."""
+        move = {"expected": batch.start, "offset": batch.end}
         last = {"record_end": batch.end if batch.records else None, "leader_epoch": batch.leader_epoch}
         if not self._run("sink/advance", batch.partition, **move, **last).rowcount:
-            raise Moved(batch.partition)
-        if has_parts:
-            self._run("sink/delete_parts", batch.partition, until=batch.end)
-
-    def parts(self, partition: Partition) -> tuple[dict[int, int], int]:
-        """Return the offset of each part, and the number of parts; 0: no part has begun."""
-        rows = self._run("sink/parts", partition).fetchall()
-        return {part: until for part, _, until in rows}, rows[0][1] if rows else 0
-
-    def begin_parts(self, batch: Batch, numbers: Sequence[int], parts: int) -> None:
-        """Insert missing rows of parts. The lock makes processes agree on the number of parts."""
-        self._run("sink/begin_parts", batch.partition, numbers=list(numbers), parts=parts, start=batch.start)
-
-    def move_part(self, batch: Batch, part: int, parts: int, expected: int) -> None:
-        """Move the offset of a part to the batch's end. Raises Moved if another process has moved it."""
-        move = {"part": part, "parts": parts, "expected": expected, "until": batch.end}
-        if not self._run("sink/advance_part", batch.partition, **move).rowcount:
             raise Moved(batch.partition)
 
     def _run(self, statement: str, partition: Partition, **parameters: Any) -> psycopg.Cursor[Any]:

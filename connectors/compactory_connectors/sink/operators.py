@@ -73,7 +73,6 @@ def set_offset(
     target = {"sink": sink, "topic": partition.topic, "partition": partition.partition, "offset": offset}
     with connection.transaction():
         count = connection.execute(query("sink/set"), target | {"topic_id": topic_id}).rowcount
-        connection.execute(query("sink/forget_parts"), target)
         log_act(connection, "sink", "set-offset", target, count, by)
     return count > 0
 

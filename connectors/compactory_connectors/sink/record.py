@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
-from zlib import crc32
 
 from compactory.errors import CompactoryError
 from compactory.kafka.client import Message
 from compactory.records import Partition
 
-__all__ = ["Batch", "Failed", "RecordRefused", "Records", "SinkRecord", "SinkStopped", "part_of"]
+__all__ = ["Batch", "Failed", "RecordRefused", "Records", "SinkRecord", "SinkStopped"]
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -57,14 +56,12 @@ class Failed(NamedTuple):
 
     record: SinkRecord
     reason: str | None
-    error: str = ""
-    """Name of the exception's class."""
 
 
 class Records(list[SinkRecord]):
     """The records of one call of a handler, in the order of their offsets."""
 
-    def __init__(self, records: Iterable[SinkRecord], *, holds: bool = True, is_retry: bool = False) -> None:
+    def __init__(self, records: Iterable[SinkRecord], *, is_retry: bool = False) -> None:
         super().__init__(records)
         self.is_retry = is_retry
         """True if some of them were refused before."""
@@ -73,7 +70,6 @@ class Records(list[SinkRecord]):
         """The result of the handler's ``prepare``."""
         self.prepare_next: Callable[[], object] = lambda: None
         """Starts to prepare the next batch: a handler calls it before it waits for Postgres."""
-        self._holds = holds
         self._failed_keys: set[bytes] = set()
 
     def forget(self) -> None:
@@ -87,7 +83,7 @@ class Records(list[SinkRecord]):
         The handler continues with the other records, except those for which :meth:`waits` returns True.
         """
         self.failed.append(Failed(record, reason))
-        if self._holds and record.key is not None:
+        if record.key is not None:
             self._failed_keys.add(record.key)
 
     def waits(self, record: SinkRecord) -> bool:
@@ -106,8 +102,3 @@ class Batch(NamedTuple):
     records: list[SinkRecord]
     end: int
     leader_epoch: int | None = None
-
-
-def part_of(record: SinkRecord, parts: int) -> int:
-    """Return the part of a record: records of one key are in one part, in every process."""
-    return record.offset % parts if record.key is None else crc32(record.key) % parts

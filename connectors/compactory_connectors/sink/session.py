@@ -1,23 +1,30 @@
-"""The loop of a sink while it is connected: poll, prepare, apply, retry, check topics."""
+"""The loop of a sink while it is connected. Records of one partition go through these states:
+
+POLLED → PREPARED → APPLIED    the offset in the database has moved; while records are applied, the next ones are
+                               polled and prepared in a second thread
+any → FORGOTTEN                the offset is elsewhere, the topic was created again, or the transaction lost a
+                               deadlock: the partition starts again at the database's offset
+any → PAUSED → FORGOTTEN       an operator pauses the sink; polls only keep the membership until it is resumed
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias
 
 import psycopg
 import structlog
 
 from compactory.records import Partition
+from compactory_connectors.backoff import Interval
 from compactory_connectors.kafka.consumer_group import Fetched, Group
 from compactory_connectors.postgres.pausing import Pauses
 
-from .applying import Applying, Outcome
+from .applying import Applying
 from .offsets import Locator, Moved
 from .record import Batch, Records
 from .status import Board
@@ -26,7 +33,8 @@ __all__ = ["Session"]
 
 log = structlog.get_logger("compactory.sink")
 
-_Due: TypeAlias = tuple[Fetched, "Future[Records | None]"]
+_Prepared: TypeAlias = tuple[Fetched, "Future[Records | None]"]
+"""Records that are being prepared; of ``Fetched`` only the last message is kept."""
 
 _POLL = 0.1  # seconds that a poll waits for a record
 _BEAT_EVERY = 1.0  # seconds; commits to Kafka, samples for metrics, retries that operators want
@@ -38,66 +46,75 @@ _CHECK_EVERY = 5.0  # seconds; topics that were deleted and created again
 
 @dataclass(slots=True)
 class Session:
-    """The loop over one set of connections. Owned by one thread. Raises psycopg.Error and CompactoryError."""
+    """The loop over one connection. Owned by one thread. Raises psycopg.Error and CompactoryError."""
 
-    sink: str
     group: Group
     locator: Locator
     applying: Applying
-    apply: Callable[[Batch], Outcome]
+    pauses: Pauses
     board: Board
     stop: threading.Event
     batch: int
     connected: Callable[[], None]
-    attach: Callable[[], None]
-    """Start to read, at the database's offsets."""
-    pauses: Pauses
     is_paused: bool = False
     retrying: set[Partition] = field(default_factory=set)
     """Partitions with records to retry, some of them in each round."""
     retries: int = 1
-    count_at: float = 0.0
+    counting: Interval = field(default_factory=lambda: Interval(_COUNT_EVERY, at_once=True))
 
     def run(self) -> None:
         """Apply records until ``stop`` is set."""
-        beat_at = check_at = time.monotonic() + _BEAT_EVERY
-        due: list[_Due] = []
+        beat, check = Interval(_BEAT_EVERY), Interval(_CHECK_EVERY)
+        prepared: list[_Prepared] = []
         with ThreadPoolExecutor(1, thread_name_prefix="compactory-sink-ahead") as pool:
             while not self.stop.is_set():
                 if self.pauses.have_changed():
                     self._obey_pause()
                 if self.is_paused:
-                    due = []
+                    prepared = []
                     self.group.poll(1, _POLL)  # keeps the membership
                     self.board.polled_at = time.monotonic()
                     continue
-                polled = self.group.poll(self.batch, 0 if due or self.retrying else _POLL)
-                read: list[_Due] = []
-                prepare = partial(self._submit, pool, polled, read)
-                for number, (fetched, records) in enumerate(due, 1):
-                    if self.group.is_current(fetched):
-                        self._apply(fetched, records, prepare if number == len(due) else lambda: None)
-                prepare()
-                due = read
+                polled = self.group.poll(self.batch, 0 if prepared or self.retrying else _POLL)
+                prepared = self._apply_all(prepared, polled, pool)
                 self._retry()
                 self.board.polled_at = time.monotonic()
-                if self.board.polled_at >= beat_at:
-                    self._beat({fetched.partition for fetched, _ in due})
-                    beat_at = self.board.polled_at + _BEAT_EVERY
-                if self.board.polled_at >= check_at:
+                if beat.is_over():
+                    self._beat({fetched.partition for fetched, _ in prepared})
+                if check.is_over():
                     self._check_topics()
-                    check_at = self.board.polled_at + _CHECK_EVERY
+
+    def _apply_all(self, prepared: list[_Prepared], polled: list[Fetched], pool: ThreadPoolExecutor) -> list[_Prepared]:
+        """Apply prepared records, and start to prepare what was polled; return what is being prepared.
+
+        Preparing starts when the last transaction begins to wait for Postgres: beside a thread that sends many
+        statements, both threads would be slower.
+        """
+        started: list[_Prepared] = []
+
+        def prepare_next() -> None:  # does nothing at a second call
+            while polled:
+                fetched = polled.pop(0)
+                records = pool.submit(self._prepare, fetched)
+                started.append((fetched._replace(messages=fetched.messages[-1:]), records))
+
+        for number, (fetched, records) in enumerate(prepared, 1):
+            if self.group.is_current(fetched):
+                self._apply(fetched, records, prepare_next if number == len(prepared) else lambda: None)
+        prepare_next()
+        return started
 
     def _obey_pause(self) -> None:
         """Read nothing while an operator has paused the sink; records that were read are read again later."""
-        self.is_paused = self.sink in self.pauses.of("sink")
-        self.board.paused = [item for item in self.pauses.fields() if item["name"] == self.sink]
+        sink = self.applying.sink
+        self.is_paused = sink in self.pauses.of("sink")
+        self.board.paused = [item for item in self.pauses.fields() if item["name"] == sink]
         if self.is_paused:
             self.group.commit()
             self.group.detach()
             self.board.is_ready, self.board.detail = True, None
         else:
-            self.attach()
+            self.group.attach(self.locator.locate)
 
     def _check_topics(self) -> None:
         """Find new topics of a pattern, and topics that were created again. Raises Unreachable without Kafka."""
@@ -108,16 +125,7 @@ class Session:
         elif not self.locator.check_topics(topics):
             self.group.forget_positions(self.group.positions)  # the next poll raises the error
 
-    def _submit(self, pool: ThreadPoolExecutor, polled: list[Fetched], read: list[_Due]) -> None:
-        """Start to prepare what was polled; do nothing on a second call.
-
-        Not earlier: beside a thread that sends many statements to Postgres, both threads would be slower.
-        """
-        while polled:
-            fetched = polled.pop(0)
-            read.append((fetched._replace(messages=fetched.messages[-1:]), pool.submit(self._prepared, fetched)))
-
-    def _prepared(self, fetched: Fetched) -> Records | None:
+    def _prepare(self, fetched: Fetched) -> Records | None:
         """Return prepared records; None if the topic was created again. Checked after the records were read."""
         records = self.applying.prepare(fetched.messages)
         return records if self.locator.check_topics([fetched.partition.topic]) else None
@@ -132,7 +140,7 @@ class Session:
                     return
                 records.prepare_next = prepare_next
                 batch = Batch(part, start, records, records[-1].offset + 1, fetched.messages[-1].leader_epoch())
-                failed = self.apply(batch)
+                failed = self.applying.apply(batch)
         except Moved:
             self.board.count(part, seeks=1)
             log.warning("the database's offset has moved: seeking", **self._log_fields(part), expected=start)
@@ -152,22 +160,21 @@ class Session:
                 log.warning("record set aside", **self._log_fields(part), offset=item.record.offset, reason=item.reason)
 
     def _log_fields(self, partition: Partition) -> dict[str, Any]:
-        return {"sink": self.sink, "topic": partition.topic, "partition": partition.partition}
+        return {"sink": self.applying.sink, "topic": partition.topic, "partition": partition.partition}
 
-    def _beat(self, due: Container[Partition]) -> None:
-        """Commit to Kafka, refresh figures, find retries. ``due``: partitions with records that are not applied."""
+    def _beat(self, unapplied: Collection[Partition]) -> None:
+        """Commit to Kafka, refresh figures, find retries. ``unapplied``: partitions with prepared records."""
         positions = self.group.offsets()
         self.retrying.update(self.applying.failed.partitions_to_retry())
         for part, position in positions.items():
             end = self.group.ends.get(part, 0)
-            if part not in due and position is not None and position < end:  # control records and gaps
+            if part not in unapplied and position is not None and position < end:  # control records and gaps
                 self._skip(Batch(part, position, [], end))
         self.group.commit()
         positions = self.group.offsets()
         self.board.positions, self.board.lag = positions, self.group.lag()
-        if time.monotonic() >= self.count_at:
+        if self.counting.is_over():
             self.board.set_aside = self.applying.failed.counts()
-            self.count_at = time.monotonic() + _COUNT_EVERY
         if positions and None not in positions.values():
             self.connected()
             self.board.is_ready, self.board.detail = True, None
@@ -181,7 +188,7 @@ class Session:
         part, begun_at = next(iter(self.retrying)), time.monotonic()
         if self.applying.apply_again(part, self.retries) < self.retries:
             self.retrying.discard(part)
-            self.count_at = 0.0
+            self.counting = Interval(_COUNT_EVERY, at_once=True)
         is_quick = time.monotonic() - begun_at < _RETRY_SECONDS
         self.retries = min(self.retries * 2, _MAX_RETRIES) if is_quick else max(self.retries // 2, 1)
 

@@ -12,15 +12,13 @@ from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Kafka
 from compactory_connectors.kafka.consumer_group import Group, split_topics
 from compactory_connectors.kafka.group_worker import GroupThread
-from compactory_connectors.postgres.jdbc_url import Connection, parse_url
+from compactory_connectors.postgres.jdbc_url import Connection, checked_url
 from compactory_connectors.postgres.pausing import Pauses
 from compactory_connectors.postgres.postgres_errors import postgres_errors
 
-from .applying import Applying, Handler, Outcome, Prepare
-from .failed import DeadLetters
+from .applying import Applying, Handler, Prepare
 from .offsets import Locator, Start, open_sink
-from .parallel import Parallel
-from .record import Batch, SinkStopped
+from .record import SinkStopped
 from .session import Session
 from .status import Board
 
@@ -38,13 +36,10 @@ class TransactionalSink(GroupThread[Group]):
     raises an error of a record (anything but an outage), the record is set aside, or with ``on_failure="stop"`` the
     sink ends. A topic that begins with ``^`` is a pattern in Java's syntax for whole names. Processes with the same
     ``name`` share the partitions. ``batch`` is the most records in a transaction, ``transaction_timeout`` the seconds
-    for a statement or a pause in a transaction. ``parallel``: the handler is called for so many parts of a partition's
-    keys at once, in threads and transactions of their own. ``prepare(records)`` is called before the handler in a
-    thread of its own, unless ``parallel``: after the handler's call for the batch before, or when that call calls
-    ``records.prepare_next()``. It may set ``records.prepared``; prepared records may never be applied. ``start`` is for
-    partitions that were never used. ``dedupe`` skips messages of an outbox that were applied before, by their ids.
-    ``group_id`` and ``properties`` are the consumer's, ``dead_letters`` a topic for failed records in place of the
-    table ``compactory.kafka_failed_records``. Raises ConfigError with all problems.
+    for a statement or a pause in a transaction. ``prepare(records)`` is called before the handler in a thread of its
+    own: after the handler's call for the batch before, or when that call calls ``records.prepare_next()``. It may set
+    ``records.prepared``; prepared records may never be applied. ``start`` is for partitions that were never used.
+    ``group_id`` and ``properties`` are the consumer's. Raises ConfigError with all problems.
     """
 
     def __init__(
@@ -58,11 +53,7 @@ class TransactionalSink(GroupThread[Group]):
         prepare: Prepare | None = None,
         group_id: str | None = None,
         batch: int = 10_000,
-        parallel: int = 1,
         on_failure: Literal["set_aside", "stop"] = "set_aside",
-        dead_letters: str | None = None,
-        dead_letter_headers: bool = True,
-        dedupe: bool = False,
         start: Start = "earliest",
         transaction_timeout: float = 60.0,
         properties: Mapping[str, Any] | None = None,
@@ -75,7 +66,7 @@ class TransactionalSink(GroupThread[Group]):
         self._properties = dict(properties or {})
         client_properties = {**self._properties, **self._kafka.properties()}
         limit = float(client_properties.get("max.poll.interval.ms", _MAX_POLL_MS)) / 1000
-        problems = [f"{label} must be at least 1" for label, n in (("batch", batch), ("parallel", parallel)) if n < 1]
+        problems = ["batch must be at least 1"] if batch < 1 else []
         if not name or not self._topics:
             problems.append("name and topics must not be empty")
         problems += [
@@ -94,32 +85,17 @@ class TransactionalSink(GroupThread[Group]):
             )
         if problems:
             raise ConfigError(problems)
-        self._postgres = _parsed(postgres) if isinstance(postgres, str) else postgres
+        self._postgres = checked_url(postgres) if isinstance(postgres, str) else postgres
         self._group_id = group_id or f"compactory-sink-{name}"
         self._batch = batch
-        self._parallel = parallel
-        self._dead_letters = dead_letters
-        self._letters = partial(DeadLetters, self._kafka, sink=name, with_headers=dead_letter_headers)
-        self._applier = partial(
-            Applying,
-            sink=name,
-            handler=handler,
-            preparing=prepare if parallel == 1 else None,
-            stops=on_failure == "stop",
-            dedupes=dedupe,
-        )
+        self._applier = partial(Applying, sink=name, handler=handler, preparing=prepare, stops=on_failure == "stop")
         self._start: Start = start
         self._timeout = transaction_timeout
 
     def _check(self) -> None:
         with self._opened():
-            self._check_topics()
-
-    def _check_topics(self) -> None:
-        named = [topic for topic in self._topics if not topic.startswith("^")]
-        missing = set(named) - set(self._kafka.topics(named))
-        if self._dead_letters is not None and not self._kafka.topics([self._dead_letters]):
-            missing.add(self._dead_letters)
+            named = [topic for topic in self._topics if not topic.startswith("^")]
+            missing = set(named) - set(self._kafka.topics(named))
         if missing:
             raise ConfigError(f"topic {topic!r} does not exist; create it" for topic in sorted(missing))
 
@@ -129,38 +105,18 @@ class TransactionalSink(GroupThread[Group]):
     def _live(self, group: Group, worked: Callable[[], None]) -> None:
         with ExitStack() as stack:
             try:
-                applying, apply = stack.enter_context(self._opened())
+                applying = stack.enter_context(self._opened())
             except ConfigError as error:  # after a successful check: a new password or a failover may follow
                 raise Unreachable("Postgres", str(error)) from error
             locator = Locator(self._kafka, applying.offsets, self.name, self._start, group.committed)
-            attach = partial(group.attach, postgres_errors(self._postgres)(locator.locate))
-            with postgres_errors(self._postgres):
-                pauses = Pauses(applying.connection, "sink")
-            Session(
-                self.name, group, locator, applying, apply, self.board, self._stop, self._batch, worked, attach, pauses
-            ).run()
+            pauses = Pauses(applying.connection, "sink")
+            Session(group, locator, applying, pauses, self.board, self._stop, self._batch, worked).run()
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[Applying, Callable[[Batch], Outcome]]]:
-        """Yield the applier and its function, with open connections. Raises Unreachable, ConfigError."""
-        with postgres_errors(self._postgres), ExitStack() as stack:
-            applying = self._applying(stack)
-            if self._parallel == 1:
-                yield applying, applying.apply
-                return
-            parts = [self._applying(stack) for _ in range(self._parallel)]
-            parallel = Parallel(applying.connection, self.name, parts)
-            stack.callback(parallel.close)
-            yield applying, parallel.apply
-
-    def _applying(self, stack: ExitStack) -> Applying:
-        connection = stack.enter_context(closing(open_sink(self._postgres.conninfo, self.name, self._timeout)))
-        letters = None if self._dead_letters is None else self._letters(topic=self._dead_letters)
-        return self._applier(connection=connection, dead_letters=letters)
-
-
-def _parsed(postgres: str) -> Connection:
-    try:
-        return parse_url(postgres)
-    except ValueError as error:
-        raise ConfigError(f"postgres: {line}" for line in str(error).splitlines()) from None
+    def _opened(self) -> Iterator[Applying]:
+        """Yield the applier of a new connection. Raises Unreachable, ConfigError."""
+        with (
+            postgres_errors(self._postgres),
+            closing(open_sink(self._postgres.conninfo, self.name, self._timeout)) as connection,
+        ):
+            yield self._applier(connection=connection)

@@ -44,8 +44,3 @@ WITH gone AS (DELETE FROM compactory.kafka_handled_messages
 INSERT INTO compactory.kafka_handled_messages (reader, topic, id)
 SELECT %(reader)s, %(topic)s, id FROM unnest(%(ids)s::text[]) AS u (id) ORDER BY id
     ON CONFLICT DO NOTHING RETURNING id;
-
--- name: database/forget_handled
--- Delete noted ids of a reader.
-DELETE FROM compactory.kafka_handled_messages
- WHERE reader = %(reader)s AND topic = %(topic)s AND id = ANY (%(ids)s::text[]);

@@ -17,7 +17,7 @@ SELECT pg_is_in_recovery() AS standby, to_regclass('compactory.paused') IS NOT N
 SELECT quote_ident(current_user) AS role,
        string_agg(needed, ', ') || ' ON TABLE ' || nspname || '.' || relname AS lacking
   FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-  JOIN (VALUES ('kafka_partitions', '{SELECT,INSERT,UPDATE}'::text[]), ('kafka_partition_parts', '{SELECT,INSERT,UPDATE,DELETE}'),
+  JOIN (VALUES ('kafka_partitions', '{SELECT,INSERT,UPDATE}'::text[]),
                ('kafka_failed_records', '{SELECT,INSERT,UPDATE,DELETE}'), ('paused', '{SELECT}')) AS t (name, rights) ON t.name = c.relname
  CROSS JOIN unnest(t.rights) AS needed
  WHERE n.nspname = 'compactory'
@@ -44,58 +44,26 @@ UPDATE compactory.kafka_partitions SET "offset" = %(offset)s, topic_id = %(topic
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" IS NULL;
 
 -- name: sink/lock
--- Lock a partition's row. Return its offset, and whether it has failed records and parts.
+-- Lock a partition's row. Return its offset, and whether it has failed records.
 SELECT "offset", EXISTS (SELECT FROM compactory.kafka_failed_records AS f
-                          WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition),
-       EXISTS (SELECT FROM compactory.kafka_partition_parts AS d
-                WHERE d.sink = p.sink AND d.topic = p.topic AND d.partition = p.partition)
+                          WHERE f.sink = p.sink AND f.topic = p.topic AND f.partition = p.partition)
   FROM compactory.kafka_partitions AS p
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR UPDATE;
 
--- name: sink/lock_shared
--- Lock a partition's row shared, for transactions that apply parts of it.
-SELECT "offset", true, true FROM compactory.kafka_partitions
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s FOR SHARE;
-
 -- name: sink/advance
--- Advance the offset of a partition. This statement's snapshot shows parts that the lock may have waited for.
-UPDATE compactory.kafka_partitions AS p
+-- Advance the offset of a partition.
+UPDATE compactory.kafka_partitions
    SET "offset" = %(offset)s, updated_at = clock_timestamp(),
        epoch_offset = CASE WHEN %(record_end)s::int8 IS NOT NULL OR epoch_offset = "offset" THEN %(offset)s END,
        record_end = coalesce(%(record_end)s::int8, record_end),
        leader_epoch = CASE WHEN %(record_end)s::int8 IS NULL THEN leader_epoch ELSE %(leader_epoch)s::int4 END
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s
-   AND (%(parted)s OR NOT EXISTS (SELECT FROM compactory.kafka_partition_parts AS d
-                                   WHERE d.sink = p.sink AND d.topic = p.topic AND d.partition = p.partition));
+ WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND "offset" = %(expected)s;
 
 -- name: sink/set
 -- Set the offset of a partition, as an operator asks.
 UPDATE compactory.kafka_partitions
    SET "offset" = %(offset)s, topic_id = %(topic_id)s, updated_at = clock_timestamp(), epoch_offset = NULL
  WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
-
--- name: sink/forget_parts
-DELETE FROM compactory.kafka_partition_parts
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
-
--- name: sink/parts
-SELECT part, parts, until FROM compactory.kafka_partition_parts
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s;
-
--- name: sink/begin_parts
-INSERT INTO compactory.kafka_partition_parts (sink, topic, partition, part, parts, until)
-SELECT %(sink)s, %(topic)s, %(partition)s, part, %(parts)s, %(start)s FROM unnest(%(numbers)s::int[]) AS part
-    ON CONFLICT DO NOTHING;
-
--- name: sink/advance_part
--- Advance one part. Waits for another process that applies the same part; then no row changes.
-UPDATE compactory.kafka_partition_parts SET until = %(until)s
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s
-   AND part = %(part)s AND parts = %(parts)s AND until = %(expected)s;
-
--- name: sink/delete_parts
-DELETE FROM compactory.kafka_partition_parts
- WHERE sink = %(sink)s AND topic = %(topic)s AND partition = %(partition)s AND until <= %(until)s;
 
 -- name: sink/status
 SELECT p.sink, p.topic, p.partition, p.topic_id, p."offset", p.updated_at, f.failed, f.waiting

@@ -5,8 +5,7 @@ GRANT USAGE ON SCHEMA compactory TO {sink};
 
 GRANT SELECT, INSERT, UPDATE ON compactory.kafka_partitions TO {sink};
 
-GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.kafka_partition_parts, compactory.kafka_failed_records,
-    compactory.kafka_handled_messages TO {sink};
+GRANT SELECT, INSERT, UPDATE, DELETE ON compactory.kafka_failed_records, compactory.kafka_handled_messages TO {sink};
 
 GRANT SELECT, INSERT, DELETE ON compactory.paused TO {sink};
 

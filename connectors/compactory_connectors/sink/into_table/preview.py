@@ -44,7 +44,7 @@ def preview(config: SinkConfig, kafka: Kafka, *, limit: int = 5) -> list[TopicPr
     writer = TableWriter(config)
     with postgres_errors(config.connection):
         connection = open_sink(config.connection.conninfo, config.name)
-        applying = Applying(connection=connection, sink=config.name, handler=writer, dedupes=config.dedupe)
+        applying = Applying(connection=connection, sink=config.name, handler=writer)
         with closing(connection), connection.transaction(force_rollback=True):
             topics = _topics(config, kafka)
             return [item for topic in topics for item in _topic(config, writer, applying, kafka, topic, limit)]
@@ -73,6 +73,6 @@ def _topic(
         yield TopicPreview(topic, plan.target.text, plan.statement.as_string(), plan.columns, tuple(plan_rows), ())
     if failed or not rows:
         refused = tuple(
-            f"partition {record.partition}, offset {record.offset}: {reason or _WAITS}" for record, reason, _ in failed
+            f"partition {record.partition}, offset {record.offset}: {reason or _WAITS}" for record, reason in failed
         )
         yield TopicPreview(topic, config.table_name_format.replace("${topic}", topic), "", (), (), refused)

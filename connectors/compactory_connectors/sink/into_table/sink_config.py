@@ -61,16 +61,8 @@ class SinkConfig:
     auto_evolve: bool = option("add missing columns from the records' schema", "false", boolean)
     batch_size: int = option("records in a transaction at most", "10000", at_least(1))
     errors_tolerance: str = option("a failed record stops it, or is set aside", "none", _lower("none", "all"))
-    dead_letters: str = option("topic of failed records", "", name="errors.deadletterqueue.topic.name")
-    dead_letter_headers: bool = option(
-        "write headers that tell why", "false", boolean, name="errors.deadletterqueue.context.headers.enable"
-    )
     start: str = option(
         "where partitions begin that were never used", "earliest", one_of("earliest", "latest"), name="compactory.start"
-    )
-    parallel: int = option("parts of a partition's keys at a time", "1", at_least(1), name="compactory.parallel")
-    dedupe: bool = option(
-        "drop messages of an outbox that were applied before, by their ids", "false", boolean, name="compactory.dedupe"
     )
     connection: Connection
     key: Decoder
@@ -98,7 +90,7 @@ _MOOT = {
     "errors.log.include.messages": "no log shows a value",
     "errors.retry.timeout": "an outage is waited out",
     "errors.retry.delay.max.ms": "10 s at the most",
-    "errors.deadletterqueue.topic.replication.factor": "the topic is not created here",
+    "errors.deadletterqueue.*": "records are set aside in the database: compactory sink failed lists them",
     "mssql.use.merge.holdlock": "only Postgres is supported",
 }
 _SETTINGS: tuple[Setting, ...] = (
@@ -181,19 +173,12 @@ class _SinkReader(KeyReader):
             )
         if pk == "kafka" and len(self._values["pk.fields"]) not in {0, 3}:
             self._problems.append("pk.fields: pk.mode=kafka takes three names: of topic, partition and offset")
-        if self._values["compactory.parallel"] > 1 and pk == "record_value" and mode != "insert":
-            self._problems.append(
-                "compactory.parallel: needs pk.mode=record_key or kafka: parts go by the record's key, and rows of one"
-                " primary key of values could change their order"
-            )
         try:
             table_identifier(self._values["table.name.format"].replace("${topic}", "topic"))
         except ValueError as error:
             self._problems.append(f"table.name.format: {error}")
         if self._values["delete.enabled"] and pk != "record_key":
             self._problems.append("delete.enabled: needs pk.mode=record_key, as a tombstone has nothing but its key")
-        if self._values["errors.deadletterqueue.topic.name"] and self._values["errors.tolerance"] != "all":
-            self._problems.append("errors.deadletterqueue.topic.name: has an effect only with errors.tolerance=all")
 
     def _decoder(self, key: str) -> Decoder | None:
         converter = self._converter(key)

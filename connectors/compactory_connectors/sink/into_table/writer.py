@@ -13,7 +13,6 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from threading import Lock
 from typing import Any, cast
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -328,27 +327,17 @@ def _staging(connection: psycopg.Connection[Any], plan: Plan) -> sql.Identifier:
 
 def table_sink(config: SinkConfig, kafka: Kafka) -> TransactionalSink:
     """Return the sink of a configuration. Raises ConfigError."""
-    shared = TableWriter(config)
-    writers: WeakKeyDictionary[psycopg.Connection[Any], TableWriter] = WeakKeyDictionary()
-
-    def write(connection: psycopg.Connection[Any], records: Records) -> None:
-        writer = shared if config.parallel == 1 else writers.setdefault(connection, TableWriter(config))
-        writer(connection, records)
-
+    writer = TableWriter(config)
     return TransactionalSink(
         kafka,
         config.connection,
         config.topics,
-        write,
+        writer,
         name=config.name,
         group_id=config.consumer.get("group.id"),
-        prepare=shared.prepare,
+        prepare=writer.prepare,
         batch=config.batch_size,
-        parallel=config.parallel,
         on_failure="set_aside" if config.errors_tolerance == "all" else "stop",
-        dead_letters=config.dead_letters or None,
-        dead_letter_headers=config.dead_letter_headers,
-        dedupe=config.dedupe,
         start=cast("Start", config.start),
         properties=config.consumer,
     )
