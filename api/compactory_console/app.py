@@ -19,7 +19,7 @@ from compactory_api.http.problem import NoResource, Unauthorized, problem
 
 from .call import Call
 from .options import ConsoleOptions
-from .pages import comparison, directory, jobs, outbox, overview, processors, setup, sinks, source
+from .pages import comparison, directory, entry, jobs, outbox, overview, processors, setup, sinks, source
 from .parts import Parts
 from .processes import Refused
 from .rendering import static_file
@@ -43,13 +43,15 @@ _READS: dict[str, _Handler] = {
     "/live/overview": overview.overview_events,
     "/charts": overview.chart_data,
     "/servers/{server:int}/directories/{directory}": directory.directory_page,
-    "/servers/{server:int}/directories/{directory}/entry": directory.entry_page,
+    "/servers/{server:int}/directories/{directory}/entry": entry.entry_page,
+    "/servers/{server:int}/directories/{directory}/row": entry.row_part,
     "/servers/{server:int}/directories/{directory}/live": directory.live_page,
     "/servers/{server:int}/directories/{directory}/events": directory.live_events,
     "/servers/{server:int}/errors": directory.errors_page,
     "/servers/{server:int}/sources/{connector}": source.source_page,
     "/compare": comparison.comparison_page,
     "/jobs": jobs.jobs_page,
+    "/jobs/chart": jobs.job_chart,
     "/jobs/{job:int}": jobs.job_page,
     "/jobs/confirm": jobs.confirm_page,
     "/outbox": outbox.outbox_page,

@@ -61,12 +61,13 @@ class Call:
         return self.server(), name, directory_path(name)
 
     def page(self, template: str, **context: Any) -> Response:
-        """Return a page."""
+        """Return a page. A part of one leaves the message of an act to the next page."""
+        message = None if "hx-request" in self.request.headers else self.session.take_message()
         return self.parts.pages.page(
             self.request,
             self.session,
             template,
-            **{"servers": self.parts.servers.processes, "done": self.session.take_message(), **context},
+            **{"servers": self.parts.servers.processes, "done": message, **context},
         )
 
     def back(self, path: str, message: str, **query: Any) -> Response:

@@ -17,6 +17,8 @@ from urllib.parse import urlencode
 import httpx2
 import orjson
 
+from compactory.errors import CompactoryError
+
 from .processes import Process, Processes, directory_path
 
 __all__ = ["Change", "Changes", "Feed"]
@@ -79,8 +81,8 @@ class Feed:
         while True:
             try:
                 await self._follow()
-            except (httpx2.HTTPError, ValueError) as error:
-                self.error = f"{self._server.url}: {str(error) or type(error).__name__}"
+            except (CompactoryError, httpx2.HTTPStatusError, ValueError) as error:
+                self.error = f"{self._server.url}: {error}"
             await asyncio.sleep(_PAUSE)
 
     async def _follow(self) -> None:

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import psycopg
 
 from compactory.errors import ConfigError
 from compactory.kafka.client import Kafka
+from compactory_connectors.postgres.jdbc_url import Connection
 from compactory_connectors.postgres.postgres_errors import postgres_errors
+from compactory_connectors.source.config.connector import ConnectorConfig
 
 from .options import ConsoleOptions
 
@@ -42,8 +45,7 @@ class Operators:
         postgres = self._options.postgres
         if postgres is None:
             raise ConfigError("the console has no database: write url into [postgres] of compactory.toml")
-        options = f"{postgres.conninfo.get('options', '')} -c statement_timeout={_TIMEOUT_MS}".strip()
-        conninfo = {"connect_timeout": 3, **postgres.conninfo, "options": options}
+        conninfo = _limited(postgres).conninfo
 
         def call() -> R:
             with postgres_errors(postgres), closing((connect or _connect)(conninfo, "console")) as connection:
@@ -58,12 +60,23 @@ class Operators:
             raise ConfigError("the console has no Kafka: write bootstrap.servers into [kafka] of compactory.toml")
         return await self._run(lambda: function(kafka))
 
+    async def in_tables(self, connector: ConnectorConfig, function: Callable[[ConnectorConfig], R]) -> R:
+        """Return the result of a function of a connector, whose statements are given little time."""
+        limited = replace(connector, connection=_limited(connector.connection))
+        return await self._run(lambda: function(limited))
+
     def close(self) -> None:
         """End the threads, without those calls that have not begun."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, call: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
+
+
+def _limited(postgres: Connection) -> Connection:
+    """Return the connection with a limit of the time that it and its statements may take."""
+    options = f"{postgres.conninfo.get('options', '')} -c statement_timeout={_TIMEOUT_MS}".strip()
+    return Connection({"connect_timeout": "3", **postgres.conninfo, "options": options})
 
 
 def _connect(conninfo: Mapping[str, Any], purpose: str) -> psycopg.Connection[Any]:

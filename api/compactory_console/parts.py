@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from .changes import Changes
+from .job_counts import JobCounts
 from .operators import Operators
 from .options import ConsoleOptions
 from .processes import Processes
@@ -19,7 +22,9 @@ class Parts:
         self.pages = Pages(options)
         self.servers = Processes(options.servers, options.token)
         self.operators = Operators(options)
+        self.job_counts = JobCounts(self.operators)
         self._changes: Changes | None = None
+        self._counting: asyncio.Task[None] | None = None
 
     @property
     def changes(self) -> Changes:
@@ -32,9 +37,14 @@ class Parts:
         if self._changes is None:
             self._changes = Changes(self.servers)
             self.servers.start()
+            if self.options.postgres is not None:
+                self._counting = asyncio.create_task(self.job_counts.follow())
 
     async def close(self) -> None:
-        """End what asks the processes, and the threads."""
+        """End what asks the processes and the database, and the threads."""
+        if self._counting is not None:
+            self._counting.cancel()
+            await asyncio.gather(self._counting, return_exceptions=True)
         if self._changes is not None:
             await self._changes.close()
             await self.servers.close()

@@ -7,15 +7,17 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-import httpx2
+import httpx2  # the responses of the client
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
-from compactory.errors import CompactoryError, ConfigError, Unreachable
+from compactory.errors import CompactoryError, ConfigError
+from compactory_client import AsyncClient
 from compactory_client.server_url import ServerUrl
 
 from .verdict import Verdict, verdict_of_server, verdict_of_worker
@@ -39,13 +41,14 @@ class Refused(CompactoryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Figures of a process at a time, in seconds since 1970. None: unknown then."""
+    """Figures of a process at a time, in seconds since 1970; the last three are numbers a second. None: unknown."""
 
     at: float
     lag: float | None = None
     age: float | None = None
     changes: float | None = None
     lookups: float | None = None
+    attempts: float | None = None
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Process:
     since: float = field(default_factory=time.time)
     """When the process was first seen as it is now: reached, or not reached; in seconds since 1970."""
     samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=int(_HOUR / _SAMPLE_SECONDS)))
-    _counters: tuple[float, float, float] | None = None
+    _counted: tuple[float, dict[str, float]] = (0.0, {})
 
     @property
     def workers(self) -> list[dict[str, Any]]:
@@ -95,47 +98,52 @@ class Process:
         self.status, self.error = status, error
 
     def sample(self, lookups: float | None) -> None:
-        """Store a sample. ``lookups``: the number since the process started."""
-        sampled_at = time.time()
-        if self.status is None or not self.directories:
-            self.samples.append(Sample(at=sampled_at))
-            self._counters = None
-            return
+        """Store a sample. ``lookups``: the number since the process started, or None."""
+        counted_at, previous = self._counted
+        totals = {name: total for name, total in self._totals(lookups) if total is not None}
+        self._counted = sampled_at, _ = time.time(), totals
+        rates = {
+            name: max(0.0, total - previous[name]) / (sampled_at - counted_at)
+            for name, total in totals.items()
+            if name in previous
+        }
         ages = [directory["age_seconds"] for directory in self.directories if directory["age_seconds"] is not None]
-        positions = float(
-            sum(item["position"] or 0 for worker in self.workers for item in worker.get("partitions") or ())
+        lag = float(sum(directory["lag"] for directory in self.directories)) if self.directories else None
+        self.samples.append(Sample(at=sampled_at, lag=lag, age=max(ages, default=None), **rates))
+
+    def _totals(self, lookups: float | None) -> Iterator[tuple[str, float | None]]:
+        """Yield what grows from the start of the process on; None where the process has no such thing."""
+        positions = [
+            item["position"] or 0
+            for worker in self.workers
+            for item in worker.get("partitions") or ()
+            if _topic_of(item)
+        ]
+        runs = [worker["runs"] for worker in self.workers if isinstance(worker.get("runs"), dict)]
+        yield "changes", float(sum(positions)) if self.directories else None
+        yield "lookups", lookups
+        yield (
+            "attempts",
+            float(sum(sum(outcomes.values()) for types in runs for outcomes in types.values())) if runs else None,
         )
-        changes = rate = None
-        if self._counters is not None:
-            seconds = sampled_at - self._counters[0]
-            changes = max(0.0, positions - self._counters[1]) / seconds
-            rate = None if lookups is None else max(0.0, lookups - self._counters[2]) / seconds
-        self._counters = (sampled_at, positions, lookups or 0.0)
-        lag = float(sum(directory["lag"] for directory in self.directories))
-        self.samples.append(Sample(at=sampled_at, lag=lag, age=max(ages, default=None), changes=changes, lookups=rate))
 
 
 class Processes:
     """All processes. Owned by one event loop. ``start`` begins to ask them; ``close`` ends that."""
 
     def __init__(self, urls: Sequence[str], token: str | None) -> None:
-        addresses = [ServerUrl.parse(url, token) for url in urls]
-        self.processes = [Process(number, address.base) for number, address in enumerate(addresses)]
+        self.processes = [Process(number, ServerUrl.parse(url, token).base) for number, url in enumerate(urls)]
         self.version = 0
         """Grows with each answer of a process."""
-        self._logins = [
-            {} if address.authorization is None else {"authorization": address.authorization} for address in addresses
-        ]
+        self._clients = [AsyncClient(url, token=token, timeout=_TIMEOUT, wait=0.0) for url in urls]
         self._answered = asyncio.Condition()
         self._tasks: list[asyncio.Task[None]] = []
         self._listeners: list[Callable[[Process], None]] = []
-        self._http: httpx2.AsyncClient | None = None
 
     def start(self) -> None:
         """Begin to ask every process."""
         if not self._tasks:
             logging.getLogger("httpx2").setLevel(logging.WARNING)  # its lines have addresses, which have keys
-            self._http = httpx2.AsyncClient(timeout=_TIMEOUT, follow_redirects=False)
             self._tasks = [asyncio.create_task(self._follow(server)) for server in self.processes]
 
     async def close(self) -> None:
@@ -143,8 +151,8 @@ class Processes:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._http is not None:
-            await self._http.aclose()
+        for client in self._clients:
+            await client.aclose()
 
     def on_status(self, listener: Callable[[Process], None]) -> None:
         """Call a function after each answer of a process."""
@@ -170,29 +178,18 @@ class Processes:
         response = await self._request(server, method, path, document)
         return orjson.loads(response.content)
 
-    def stream(self, server: Process, path: str) -> Any:
+    def stream(self, server: Process, path: str) -> AbstractAsyncContextManager[httpx2.Response]:
         """Return the context of an answer that is read line by line; silent for 40 seconds at most."""
-        assert self._http is not None
-        timeout = httpx2.Timeout(_TIMEOUT, read=40.0)
-        return self._http.stream("GET", server.url + path, headers=self._headers(server), timeout=timeout)
+        return self._clients[server.number].opened("GET", path, timeout=40.0)
 
     async def _request(self, server: Process, method: str, path: str, document: Any = None) -> httpx2.Response:
-        assert self._http is not None
-        content = None if document is None else orjson.dumps(document)
-        try:
-            response = await self._http.request(
-                method, server.url + path, headers=self._headers(server), content=content
-            )
-        except httpx2.TransportError as error:
-            raise Unreachable("HTTP", f"{server.url} is not reached: {str(error) or type(error).__name__}") from error
+        body = None if document is None else orjson.dumps(document)
+        async with self._clients[server.number].opened(method, path, body) as response:
+            await response.aread()
         if response.status_code >= 300:
-            raise Refused(
-                f"{_problem_text(response)} (HTTP {response.status_code} of {server.url})", response.status_code
-            )
+            message = f"{_problem_text(response)} (HTTP {response.status_code} of {server.url})"
+            raise Refused(message, response.status_code)
         return response
-
-    def _headers(self, server: Process) -> dict[str, str]:
-        return {"accept": "application/json", "content-type": "application/json", **self._logins[server.number]}
 
     async def _follow(self, server: Process) -> None:
         next_sample = 0.0

@@ -63,6 +63,7 @@ class StoreWorker:
                 {
                     "name": directory.name,
                     "topic": directory.topic,
+                    "key": directory.key,
                     "state": self._state_of(directory.topic, stale).value,
                     "stale": stale.get(directory.topic),
                     "entries": self._entries(directory.name),

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -69,6 +69,15 @@ class _BaseClient(Generic[H]):
             "follow_redirects": False,
         }
 
+    def _any_route(self, method: str, path: str, body: bytes | None, timeout: float | None) -> dict[str, Any]:
+        """Return the arguments of httpx2 for a request to any route."""
+        headers = {"accept": "application/json"} | ({} if body is None else {"content-type": "application/json"})
+        return {**self._arguments(Request(method, path, headers, body)), "timeout": timeout or self._timeout}
+
+    def _unreached(self, error: httpx2.TransportError) -> Unreachable:
+        message = f"{self._url} was not reached: {str(error) or type(error).__name__}; check that address"
+        return Unreachable("HTTP", message)
+
 
 class Client(_BaseClient[httpx2.Client]):
     """Reads and writes entries over HTTP. Thread-safe; a ``with`` block closes it.
@@ -124,14 +133,11 @@ class Client(_BaseClient[httpx2.Client]):
 
         ``timeout``: seconds of silence. Raises Unreachable.
         """
-        headers = {"accept": "application/json"} | ({} if body is None else {"content-type": "application/json"})
-        arguments = self._arguments(Request(method, path, headers, body))
         try:
-            with self._http.stream(**arguments, timeout=timeout or self._timeout) as response:
+            with self._http.stream(**self._any_route(method, path, body, timeout)) as response:
                 yield response
         except httpx2.TransportError as error:
-            message = f"{self._url} was not reached: {str(error) or type(error).__name__}; check that address"
-            raise Unreachable("HTTP", message) from error
+            raise self._unreached(error) from error
 
 
 class AsyncClient(_BaseClient[httpx2.AsyncClient]):
@@ -170,6 +176,17 @@ class AsyncClient(_BaseClient[httpx2.AsyncClient]):
                 reply = error
             step = next_step(steps, reply)
         return step.value
+
+    @asynccontextmanager
+    async def opened(
+        self, method: str, path: str, body: bytes | None = None, *, timeout: float | None = None
+    ) -> AsyncIterator[httpx2.Response]:
+        """Send one request to any route, as `Client.opened` does."""
+        try:
+            async with self._http.stream(**self._any_route(method, path, body, timeout)) as response:
+                yield response
+        except httpx2.TransportError as error:
+            raise self._unreached(error) from error
 
 
 def _sync_method(steps: Callable[Concatenate[Exchange[T], P], Steps[R]]) -> Callable[Concatenate[Entries[T], P], R]:

@@ -265,7 +265,7 @@ def test_a_unique_index_lists_one(serve: Serve, topics: Topics) -> None:
     [
         ("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("limit=", "limit"),
         ("limit=1e3", "limit"), ("limit=" + "9" * 5000, "limit"), ("index=nope&value=1", "no index 'nope'"),
-        ("index=a", "0 given"),
+        ("index=a", "0 given"), ("key=1&prefix=1", "give it alone"), ("key=1&index=a&value=1", "give it alone"),
         ("index=a&value=1&value=2", "2 given"), ("value=1", "index="), ("index=&value=1", "no index ''"),
         ("cursor=x", "no server made it"), ("cursor=", "no server made it"), ("cursor=%C3%A9", "no server made it"),
         ("cursor=AAAAAAAAAAAA", "belongs to another"), ("cursor=%FF", "no server made it"),
@@ -280,6 +280,15 @@ def test_a_listing_that_makes_no_sense_is_refused(serve: Serve, topics: Topics, 
     assert refused.status == 400, refused
     assert refused.problem in ("bad-request", "unknown-index")
     assert detail in refused.json["detail"]
+
+
+def test_one_entry_is_listed_by_its_key(serve: Serve, topics: Topics) -> None:
+    topic = topics.create()
+    topics.produce(topic, ("a", "{}"), ("ab", '{"n":1}'), ("", "{}"))
+    serving = serve(topic)
+    assert keys(pages(serving, topic, key="ab")) == ["ab"]
+    assert keys(pages(serving, topic, key="")) == [""]
+    assert pages(serving, topic, key="b") == [[]]
 
 
 def test_a_cursor_is_good_for_its_own_listing_only(serve: Serve, topics: Topics) -> None:

@@ -64,6 +64,7 @@ def test_directories_and_status_say_how_things_are(serve: Serve, topics: Topics)
     assert first == {"name": "d", "topic": first_topic, "state": "ready", "entries": 4, "lag": 0, "partitions": 1} | {
         "bad_records": 1,
         "unusable": None,
+        "key": None,
     }
     assert (second["name"], second["entries"], second["partitions"]) == (second_topic, 1, 3)
     status = serving.ask("/v1/status").json

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import httpx2
 import psycopg
@@ -32,16 +32,11 @@ TOKENS = Tokens(
 
 
 @dataclass
-class Running:
-    """A console in a thread, and what it shows."""
+class Site:
+    """A console in a thread."""
 
     url: str
-    serving: Serving
-    topics: Topics
-    directory: str
-    database: str
     console: Console
-    jobs: list[int] = field(default_factory=list)
 
     @contextmanager
     def client(self, token: str | None = "admin") -> Iterator[httpx2.Client]:
@@ -54,8 +49,34 @@ class Running:
 
     def csrf(self, client: httpx2.Client) -> str:
         """Return the secret of the client's forms."""
-        text = client.get("/log").text
+        text = client.get("/compare").text
         return text.split('name="csrf" value="')[1].split('"')[0]
+
+
+@dataclass
+class Running(Site):
+    """A console, and what it shows."""
+
+    serving: Serving
+    topics: Topics
+    directory: str
+    database: str
+    jobs: list[int]
+
+
+@contextmanager
+def opened(options: ConsoleOptions) -> Iterator[Site]:
+    """Run a console until the context ends."""
+    console = Console(options)
+    server = uvicorn.Server(uvicorn.Config(console, lifespan="on", log_config=None, timeout_graceful_shutdown=1))
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        thread = threading.Thread(target=server.run, args=([bound],))
+        thread.start()
+        try:
+            yield Site(f"http://127.0.0.1:{bound.getsockname()[1]}", console)
+        finally:
+            server.should_exit = True
+            thread.join(20)
 
 
 @pytest.fixture
@@ -85,18 +106,9 @@ def running(
             "SELECT compactory.enqueue('invoice.send', jsonb_build_object('order', n)) FROM generate_series(1, 120) n"
         )
         jobs = [row[0] for row in sql.execute(enqueue)]
-    console = Console(options)
-    server = uvicorn.Server(uvicorn.Config(console, lifespan="on", log_config=None, timeout_graceful_shutdown=1))
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        thread = threading.Thread(target=server.run, args=([bound],))
-        thread.start()
-        try:
-            wait_until(lambda: follows(console, name), 20, "the feed of the directory")
-            yield Running(url, serving, topics, name, migrated, console, jobs)
-        finally:
-            server.should_exit = True
-            thread.join(20)
+    with opened(options) as site:
+        wait_until(lambda: follows(site.console, name), 20, "the feed of the directory")
+        yield Running(site.url, site.console, serving, topics, name, migrated, jobs)
 
 
 def follows(console: Console, directory: str) -> bool:

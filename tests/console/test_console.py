@@ -30,7 +30,8 @@ def pages_of(running: Running) -> dict[str, str]:
             address = address.replace(name, value)
         addresses[path] = address
     addresses["/jobs/confirm"] += "?act=cancel"
-    addresses["/servers/{server:int}/directories/{directory}/entry"] += "?key=T1"
+    for part in ("entry", "row"):
+        addresses[f"/servers/{{server:int}}/directories/{{directory}}/{part}"] += "?key=T1"
     return addresses
 
 
@@ -197,15 +198,15 @@ def test_nobody_gets_in_without_a_token(running: Running) -> None:
 
 def test_an_outage_is_said_and_ends(running: Running) -> None:
     with running.client() as client:
-        assert "127.0.0.1:9 is not reached" in client.get("/").text
+        assert "127.0.0.1:9 was not reached" in client.get("/").text
         with client.stream("GET", "/live/overview") as answer:
             lines = answer.iter_lines()
             first = next(line for line in lines if line.startswith("data: "))
             assert first
             running.serving.stop()
             port = running.serving.port
-            wait_until(lambda: f"127.0.0.1:{port} is not reached" in client.get("/").text, 10, "the outage")
-            assert any(f":{port} is not reached" in line for line in lines)
+            wait_until(lambda: f"127.0.0.1:{port} was not reached" in client.get("/").text, 10, "the outage")
+            assert any(f":{port} was not reached" in line for line in lines)
         assert client.get(f"/servers/0/directories/{running.directory}").status_code == 503
 
 

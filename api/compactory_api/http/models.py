@@ -156,6 +156,7 @@ class BatchAnswer(BaseModel):
 class DirectoryState(BaseModel):
     name: str
     topic: str
+    key: str | None = Field(None, description="Field of the value that lookups use; null: the record's key")
     state: str = Field(description="new, loading, ready, stale, failed or closed")
     stale: str | None = Field(None, description="Why the served data is old, while its topic is read anew")
     entries: Long | None = Field(description="null before the store is ready")

@@ -44,10 +44,11 @@ _JSON = "application/json"
 
 
 class EntryQuery(BaseModel):
-    """The entries to list: all of a directory, or those with ``value`` in the fields of ``index``, in their order."""
+    """The entries to list: all, the one with ``key``, or those with ``value`` in the fields of ``index``, in order."""
 
     model_config = ConfigDict(extra="forbid")  # a misspelled filter would let everything pass
 
+    key: str | None = Field(None, description="Only the entry with this key, if there is one; give it alone")
     index: str | None = Field(None, description="Only entries with `value` in this index")
     value: list[str] | None = Field(
         None, description="One per field of the index, in its order; 5 finds the number and the text"
@@ -92,6 +93,8 @@ def entry_routes(store: GlobalStore, freshness: Freshness, threads: ThreadGroup)
         view = store[directory]
         if query.value and query.index is None:
             raise BadRequest("value: give index= too; it says in which field to look")
+        if query.key is not None and (query.index, query.prefix, query.cursor) != (None, "", None):
+            raise BadRequest("key: give it alone, without index, prefix and cursor")
         await freshness.wait(joined_headers(request.headers.raw), view.directory.topic)
         return json_response(await threads.run(_page_document, view, query, embed[directory]))
 
@@ -146,7 +149,12 @@ def page(view: View[Any], query: EntryQuery) -> tuple[list[Entry], str | None]:
     """
     fingerprint = _fingerprint(view.directory.name, query)
     last_key = None if query.cursor is None else _last_key(query.cursor, fingerprint)
-    remaining = _entries(view, query, last_key) if query.index is None else _indexed_entries(view, query, last_key)
+    if query.key is not None:
+        remaining = _existing(view, [query.key])
+    elif query.index is not None:
+        remaining = _indexed_entries(view, query, last_key)
+    else:
+        remaining = _existing(view, view.keys_from(last_key, query.prefix))
     entries: list[Entry] = []
     size = 0
     for entry in remaining:
@@ -157,14 +165,14 @@ def page(view: View[Any], query: EntryQuery) -> tuple[list[Entry], str | None]:
     return entries, None
 
 
-def _entries(view: View[Any], query: EntryQuery, last_key: str | None) -> Iterator[Entry]:
-    for key in view.keys_from(last_key, query.prefix):
+def _existing(view: View[Any], keys: Iterable[str]) -> Iterator[Entry]:
+    for key in keys:
         try:
             yield view.entry(key)
         except BadRecord:  # a KeyError too
             raise
         except KeyError:
-            continue  # deleted since its key was read
+            continue
 
 
 def _indexed_entries(view: View[Any], query: EntryQuery, last_key: str | None) -> Iterator[Entry]:

@@ -46,7 +46,7 @@ async def _compare_with_table(call: Call, name: str) -> Any:
             f'directory {name!r} names no connector: write connector = "FILE.json" into [directories.{name}]'
         )
     options = Options(wait=_WAIT, most_differences=_SAMPLES)
-    return await call.parts.operators.in_kafka(lambda kafka: verify(connector, kafka, options))
+    return await call.parts.operators.in_kafka(lambda kafka: [*verify(connector, kafka, options)])
 
 
 async def _compare_servers(call: Call, name: str, first: Process, second: Process) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The pages of a directory: its entries, one entry with its history, the live feed, bad records."""
+"""The pages of a directory: its entries, the live feed, bad records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import orjson
 from starlette.responses import Response
 
 from compactory.errors import ConfigError
-from compactory_api.http.problem import NoEntry
 
 from ..call import Call
 from ..changes import Change
@@ -20,7 +19,6 @@ from .overview import event, event_stream
 
 __all__ = [
     "directory_page",
-    "entry_page",
     "errors_page",
     "live_events",
     "live_page",
@@ -56,30 +54,6 @@ async def directory_page(call: Call) -> Response:
         has_chosen=bool(chosen),
         next_cursor=document["next_cursor"],
         selection=selection,
-    )
-
-
-async def entry_page(call: Call) -> Response:
-    """Return one entry: its value, where it came from, and its changes."""
-    server, name, path = call.directory()
-    key = call.request.query_params.get("key", "")
-    query = urlencode({"limit": 1, "prefix": key})  # of the keys that begin with it, the key itself is the first
-    document = await call.parts.servers.ask(server, f"{path}/entries?{query}")
-    entry = next((item for item in document["entries"] if item["key"] == key), None)
-    feed = call.parts.changes.feed(server, name)
-    history = [] if feed is None else feed.of_key(key)
-    if entry is None and not history:
-        raise NoEntry(name, key)
-    status = server.directory(name)
-    return call.page(
-        "entry.html",
-        server=server,
-        name=name,
-        key=key,
-        entry=entry,
-        topic=None if status is None else status["topic"],
-        history=[(change, _differences(change.old, change.new)) for change in history],
-        text=None if entry is None else orjson.dumps(entry["value"], option=orjson.OPT_INDENT_2).decode(),
     )
 
 
@@ -149,20 +123,3 @@ def _columns(entries: Iterable[dict[str, Any]]) -> list[str]:
         if isinstance(entry["value"], dict):
             names.update(dict.fromkeys(entry["value"]))
     return list(names)[:_MOST_COLUMNS]
-
-
-def _differences(old: Any, new: Any) -> list[tuple[str, str, Any, Any]]:
-    """Return the fields of both values: kind (same, added, removed, changed), name, old and new value."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        kind = "added" if old is None else "removed" if new is None else "changed"
-        return [(kind, "", old, new)]
-    fields = []
-    for name in dict.fromkeys((*old, *new)):
-        kind = (
-            "added" if name not in old
-            else "removed" if name not in new
-            else "same" if old[name] == new[name]
-            else "changed"
-        )  # fmt: skip
-        fields.append((kind, name, old.get(name), new.get(name)))
-    return fields

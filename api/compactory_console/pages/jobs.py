@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import psycopg
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from compactory.errors import ConfigError
 from compactory_connectors.jobs import operators
@@ -16,8 +16,9 @@ from compactory_connectors.jobs.status import executor_statuses, type_statuses
 from compactory_connectors.postgres.pausing import paused
 
 from ..call import Call
+from ..job_counts import count_unfinished
 
-__all__ = ["change_jobs", "confirm_page", "job_page", "jobs_page"]
+__all__ = ["change_jobs", "confirm_page", "job_chart", "job_page", "jobs_page"]
 
 _PAGE = 50
 _FUNCTIONS = {
@@ -38,6 +39,7 @@ async def jobs_page(call: Call) -> Response:
         return {
             "jobs": jobs_where(connection, where=where, before_id=before_id, limit=_PAGE),
             "count": count_jobs(connection, where),
+            "unfinished": count_unfinished(connection),
             "types": type_statuses(connection),
             "executors": executor_statuses(connection),
             "paused": paused(connection, "jobs", "job-groups"),
@@ -48,6 +50,12 @@ async def jobs_page(call: Call) -> Response:
         "jobs.html", where=where, before=before_id, states=STATES, acts=list(Act), page_size=_PAGE,
         filter={name: value for name, value in asdict(where).items() if value is not None}, **facts,
     )  # fmt: skip
+
+
+async def job_chart(call: Call) -> Response:
+    """Return the counts of jobs by state over the last hour, for a chart."""
+    call.session.demand_read()
+    return JSONResponse({"series": call.parts.job_counts.series()})
 
 
 async def job_page(call: Call) -> Response:

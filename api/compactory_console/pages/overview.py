@@ -13,6 +13,7 @@ from ..verdict import verdict_of_directory
 
 __all__ = ["chart_data", "event", "event_stream", "overview_events", "overview_page"]
 
+_FIGURES = ("lag", "age", "changes", "lookups", "attempts")
 _HEARTBEAT = 15.0  # seconds
 _LEAST_PAUSE = 0.5  # seconds between two contents
 
@@ -41,7 +42,7 @@ async def overview_events(call: Call) -> Response:
 async def chart_data(call: Call) -> Response:
     """Return the samples of one figure of every process; a value of null is a gap."""
     figure = call.query("figure") or "lag"
-    if figure not in ("lag", "age", "changes", "lookups"):
+    if figure not in _FIGURES:
         figure = "lag"
     number = call.number("server")
     chosen = [server for server in call.parts.servers.processes if number in (None, server.number)]

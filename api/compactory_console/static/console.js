@@ -58,6 +58,7 @@ const drawChart = async (element) => {
   let chart = null;
   let labels = "";
   const update = async () => {
+    if (document.hidden) return;
     const answer = await fetch(element.dataset.chart).catch(() => null);
     if (!answer || !answer.ok) return;
     const { series } = await answer.json();
@@ -73,6 +74,7 @@ const drawChart = async (element) => {
   };
   await update();
   setInterval(update, 5000);
+  document.addEventListener("visibilitychange", update);
   new ResizeObserver(() => { if (chart) chart.setSize({ width: element.clientWidth, height: 170 }); }).observe(element);
 };
 

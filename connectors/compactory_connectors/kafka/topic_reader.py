@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Iterator, Mapping
+from contextlib import closing
 from typing import Literal, Self
 
 from compactory.errors import ConfigError, Unreachable
 from compactory.kafka.client import Consumer, Kafka, KafkaError, KafkaException, Message, TopicPartition, kafka_errors
+from compactory.records import Partition
 
-__all__ = ["TopicReader", "length", "newest_rank", "newest_records", "read"]
+__all__ = ["TopicReader", "length", "newest_rank", "newest_records", "read", "record_at"]
 
 _STALL = 60.0  # seconds without a record after which a topic is given up; an abandoned transaction takes 10
 
@@ -112,6 +114,22 @@ def read(
     with TopicReader(kafka, topic, partitions=partitions, stall=stall) as reader:
         for messages in reader.read_to(reader.ends()):
             yield from messages
+
+
+def record_at(kafka: Kafka, partition: Partition, offset: int, timeout: float = 5.0) -> Message | None:
+    """Return the record at an offset; None if it is not in the log any more. Raises ConfigError, Unreachable."""
+    with (
+        kafka_errors(f"read topic {partition.topic!r}", kafka.bootstrap),
+        closing(kafka.consumer("follow")) as consumer,
+    ):
+        consumer.assign([TopicPartition(*partition, offset)])
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1, 0.2):
+                if message.topic() is not None:
+                    is_record = message.error() is None and message.offset() == offset
+                    return message if is_record else None
+    raise Unreachable("Kafka", f"offset {offset} of topic {partition.topic!r} was not read in {timeout:g} s")
 
 
 def length(kafka: Kafka, topic: str) -> int:
