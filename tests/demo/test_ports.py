@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,7 +62,23 @@ def test_where_the_system_does_not_say_which_those_are_a_port_is_found(
 
 
 def test_the_preferred_port_where_it_is_free() -> None:
-    wanted = free_port()
-    assert free_port(wanted) == wanted
-    with socket.create_server(("127.0.0.1", wanted)):
-        assert free_port(wanted) != wanted
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        preferred = server.getsockname()[1]
+        assert free_port(preferred) != preferred
+    assert free_port(preferred) == preferred
+
+
+def test_a_port_is_given_once_though_its_server_does_not_listen_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        preferred = server.getsockname()[1]
+    command = f"from compactory_cli.stack.port import free_port; print(free_port({preferred}), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline()) == preferred
+        assert is_free(preferred)
+        assert free_port(preferred) != preferred
+        process.kill()
+    assert free_port(preferred) == preferred
+    assert free_port(preferred) != preferred

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from compactory_cli.stack.port import free_port
-from tests.stack.apache_kafka import ApacheKafka, identity, new_admin
+from tests.stack.apache_kafka import ApacheKafka, new_admin, new_id
 from tests.store.topics import eventually
 
 __all__ = ["KafkaCluster"]
@@ -28,7 +28,7 @@ class KafkaCluster:
     """So many brokers, each of which is a controller too. Topics have a replica on each, and need most of them."""
 
     def __init__(self, brokers: int, given: Mapping[str, str] | None = None) -> None:
-        controllers, cluster = [free_port() for _ in range(brokers)], identity()
+        controllers, cluster = [free_port() for _ in range(brokers)], new_id()
         most = str(brokers // 2 + 1)
         settings = _SETTINGS | {
             "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1)),
@@ -85,8 +85,8 @@ class _Broker(ApacheKafka):
     def __init__(self, number: int, controller: int, cluster: str, settings: Mapping[str, str]) -> None:
         super().__init__(settings={**settings, "node.id": str(number), "broker.rack": f"rack-{number}"}, heap="320m")
         self._controller = controller
-        self._identity = f"version=1\nnode.id={number}\ncluster.id={cluster}\ndirectory.id={identity()}\n"
+        self._identity = f"version=1\nnode.id={number}\ncluster.id={cluster}\ndirectory.id={new_id()}\n"
 
-    def _prepare(self, config: Path) -> None:
-        super()._prepare(config)
+    def _format(self, jars: Path, config: Path) -> None:
+        super()._format(jars, config)
         (self.home / "data" / "meta.properties").write_text(self._identity)

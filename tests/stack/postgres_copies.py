@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from compactory_cli.stack.maven import locked
 from compactory_cli.stack.postgres import PostgresServer
-from tests.stack.maven import alone
 
 __all__ = ["base_backup", "empty_like", "new_server", "put_back", "run", "set_aside", "upgraded"]
 
@@ -24,7 +24,7 @@ def new_server(*, binaries: Path | None = None, settings: Mapping[str, str] | No
     server = PostgresServer(binaries=binaries, settings=settings)
     version = subprocess.check_output([server._binaries / "postgres", "--version"], text=True)
     kept = _BUILD / f"initdb-{version.split()[2]}"
-    with alone(_BUILD):
+    with locked(_BUILD):
         if not kept.exists():
             _make_data(PostgresServer(binaries=binaries), kept)
     subprocess.run(["cp", "-a", kept, server._data], check=True)

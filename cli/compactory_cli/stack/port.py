@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 from pathlib import Path
 
 __all__ = ["answers", "free_port", "is_free"]
@@ -11,18 +12,18 @@ __all__ = ["answers", "free_port", "is_free"]
 _UNPRIVILEGED = 10_000
 _OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _TRIES = 100
+_reserved: list[socket.socket] = []  # until this process ends
 
 
 def free_port(preferred: int | None = None) -> int:
-    """Return a free port that the system does not give to outgoing connections.
+    """Return a free port that no other call returns before this process ends: the preferred one if it is free.
 
     A bind to port 0 chooses from the ports of outgoing connections, so another connection may take the port before the
-    server does. Servers here therefore get lower ports: the preferred one if it is free.
+    server does. Servers here therefore get lower ports.
     """
-    if preferred is not None and is_free(preferred):
-        return preferred
-    for port in random.sample(range(_UNPRIVILEGED, max(_first_outgoing(), _UNPRIVILEGED + _TRIES)), _TRIES):
-        if is_free(port):
+    candidates = random.sample(range(_UNPRIVILEGED, max(_first_outgoing(), _UNPRIVILEGED + _TRIES)), _TRIES)
+    for port in candidates if preferred is None else (preferred, *candidates):
+        if is_free(port) and _reserve(port):
             return port
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -45,6 +46,24 @@ def answers(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _reserve(port: int) -> bool:
+    """Return True if no process has this port for a server that may not listen yet.
+
+    The mark is a socket with an abstract name, which Linux removes with the process, however that ends. It has the
+    same scope as the port: the network namespace.
+    """
+    if sys.platform != "linux":
+        return True
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0compactory-port-{port}")
+    except OSError:
+        mark.close()
+        return False
+    _reserved.append(mark)
+    return True
 
 
 def _first_outgoing() -> int:

@@ -175,6 +175,16 @@ class Server:
         """Return True while the server runs."""
         return self._process is not None and self._process.running
 
+    @property
+    def is_paused(self) -> bool:
+        """Return True while a SIGSTOP keeps the server from answering."""
+        return self._process is not None and self._process.is_paused
+
+    def resume(self) -> None:
+        """Continue after a SIGSTOP."""
+        if self._process:
+            self._process.signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """Crash the server: SIGKILL to its process and all children."""
         if self._process:
