@@ -19,22 +19,28 @@ import psycopg
 import pytest
 
 from compactory import ConfigError
+from compactory.kafka.client import Kafka
 from compactory_cli.demo.home import Home
+from compactory_cli.stack.broker import new_broker
+from compactory_cli.stack.maven import kafka_lacks
+from compactory_cli.stack.port import free_port
 from compactory_cli.stack.postgres import PostgresServer
 from tests.cli.conftest import ARTICLE, Shell
 from tests.source.workload import wait_until
 
 PATIENCE = 90.0
+HAS_KAFKA = kafka_lacks() is None
+TOUR = ("outbox", "process", "sink", "job") if HAS_KAFKA else ("outbox", "job")
 
 
 class Demo:
     """A running demo in a folder of its own."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="compactory-test-"))
         self.scratch.chmod(0o711)  # Postgres runs as nobody when we are root
         self.shell = Shell(folder)
-        self.process = self.shell.start("demo", *arguments, TMPDIR=str(self.scratch))
+        self.process = self.shell.start("demo", *arguments, TMPDIR=str(self.scratch), **environment)
         self.file = folder / ".compactory" / "demo.json"
 
     @property
@@ -53,6 +59,11 @@ class Demo:
         except HTTPError as error:
             with error:
                 return error.code, json.load(error)
+
+    def page(self, path: str) -> str:
+        """Text of a page of the console."""
+        with urlopen(self.told["console"] + path, timeout=10) as answer:
+            return str(answer.read().decode())
 
     def acquirer(self, terminal: str) -> str | None:
         """Look a terminal up over HTTP; None when there is none."""
@@ -78,8 +89,8 @@ def started(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
     """Starts demos in a folder of the test; those that still run at the end are ended."""
     demos: list[Demo] = []
 
-    def start(*arguments: str) -> Demo:
-        demos.append(Demo(tmp_path, *arguments))
+    def start(*arguments: str, **environment: str) -> Demo:
+        demos.append(Demo(tmp_path, *arguments, **environment))
         return demos[-1]
 
     yield start
@@ -95,9 +106,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
     running = Demo(tmp_path_factory.mktemp("demo"))
     yield running
     told = running.told
+    assert ("kafka.Kafka" in psutil.Process(told["pids"]["kafka"]).cmdline()) == HAS_KAFKA
     out = running.end(signal.SIGTERM)
     assert f"curl -i {told['http']}/v1/directories/terminal_acquirer/entries/T42" in out
-    assert "✓ change" in out
+    assert all(f"✓ {step}" in out for step in ("change", *TOUR))
     assert_nothing_is_left(running, told)
     assert not running.file.parent.exists()
     shutil.rmtree(running.scratch)
@@ -106,7 +118,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:
     told = demo.told
     assert told.keys() == {"postgres", "kafka", "http", "console", "topic", "pids", "stopped"}
-    assert told["pids"].keys() == {"demo", "postgres", "kafka", "source", "http", "console"}
+    assert told["pids"].keys() == {"demo", "postgres", "kafka", "source", "http", "workers", "console"}
     assert told["pids"]["demo"] == demo.process.pid
     assert all(alive(pid) for pid in told["pids"].values())
     assert demo.get("/v1/directories")[1]["directories"][0]["entries"] == 50_000
@@ -116,6 +128,21 @@ def test_a_changed_row_is_seen_over_http(demo: Demo) -> None:
     wait(lambda: demo.acquirer("T1") == "mine")
     demo.update("is_active = false", "T43")
     wait(lambda: demo.acquirer("T43") is None)
+
+
+def test_a_payment_of_the_users_goes_through_the_workers(demo: Demo) -> None:
+    with psycopg.connect(demo.told["postgres"], autocommit=True) as database:
+        [(payment,)] = database.execute("INSERT INTO payments (terminal_id, amount) VALUES ('T9', 7) RETURNING id")
+        receipt = "SELECT attempt FROM receipts WHERE payment_id = %s"
+        wait(lambda: database.execute(receipt, [payment]).fetchall() == [(2,)])
+        if HAS_KAFKA:
+            row = "SELECT terminal_id, amount FROM ledger WHERE payment_id = %s"
+            wait(lambda: database.execute(row, [str(payment)]).fetchall() == [("T9", 7)])
+
+
+def test_the_console_shows_the_workers(demo: Demo) -> None:
+    kinds = {"store", "source", "outbox", "jobs"} | ({"processor", "sink"} if HAS_KAFKA else set())
+    wait(lambda: all(kind in demo.page("/") for kind in kinds))
 
 
 def test_lookups_go_on_while_postgres_is_stopped(demo: Demo) -> None:
@@ -133,7 +160,7 @@ def test_lookups_go_on_while_postgres_is_stopped(demo: Demo) -> None:
 
 def test_the_broker_hangs_when_it_is_stopped_and_keeps_its_topics(demo: Demo) -> None:
     kafka = psutil.Process(demo.told["pids"]["kafka"])
-    assert "keeps its topics in memory" in demo.shell("demo", "stop", "kafka").out
+    assert "keeps its topics" in demo.shell("demo", "stop", "kafka").out
     wait_until(lambda: kafka.status() == psutil.STATUS_STOPPED, what="the stop, which a busy machine does later")
     demo.update("acquirer_id = 'meanwhile'", "T3")
     assert demo.acquirer("T3") == "A3"
@@ -179,15 +206,39 @@ def test_it_can_be_ended_while_it_starts(started: Callable[..., Demo]) -> None:
 def test_the_check_tells_the_story_and_ends(started: Callable[..., Demo]) -> None:
     check = started("--check", "--json")
     out, err = check.process.communicate(timeout=PATIENCE)
-    assert (check.process.returncode, err) == (0, "")
-    steps = [json.loads(line) for line in out.splitlines()]
+    assert check.process.returncode == 0, err
+    steps = [step for line in out.splitlines() if "step" in (step := json.loads(line))]
     assert [step["step"] for step in steps] == [
         *("kafka", "postgres", "table", "http", "store"),
         *("change", "stop", "lookups", "start", "catch up", "delete", "verify", "poison"),
+        *TOUR,
     ]
     assert all(step["ok"] and step["seconds"] > 0 for step in steps)
-    assert "terminal_acquirer:0:" in steps[-1]["result"]
+    results = {step["step"]: step["result"] for step in steps}
+    assert "terminal_acquirer:0:" in results["poison"]
+    assert "in attempt 2" in results["job"]
     assert_nothing_is_left(check, {"pids": {}})
+
+
+@pytest.mark.proof
+def test_without_java_the_tour_names_what_it_leaves_out(started: Callable[..., Demo]) -> None:
+    check = started("--check", PATH="/nonexistent")
+    out, err = check.process.communicate(timeout=PATIENCE)
+    assert (check.process.returncode, err) == (0, "")
+    assert "✓ outbox" in out
+    assert "! processor and sink are left out" in out
+    assert "java" in out
+    assert "✓ job" in out
+
+
+def test_without_java_the_embedded_broker_takes_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    broker, reason = new_broker(tmp_path, free_port())
+    assert reason is not None
+    assert reason.startswith("java")
+    broker.start()
+    assert Kafka(broker.address).create_topic("terminals", partitions=1)
+    broker.remove()
 
 
 @pytest.mark.proof

@@ -20,7 +20,8 @@ from compactory.errors import ConfigError
 __all__ = ["Home"]
 
 _SCRATCH = "compactory-demo-"
-_FILES = ("demo.json", "demo.json.new", "demo.toml", "terminal_acquirer.json", "tpp.properties", "demo.lock")
+_CONNECTORS = ("terminal_acquirer.json", "tpp.properties", "ledger.json")
+_FILES = ("demo.json", "demo.json.new", "demo.toml", *_CONNECTORS, "demo.lock")
 
 
 class Home:
